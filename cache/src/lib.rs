@@ -1,0 +1,1 @@
+//! The cache server: objects of all shards under `/shards/…/clusters/…`.

@@ -1,0 +1,1 @@
+//! Who is this? Client certificates, request headers, static tokens, service accounts, OIDC, webhook, chains of them.

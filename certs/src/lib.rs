@@ -1,0 +1,1 @@
+//! Certificates and kubeconfigs: plan, issue, rotate, write.

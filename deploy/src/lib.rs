@@ -1,0 +1,1 @@
+//! The command that runs and operates all of it.

@@ -1,0 +1,1 @@
+//! The front proxy: finds the shard, authenticates, forwards.

@@ -1,0 +1,1 @@
+//! The kcp API groups as Rust types and their schemas.

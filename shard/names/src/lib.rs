@@ -1,0 +1,1 @@
+//! Logical-cluster names, workspace paths, identities, hashes and the storage key codec.

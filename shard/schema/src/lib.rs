@@ -1,0 +1,1 @@
+//! What a resource's schema means: structural schemas, defaulting, pruning, patches, OpenAPI.

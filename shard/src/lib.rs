@@ -1,0 +1,1 @@
+//! A kcp shard: logical clusters, tenancy, API exports, their controllers.

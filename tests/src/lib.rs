@@ -1,0 +1,1 @@
+//! Behaviours of the running system, seen from its clients.
