@@ -1,1 +1,40 @@
 //! A revisioned key-value log with a view: commit, get, list, watch, compact; redb or memory.
+//!
+//! Keys and values are bytes; the store must not know Kubernetes, clusters or JSON.
+//!
+//! # Contract
+//!
+//! * A [commit](Store::commit) is atomic over its mutations and has exactly one [`Revision`], the next number of one
+//!   counter for the whole store. It is acknowledged only when it is durable: an acknowledged commit survives
+//!   `kill -9` and power loss.
+//! * Reads ([`Store::get`], [`Store::scan`], [`Store::list`]) are synchronous, served from the *view*, and see every
+//!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.
+//! * The *feed* ([`Store::follow`]) delivers every [`Batch`] after a revision, in order, without gap or duplicate. It is
+//!   fed after the commit, so it may run behind the view: nobody may assume to see his own write there. The memory
+//!   backend is late at random to keep its users honest.
+//! * [Compaction](Store::compact) forgets history. Reading at, or following after, revision `r` is served exactly while
+//!   `r >= compacted()`; the latest state of every key is never forgotten.
+//! * When the medium fails, the store stops accepting commits for good ([`CommitError::Unavailable`]): after a failed
+//!   fsync nobody can know what is on the disk, so nothing more is acknowledged until it has been reopened.
+//!
+//! # The seam for other backends
+//!
+//! A backend implements [`Store`] and, for its feed, [`Log`]; [`Follower`] does the waiting. On etcd, `commit` is one
+//! transaction comparing `mod_revision`s, whose header revision is the [`Revision`]; the view is a local, disposable
+//! file or map filled by a single watch over the whole prefix, and `commit` returns once that watch has passed its
+//! revision, which is what makes reads see acknowledged commits; `compact` is left to a leader. Everything in
+//! `tests/suite` is written against the trait and is to be passed by every backend.
+
+mod error;
+mod follow;
+mod memory;
+mod mutation;
+mod record;
+mod store;
+
+pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
+pub use follow::{Batch, Event, Follower, Log};
+pub use memory::MemoryStore;
+pub use mutation::{Change, Expect, MAX_COMMIT_BYTES, MAX_KEY_BYTES, Mutation};
+pub use record::{Page, Range, Record, RecordRef, Revision};
+pub use store::{Stats, Store};

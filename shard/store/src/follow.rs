@@ -1,0 +1,181 @@
+//! The feed: batches of events, and the follower that waits for them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::error::FollowError;
+use crate::record::{Record, Revision};
+
+/// All events of one commit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The commit.
+    pub revision: Revision,
+    /// In the order of the commit's mutations; never empty; keys are distinct.
+    pub events: Vec<Event>,
+}
+
+impl Batch {
+    /// What the batch holds in memory, roughly, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.events.iter().map(Event::bytes).sum::<usize>() + size_of::<Self>()
+    }
+}
+
+/// What a commit did to one key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The key.
+    pub key: Bytes,
+    /// The new value; `None`: the key was deleted.
+    pub value: Option<Bytes>,
+    /// What the key held before; `None`: it did not exist.
+    pub previous: Option<Record>,
+}
+
+impl Event {
+    /// The record that the commit `revision` left behind; `None`: the key was deleted.
+    pub fn record(&self, revision: Revision) -> Option<Record> {
+        self.value.as_ref().map(|value| Record {
+            key: self.key.clone(),
+            value: value.clone(),
+            created: self
+                .previous
+                .as_ref()
+                .map_or(revision, |previous| previous.created),
+            modified: revision,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.key.len()
+            + self.value.as_ref().map_or(0, Bytes::len)
+            + self.previous.as_ref().map_or(0, |previous| previous.value.len())
+            + size_of::<Self>()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, previous) = (self.value.as_ref().map(Bytes::len), &self.previous);
+        write!(
+            formatter,
+            "Event(\"{}\", bytes: {value:?}, previous: {previous:?})",
+            self.key.escape_ascii()
+        )
+    }
+}
+
+/// Where a follower reads: the log of a backend.
+pub trait Log: Send + Sync + 'static {
+    /// Some of the batches with a revision greater than `after`: the first ones, in order, without gap. Empty exactly
+    /// when there is none yet. Bounded in size, and short, because it is called on the follower's task.
+    fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, FollowError>;
+}
+
+/// Delivers every batch after a revision, in order, without gap or duplicate, however long the reader takes, until the
+/// log it has not read yet is compacted away.
+pub struct Follower {
+    log: Arc<dyn Log>,
+    /// Changes after the log has grown. Its sender lives as long as the store accepts commits.
+    grown: watch::Receiver<Revision>,
+    /// The last batch delivered.
+    position: Revision,
+    /// Read, but not delivered yet.
+    pending: VecDeque<Arc<Batch>>,
+    lateness: Option<Lateness>,
+}
+
+impl Follower {
+    /// Follows `log` from behind `after`; `grown` is to change after every growth of the log, and its sender to be
+    /// dropped when there will be no more.
+    pub fn new(log: Arc<dyn Log>, after: Revision, grown: watch::Receiver<Revision>) -> Self {
+        Self {
+            log,
+            grown,
+            position: after,
+            pending: VecDeque::new(),
+            lateness: None,
+        }
+    }
+
+    /// The same, but late at random.
+    pub(crate) fn late(mut self, seed: u64) -> Self {
+        self.lateness = Some(Lateness { state: seed });
+        self
+    }
+
+    /// The revision of the last batch delivered, at first the one to follow from.
+    pub fn position(&self) -> Revision {
+        self.position
+    }
+
+    /// Waits for the next batch. Cancel-safe: a dropped call loses nothing.
+    pub async fn next(&mut self) -> Result<Arc<Batch>, FollowError> {
+        loop {
+            if let Some(batch) = self.pending.pop_front() {
+                self.position = batch.revision;
+                return Ok(batch);
+            }
+            // Noted before the log is read, so that growth in between wakes us again.
+            self.grown.borrow_and_update();
+            if let Some(lateness) = &mut self.lateness {
+                lateness.stall().await;
+            }
+            self.pending = self.log.batches(self.position)?;
+            if let Some(lateness) = &mut self.lateness {
+                lateness.hold_back(&mut self.pending);
+            }
+            if self.pending.is_empty() {
+                self.grown.changed().await.map_err(|_| FollowError::Closed)?;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Follower")
+            .field("position", &self.position.0)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a follower late, in time and in batches, reproducibly by seed.
+struct Lateness {
+    state: u64,
+}
+
+impl Lateness {
+    /// Half of the time not at all, otherwise up to three milliseconds.
+    async fn stall(&mut self) {
+        match self.draw(8) {
+            0..4 => {}
+            4 => tokio::task::yield_now().await,
+            milliseconds => tokio::time::sleep(Duration::from_millis(milliseconds - 4)).await,
+        }
+    }
+
+    /// Leaves a random, non-empty beginning; the rest is read again by the next round, after another stall.
+    fn hold_back(&mut self, batches: &mut VecDeque<Arc<Batch>>) {
+        if batches.len() > 1 {
+            let keep = 1 + self.draw(batches.len() as u64);
+            batches.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// A number below `bound`, by splitmix64 (Steele, Lea, Flood 2014).
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
