@@ -1,1 +1,47 @@
 //! A lean Kubernetes client on hyper: kubeconfig, requests, a reflector that decodes only what its user names.
+//!
+//! It must not know servers: it speaks HTTP to whatever a kubeconfig or an [`Endpoint`] names, and knows the wire
+//! format of lists, watches, patches and `Status` errors, but no resource and no storage.
+//!
+//! The contract:
+//! - A [`Client`] is cheap to clone. All its clones share one small pool of multiplexed HTTP/2 connections; HTTP/1.1
+//!   is the fallback when the server does not offer `h2` by ALPN.
+//! - Every answer with a status of 400 or more is an error: [`ClientError::Status`].
+//! - A failed operation says whether to try again ([`ClientError::is_retryable`]) and whose fault it is
+//!   ([`ClientError::blame`]); only [`retry`], within its [`RetryPolicy`], and the [`Reflector`] try again on their
+//!   own, apart from a request that provably never reached the server.
+//! - A [`Reflector`] never gives up and never loses an event: it resumes by resourceVersion after a cut, and lists
+//!   again only when the server says that the history is gone.
+
+mod backoff;
+mod body;
+mod client;
+mod connection;
+mod credentials;
+mod endpoint;
+mod error;
+mod kubeconfig;
+mod object;
+mod pool;
+mod reflector;
+mod resource;
+mod retry;
+mod watch;
+
+#[cfg(test)]
+mod testing;
+
+pub use backoff::Backoff;
+pub use body::ResponseBody;
+pub use client::{Client, ClientOptions, Request, Response, StreamingResponse};
+pub use credentials::{Credentials, CredentialsError, Impersonation, Token, TrustRoots, UnverifiedTls};
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::{Blame, ClientError, KubeStatus, StatusCause, StatusDetails};
+pub use kubeconfig::{
+    Cluster, Context, Kubeconfig, KubeconfigError, Material, ResolvedContext, User, default_kubeconfig_path,
+};
+pub use object::{Ignored, List, ListMeta, ObjectHead, ObjectMeta};
+pub use reflector::{Event, ListWatch, Phase, Reflector, ReflectorOptions, ReflectorStatus};
+pub use resource::{DeleteOptions, PatchType, Preconditions, Query, WriteOptions};
+pub use retry::{RetryPolicy, retry};
+pub use watch::{WatchEvent, WatchEventKind, WatchStream};

@@ -1,0 +1,564 @@
+//! Kubeconfig files: read, resolved into an endpoint and credentials, edited, written.
+//!
+//! One file at a time; files are never merged. The YAML tree is the only copy of the content, so that an edit keeps
+//! every field that this client does not know.
+
+use std::fmt;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::credentials::{Credentials, CredentialsError, Impersonation, Token, TrustRoots, UnverifiedTls};
+use crate::endpoint::{Endpoint, EndpointError};
+
+/// A kubeconfig file.
+#[derive(Clone)]
+pub struct Kubeconfig {
+    tree: Map<String, Value>,
+    /// What relative paths in the file start from.
+    directory: PathBuf,
+}
+
+/// A context: which cluster, as which user.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Name of the cluster entry.
+    pub cluster: String,
+    /// Name of the user entry.
+    pub user: String,
+    /// Default namespace.
+    pub namespace: Option<String>,
+}
+
+/// A cluster: where it is and whom to trust there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// Base URL.
+    pub server: String,
+    /// PEM certificates to trust.
+    pub certificate_authority: Option<Material>,
+    /// Name to expect in the server's certificate instead of the URL's host.
+    pub tls_server_name: Option<String>,
+    /// `insecure-skip-tls-verify`.
+    pub insecure_skip_tls_verify: bool,
+    proxied: bool,
+}
+
+/// A user: how to prove who is calling.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    /// PEM certificate chain.
+    pub client_certificate: Option<Material>,
+    /// PEM key.
+    pub client_key: Option<Material>,
+    /// Bearer token; a file wins over an inline one, as in kubectl.
+    pub token: Option<Material>,
+    /// As whom to act.
+    pub impersonation: Option<Impersonation>,
+    unsupported: Option<&'static str>,
+}
+
+/// Bytes that stand in the file or in a file of their own; `Debug` shows no content.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Material {
+    /// The content.
+    Inline(Vec<u8>),
+    /// The path of a file with the content.
+    File(PathBuf),
+}
+
+/// A context with everything it names.
+#[derive(Debug, Clone)]
+pub struct ResolvedContext {
+    /// Name of the context.
+    pub name: String,
+    /// Where the server is.
+    pub endpoint: Endpoint,
+    /// Name of the cluster entry.
+    pub cluster_name: String,
+    /// The cluster entry.
+    pub cluster: Cluster,
+    /// The user entry.
+    pub user: User,
+    /// Default namespace.
+    pub namespace: Option<String>,
+}
+
+/// A kubeconfig that cannot be used. Never quotes values of user entries.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KubeconfigError {
+    /// The file could not be read or written.
+    #[error("cannot access kubeconfig {}: {source}", path.display())]
+    Access {
+        /// Its path.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Not YAML, or not a mapping.
+    #[error("{} is not a kubeconfig: {reason}", path.display())]
+    Parse {
+        /// Its path.
+        path: PathBuf,
+        /// Where and why.
+        reason: String,
+    },
+    /// No context was asked for and the file has no current one.
+    #[error("the kubeconfig has no current-context")]
+    NoCurrentContext,
+    /// An entry that something refers to is missing.
+    #[error("the kubeconfig has no {section} named {name:?}")]
+    Missing {
+        /// `context`, `cluster` or `user`.
+        section: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A field has a wrong type or form.
+    #[error("kubeconfig: {section} {name:?}: {field} must be {expected}")]
+    Field {
+        /// `context`, `cluster` or `user`.
+        section: &'static str,
+        /// Name of the entry.
+        name: String,
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The cluster's server is not a URL.
+    #[error("kubeconfig: cluster {name:?}: {source}")]
+    Server {
+        /// Name of the cluster entry.
+        name: String,
+        /// What is wrong.
+        source: EndpointError,
+    },
+    /// The tree could not be written as YAML.
+    #[error("cannot write the kubeconfig as YAML: {0}")]
+    Write(String),
+}
+
+/// The file kubectl would use: the first of `$KUBECONFIG` that exists (or the first), else `~/.kube/config`.
+pub fn default_kubeconfig_path() -> Option<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+        let paths: Vec<_> = std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
+        return paths.iter().find(|path| path.exists()).or(paths.first()).cloned();
+    }
+    std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"))
+}
+
+impl Kubeconfig {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, KubeconfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| KubeconfigError::Access { path: path.to_owned(), source })?;
+        Self::parse_at(&text, path)
+    }
+
+    /// Reads YAML or JSON; relative paths in it start from the working directory.
+    pub fn parse(text: &str) -> Result<Self, KubeconfigError> {
+        Self::parse_at(text, Path::new("kubeconfig"))
+    }
+
+    /// An empty file, to be filled with the setters.
+    pub fn empty() -> Self {
+        let mut tree = Map::new();
+        tree.insert("apiVersion".to_owned(), json!("v1"));
+        tree.insert("kind".to_owned(), json!("Config"));
+        Self { tree, directory: PathBuf::new() }
+    }
+
+    /// The current context with everything it names, or that of the given name.
+    pub fn resolve(&self, context: Option<&str>) -> Result<ResolvedContext, KubeconfigError> {
+        let name = match context {
+            Some(name) => name,
+            None => self.current_context().ok_or(KubeconfigError::NoCurrentContext)?,
+        };
+        let context = self.context(name)?;
+        let cluster = self.cluster(&context.cluster)?;
+        let endpoint = Endpoint::parse(&cluster.server)
+            .map_err(|source| KubeconfigError::Server { name: context.cluster.clone(), source })?;
+        // Like kubectl: a context without a user is anonymous, one with an unknown user is an error.
+        let user = if context.user.is_empty() { User::default() } else { self.user(&context.user)? };
+        Ok(ResolvedContext {
+            name: name.to_owned(),
+            endpoint,
+            cluster_name: context.cluster,
+            cluster,
+            user,
+            namespace: context.namespace,
+        })
+    }
+
+    /// `current-context`, if set.
+    pub fn current_context(&self) -> Option<&str> {
+        self.tree.get("current-context").and_then(Value::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// Names of all contexts, in the order of the file.
+    pub fn context_names(&self) -> impl Iterator<Item = &str> {
+        let entries = self.tree.get("contexts").and_then(Value::as_array).into_iter().flatten();
+        entries.filter_map(|entry| entry.get("name")?.as_str())
+    }
+
+    /// The context of that name.
+    pub fn context(&self, name: &str) -> Result<Context, KubeconfigError> {
+        let entry = self.entry("contexts", "context", name)?;
+        Ok(Context {
+            cluster: entry.string("cluster")?.unwrap_or_default().to_owned(),
+            user: entry.string("user")?.unwrap_or_default().to_owned(),
+            namespace: entry.string("namespace")?.map(str::to_owned),
+        })
+    }
+
+    /// The cluster of that name.
+    pub fn cluster(&self, name: &str) -> Result<Cluster, KubeconfigError> {
+        let entry = self.entry("clusters", "cluster", name)?;
+        Ok(Cluster {
+            server: entry.string("server")?.unwrap_or_default().to_owned(),
+            certificate_authority: entry.material("certificate-authority", "certificate-authority-data")?,
+            tls_server_name: entry.string("tls-server-name")?.map(str::to_owned),
+            insecure_skip_tls_verify: match entry.fields.get("insecure-skip-tls-verify") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(skip)) => *skip,
+                Some(_) => return Err(entry.error("insecure-skip-tls-verify", "true or false")),
+            },
+            proxied: entry.string("proxy-url")?.is_some(),
+        })
+    }
+
+    /// The user of that name.
+    pub fn user(&self, name: &str) -> Result<User, KubeconfigError> {
+        let entry = self.entry("users", "user", name)?;
+        let present = |field: &str| entry.fields.get(field).is_some_and(|value| !value.is_null());
+        let unsupported = [
+            ("exec", "a user with an exec credential plugin"),
+            ("auth-provider", "a user with an auth-provider"),
+            ("username", "a user with a password"),
+            ("as-uid", "impersonation of a UID"),
+            ("as-user-extra", "impersonation with extra fields"),
+        ];
+        let token_file = entry.string("tokenFile")?.map(|path| Material::File(entry.directory.join(path)));
+        let token = entry.string("token")?.map(|token| Material::Inline(token.as_bytes().to_vec()));
+        Ok(User {
+            client_certificate: entry.material("client-certificate", "client-certificate-data")?,
+            client_key: entry.material("client-key", "client-key-data")?,
+            token: token_file.or(token),
+            impersonation: match entry.string("as")? {
+                None => None,
+                Some(user) => Some(Impersonation { user: user.to_owned(), groups: entry.strings("as-groups")? }),
+            },
+            unsupported: unsupported.into_iter().find(|(field, _)| present(field)).map(|(_, what)| what),
+        })
+    }
+
+    /// Makes a context current. It need not exist yet.
+    pub fn set_current_context(&mut self, name: &str) {
+        self.tree.insert("current-context".to_owned(), json!(name));
+    }
+
+    /// Adds a context, or changes these fields of an existing one.
+    pub fn set_context(&mut self, name: &str, context: &Context) {
+        let fields = self.entry_mut("contexts", "context", name);
+        fields.insert("cluster".to_owned(), json!(context.cluster));
+        fields.insert("user".to_owned(), json!(context.user));
+        set_or_remove(fields, "namespace", context.namespace.as_ref().map(|namespace| json!(namespace)));
+    }
+
+    /// Adds a cluster, or changes these fields of an existing one.
+    pub fn set_cluster(&mut self, name: &str, cluster: &Cluster) {
+        let fields = self.entry_mut("clusters", "cluster", name);
+        fields.insert("server".to_owned(), json!(cluster.server));
+        set_or_remove(fields, "tls-server-name", cluster.tls_server_name.as_ref().map(|name| json!(name)));
+        let skip = cluster.insecure_skip_tls_verify.then_some(json!(true));
+        set_or_remove(fields, "insecure-skip-tls-verify", skip);
+        set_material(fields, "certificate-authority", cluster.certificate_authority.as_ref());
+    }
+
+    /// Adds a user, or changes the certificate, key and token of an existing one.
+    pub fn set_user(&mut self, name: &str, user: &User) {
+        let fields = self.entry_mut("users", "user", name);
+        set_material(fields, "client-certificate", user.client_certificate.as_ref());
+        set_material(fields, "client-key", user.client_key.as_ref());
+        let (token, file) = match &user.token {
+            None => (None, None),
+            Some(Material::Inline(token)) => (Some(json!(String::from_utf8_lossy(token))), None),
+            Some(Material::File(path)) => (None, Some(json!(path))),
+        };
+        set_or_remove(fields, "token", token);
+        set_or_remove(fields, "tokenFile", file);
+    }
+
+    /// Copies a cluster entry whole, unknown fields included, with another server URL.
+    pub fn copy_cluster(&mut self, from: &str, to: &str, server: &str) -> Result<(), KubeconfigError> {
+        let mut fields = self.entry("clusters", "cluster", from)?.fields.clone();
+        fields.insert("server".to_owned(), json!(server));
+        *self.entry_mut("clusters", "cluster", to) = fields;
+        Ok(())
+    }
+
+    /// Copies a context entry whole, unknown fields included.
+    pub fn copy_context(&mut self, from: &str, to: &str) -> Result<(), KubeconfigError> {
+        let fields = self.entry("contexts", "context", from)?.fields.clone();
+        *self.entry_mut("contexts", "context", to) = fields;
+        Ok(())
+    }
+
+    /// Removes a context; clusters and users stay.
+    pub fn remove_context(&mut self, name: &str) {
+        if let Some(entries) = self.tree.get_mut("contexts").and_then(Value::as_array_mut) {
+            entries.retain(|entry| entry.get("name").and_then(Value::as_str) != Some(name));
+        }
+    }
+
+    /// The file as YAML.
+    pub fn to_yaml(&self) -> Result<String, KubeconfigError> {
+        serde_saphyr::to_string(&self.tree).map_err(|error| KubeconfigError::Write(error.to_string()))
+    }
+
+    /// Replaces the file in one step; readable by its owner only.
+    pub fn save(&self, path: &Path) -> Result<(), KubeconfigError> {
+        let yaml = self.to_yaml()?;
+        let access = |source| KubeconfigError::Access { path: path.to_owned(), source };
+        // A link is followed, not replaced.
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut name = target.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", std::process::id()));
+        let draft = target.with_file_name(name);
+        let write = || {
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(yaml.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&draft, &target)
+        };
+        write().map_err(access)
+    }
+
+    fn parse_at(text: &str, path: &Path) -> Result<Self, KubeconfigError> {
+        let refuse = |reason: String| KubeconfigError::Parse { path: path.to_owned(), reason };
+        let tree: Value = serde_saphyr::from_str(text).map_err(|error| {
+            // Only the place is told: the message may quote the text, which holds keys.
+            let place = error.location().map_or(String::new(), |at| format!(" at line {}, column {}", at.line(), at.column()));
+            refuse(format!("it is not valid YAML{place}"))
+        })?;
+        let directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        match tree {
+            Value::Object(tree) => Ok(Self { tree, directory }),
+            Value::Null => Ok(Self { directory, ..Self::empty() }),
+            _ => Err(refuse("it is not a mapping".to_owned())),
+        }
+    }
+
+    fn entry<'a>(
+        &'a self,
+        list: &str,
+        section: &'static str,
+        name: &str,
+    ) -> Result<Entry<'a>, KubeconfigError> {
+        static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+        let entries = self.tree.get(list).and_then(Value::as_array).into_iter().flatten();
+        let found = entries
+            .into_iter()
+            .find(|entry| entry.get("name").and_then(Value::as_str) == Some(name))
+            .ok_or_else(|| KubeconfigError::Missing { section, name: name.to_owned() })?;
+        let fields = match found.get(section) {
+            None | Some(Value::Null) => &EMPTY,
+            Some(Value::Object(fields)) => fields,
+            Some(_) => {
+                return Err(KubeconfigError::Field { section, name: name.to_owned(), field: section, expected: "a mapping" });
+            }
+        };
+        Ok(Entry { section, name: name.to_owned(), fields, directory: &self.directory })
+    }
+
+    /// The fields of an entry, made if absent or malformed.
+    fn entry_mut(&mut self, list: &str, section: &str, name: &str) -> &mut Map<String, Value> {
+        let entries = as_array(self.tree.entry(list.to_owned()).or_insert(Value::Null));
+        let position = entries.iter().position(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
+        let position = position.unwrap_or_else(|| {
+            entries.push(json!({ "name": name }));
+            entries.len() - 1
+        });
+        let entry = as_object(&mut entries[position]);
+        as_object(entry.entry(section.to_owned()).or_insert(Value::Null))
+    }
+}
+
+impl fmt::Debug for Kubeconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubeconfig").field("current_context", &self.current_context()).finish_non_exhaustive()
+    }
+}
+
+impl ResolvedContext {
+    /// Reads the files that the context names, now; call it again to pick up rotated ones.
+    pub fn credentials(&self, unverified: UnverifiedTls) -> Result<Credentials, CredentialsError> {
+        if let Some(what) = self.user.unsupported {
+            return Err(CredentialsError::Unsupported(what));
+        }
+        if self.cluster.proxied {
+            return Err(CredentialsError::Unsupported("a cluster behind a proxy-url"));
+        }
+        let mut credentials = Credentials::new(self.roots(unverified)?)?;
+        match (&self.user.client_certificate, &self.user.client_key) {
+            (None, None) => {}
+            (Some(chain), Some(key)) => {
+                let (chain, key) = (chain.read("client certificate")?, key.read("client key")?);
+                credentials = credentials.with_certificate(&chain, &key)?;
+            }
+            (chain, _) => {
+                let what = if chain.is_some() { "client key" } else { "client certificate" };
+                return Err(CredentialsError::Pem { what, reason: "it is missing beside its counterpart".to_owned() });
+            }
+        }
+        if let Some(name) = &self.cluster.tls_server_name {
+            credentials = credentials.with_server_name(name)?;
+        }
+        if let Some(token) = &self.user.token {
+            let token = token.read("token")?;
+            let token = std::str::from_utf8(&token).map_err(|_| CredentialsError::Malformed("token"))?;
+            credentials = credentials.with_token(Token::new(token))?;
+        }
+        if let Some(impersonation) = &self.user.impersonation {
+            credentials = credentials.with_impersonation(impersonation.clone())?;
+        }
+        Ok(credentials)
+    }
+
+    /// The files that [`ResolvedContext::credentials`] reads, for whoever watches them.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let User { client_certificate, client_key, token, .. } = &self.user;
+        [&self.cluster.certificate_authority, client_certificate, client_key, token].into_iter().filter_map(
+            |material| match material {
+                Some(Material::File(path)) => Some(path.as_path()),
+                _ => None,
+            },
+        )
+    }
+
+    fn roots(&self, unverified: UnverifiedTls) -> Result<TrustRoots, CredentialsError> {
+        if !self.endpoint.is_tls() {
+            return Ok(TrustRoots::Nothing);
+        }
+        if self.cluster.insecure_skip_tls_verify {
+            return match unverified {
+                UnverifiedTls::Refuse => Err(CredentialsError::UnverifiedTls(self.cluster_name.clone())),
+                UnverifiedTls::Allow => Ok(TrustRoots::Unverified),
+            };
+        }
+        match &self.cluster.certificate_authority {
+            Some(material) => Ok(TrustRoots::Pem(material.read("certificate authority")?)),
+            None => Ok(TrustRoots::System),
+        }
+    }
+}
+
+impl Material {
+    fn read(&self, what: &'static str) -> Result<Vec<u8>, CredentialsError> {
+        match self {
+            Self::Inline(content) => Ok(content.clone()),
+            Self::File(path) => std::fs::read(path).map_err(|source| CredentialsError::Read {
+                what,
+                path: path.display().to_string(),
+                source,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(_) => f.write_str("Inline(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// One named entry with the rules by which its fields are read.
+struct Entry<'a> {
+    section: &'static str,
+    name: String,
+    fields: &'a Map<String, Value>,
+    directory: &'a Path,
+}
+
+impl<'a> Entry<'a> {
+    /// An empty string counts as absent, as in Go.
+    fn string(&self, field: &'static str) -> Result<Option<&'a str>, KubeconfigError> {
+        match self.fields.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(_) => Err(self.error(field, "a string")),
+        }
+    }
+
+    fn strings(&self, field: &'static str) -> Result<Vec<String>, KubeconfigError> {
+        let wrong = || self.error(field, "a list of strings");
+        match self.fields.get(field) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    /// Inline data wins over a file, as in kubectl.
+    fn material(&self, file: &'static str, data: &'static str) -> Result<Option<Material>, KubeconfigError> {
+        if let Some(text) = self.string(data)? {
+            let text: String = text.split_whitespace().collect();
+            let content = STANDARD.decode(text).map_err(|_| self.error(data, "base64"))?;
+            return Ok(Some(Material::Inline(content)));
+        }
+        Ok(self.string(file)?.map(|path| Material::File(self.directory.join(path))))
+    }
+
+    fn error(&self, field: &'static str, expected: &'static str) -> KubeconfigError {
+        KubeconfigError::Field { section: self.section, name: self.name.clone(), field, expected }
+    }
+}
+
+fn set_material(fields: &mut Map<String, Value>, field: &str, material: Option<&Material>) {
+    let (data, file) = match material {
+        None => (None, None),
+        Some(Material::Inline(content)) => (Some(json!(STANDARD.encode(content))), None),
+        Some(Material::File(path)) => (None, Some(json!(path))),
+    };
+    set_or_remove(fields, &format!("{field}-data"), data);
+    set_or_remove(fields, field, file);
+}
+
+fn set_or_remove(fields: &mut Map<String, Value>, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => fields.insert(field.to_owned(), value),
+        None => fields.remove(field),
+    };
+}
+
+fn as_array(value: &mut Value) -> &mut Vec<Value> {
+    if !value.is_array() {
+        *value = Value::Array(Vec::new());
+    }
+    match value {
+        Value::Array(items) => items,
+        _ => unreachable!("made an array above"),
+    }
+}
+
+fn as_object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(fields) => fields,
+        _ => unreachable!("made an object above"),
+    }
+}

@@ -1,0 +1,274 @@
+//! Values that come from files and are replaced, whole, when the files change.
+//!
+//! Certificates, CA bundles, kubeconfigs, token files: each is a [`Reloadable`] made by a load function. A change is
+//! loaded first and swapped in only if it loads; otherwise the last good value stays, the error is logged once and a
+//! metric says so. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
+//! notification APIs report badly; SIGHUP asks at once.
+
+use std::error::Error;
+use std::fs::Metadata;
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use prometheus::{GaugeVec, IntCounterVec};
+use tokio::sync::{Notify, watch};
+
+use crate::lifecycle::Shutdown;
+use crate::metrics::{Metrics, MetricsError};
+
+/// How often files are looked at without a signal.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A value that can be replaced while it is in use. Reading is wait-free; a reader keeps the value it has loaded.
+#[derive(Debug)]
+pub struct Reloadable<T> {
+    current: ArcSwap<T>,
+    generation: watch::Sender<u64>,
+}
+
+impl<T> Reloadable<T> {
+    /// Holds `value`; it changes only by [`Reloadable::replace`].
+    pub fn new(value: T) -> Self {
+        Self { current: ArcSwap::from_pointee(value), generation: watch::Sender::new(1) }
+    }
+
+    /// The value in effect.
+    pub fn load(&self) -> Arc<T> {
+        self.current.load_full()
+    }
+
+    /// Counts replacements, beginning with 1. Whoever caches something derived from the value keeps the generation
+    /// that he read *before* loading the value beside it.
+    pub fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Tells of each new generation.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Puts `value` in place of the current one.
+    pub fn replace(&self, value: T) {
+        self.current.store(Arc::new(value));
+        self.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+/// Asks for a look at all files now; SIGHUP does.
+#[derive(Clone, Debug, Default)]
+pub struct ReloadTrigger(Arc<Notify>);
+
+impl ReloadTrigger {
+    /// Asks; several asks before the look happens are one.
+    pub fn fire(&self) {
+        self.0.notify_one();
+    }
+
+    async fn fired(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// All values of a process that are made from files, and the task that keeps them fresh.
+#[derive(Clone)]
+pub struct Reloads {
+    watched: Arc<Mutex<Vec<Arc<Mutex<Watched>>>>>,
+    trigger: ReloadTrigger,
+    outcomes: IntCounterVec,
+    loaded_at: GaugeVec,
+}
+
+/// A value could not be made from its files. At start the operator has to act; later the last good value stays.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} cannot be loaded: {reason}")]
+pub struct LoadError {
+    /// What was to be loaded, as registered.
+    pub what: String,
+    reason: String,
+}
+
+impl Reloads {
+    /// With its metrics: `fairlead_reload_total{what,result}` and `fairlead_reload_last_success_timestamp_seconds{what}`.
+    pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            watched: Arc::default(),
+            trigger: ReloadTrigger::default(),
+            outcomes: metrics.counters(
+                "fairlead_reload_total",
+                "Attempts to load a changed file, by what it is and the result (success or failure).",
+                &["what", "result"],
+            )?,
+            loaded_at: metrics.gauges(
+                "fairlead_reload_last_success_timestamp_seconds",
+                "When what is in effect was loaded, in seconds since the epoch.",
+                &["what"],
+            )?,
+        })
+    }
+
+    /// Makes a value from `files` with `load` now, and again whenever their content changes.
+    ///
+    /// `what` is a short name for logs and metrics ("serving certificate"). `load` may block; it must not panic and
+    /// its errors must not show secrets.
+    pub fn register<T, E, F>(
+        &self,
+        what: &str,
+        files: impl IntoIterator<Item = PathBuf>,
+        load: F,
+    ) -> Result<Arc<Reloadable<T>>, LoadError>
+    where
+        T: Send + Sync + 'static,
+        E: Error,
+        F: Fn() -> Result<T, E> + Send + 'static,
+    {
+        let files: Vec<PathBuf> = files.into_iter().collect();
+        // The state of the files is taken before they are loaded: a change in between is found by the next look.
+        let stamps = files.iter().map(stamp).collect();
+        let digest = digest(&files);
+        let value = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
+        let reloadable = Arc::new(Reloadable::new(value));
+        self.note_success(what);
+        let target = Arc::clone(&reloadable);
+        let swap = move || load().map(|value| target.replace(value)).map_err(|e| chain(&e));
+        let watched = Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
+        self.watched.lock().push(Arc::new(Mutex::new(watched)));
+        Ok(reloadable)
+    }
+
+    /// The handle with which a signal handler asks for a look.
+    pub fn trigger(&self) -> ReloadTrigger {
+        self.trigger.clone()
+    }
+
+    /// Keeps everything fresh until the process drains. One per process.
+    pub async fn run(self, shutdown: Shutdown) {
+        let mut interval = tokio::time::interval(POLL_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let look = tokio::select! {
+                () = shutdown.draining() => return,
+                () = self.trigger.fired() => Look::Content,
+                _ = interval.tick() => Look::Stamps,
+            };
+            let reloads = self.clone();
+            if tokio::task::spawn_blocking(move || reloads.look(look)).await.is_err() {
+                tracing::error!("a load function panicked while files were checked");
+            }
+        }
+    }
+
+    /// Looks at every file's content now, on this thread. Blocks.
+    pub fn check_now(&self) {
+        self.look(Look::Content);
+    }
+
+    fn look(&self, look: Look) {
+        let watched: Vec<_> = self.watched.lock().clone();
+        for entry in watched {
+            self.refresh(&mut entry.lock(), look);
+        }
+    }
+
+    fn refresh(&self, entry: &mut Watched, look: Look) {
+        let stamps: Vec<_> = entry.files.iter().map(stamp).collect();
+        let untouched = stamps == entry.stamps && look == Look::Stamps;
+        if untouched && entry.failure.is_none() {
+            return;
+        }
+        let digest = digest(&entry.files);
+        entry.stamps = stamps;
+        if digest == entry.digest && entry.failure.is_none() {
+            return;
+        }
+        entry.digest = digest;
+        match (entry.swap)() {
+            Ok(()) => {
+                entry.failure = None;
+                self.note_success(&entry.what);
+                tracing::info!(what = entry.what, "reloaded");
+            }
+            Err(reason) => {
+                self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
+                // Tried again with every look, for the fault may pass without a change of the file; said once.
+                if entry.failure.as_ref() != Some(&reason) {
+                    tracing::error!(what = entry.what, reason, "cannot be reloaded; the last good one stays in effect");
+                    entry.failure = Some(reason);
+                }
+            }
+        }
+    }
+
+    fn note_success(&self, what: &str) {
+        self.outcomes.with_label_values(&[what, "success"]).inc();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Cheap: content is read only where a file's metadata has changed.
+    Stamps,
+    /// Reads every file.
+    Content,
+}
+
+struct Watched {
+    what: String,
+    files: Vec<PathBuf>,
+    stamps: Vec<Option<Stamp>>,
+    digest: u64,
+    failure: Option<String>,
+    swap: Box<dyn Fn() -> Result<(), String> + Send>,
+}
+
+/// What changes in a file's metadata when its content does: device, inode, length, change time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+fn stamp(path: &PathBuf) -> Option<Stamp> {
+    let of = |m: Metadata| Stamp { device: m.dev(), inode: m.ino(), length: m.len(), changed: (m.ctime(), m.ctime_nsec()) };
+    std::fs::metadata(path).ok().map(of)
+}
+
+/// A digest of all contents, only good to see that something has changed.
+fn digest(files: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in files {
+        match std::fs::read(path) {
+            Ok(content) => {
+                hasher.write_usize(content.len());
+                hasher.write(&content);
+            }
+            Err(error) => hasher.write_u8(if error.kind() == io::ErrorKind::NotFound { 1 } else { 2 }),
+        }
+    }
+    hasher.finish()
+}
+
+/// An error with its sources on one line.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,168 @@
+//! How one declaration of a setting becomes a typed field, a YAML key with a default and a comment, and something
+//! to lint.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// A value in a configuration: a struct of further settings, a list of them, or a leaf.
+pub trait Setting {
+    /// The keys of a struct in declaration order; `None` for everything that is written as one value.
+    fn entries(&self) -> Option<Vec<Entry<'_>>> {
+        None
+    }
+
+    /// The elements of a list of structs.
+    fn elements(&self) -> Option<Vec<&dyn Setting>> {
+        None
+    }
+
+    /// What the linter should know about this leaf.
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Plain
+    }
+
+    /// Makes relative paths relative to the folder of the configuration file.
+    fn resolve_paths(&mut self, _base: &Path) {}
+
+    /// The value as YAML on one line (JSON is YAML).
+    fn inline(&self) -> String;
+}
+
+/// One key of a struct of settings.
+pub struct Entry<'a> {
+    /// The key in YAML.
+    pub key: &'static str,
+    /// One line per doc comment line of the field, each with its leading space.
+    pub doc: &'static [&'static str],
+    /// The value in effect.
+    pub value: &'a dyn Setting,
+}
+
+/// What a leaf stands for, as far as a linter can check it without starting the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Meaning<'a> {
+    /// Nothing to check.
+    Plain,
+    /// A file that the process reads.
+    ReadFile(&'a Path),
+    /// A file with a key or token: also nobody else may read it.
+    SecretFile(&'a Path),
+    /// An address that the process listens on.
+    Listen(SocketAddr),
+}
+
+/// Declares a struct of settings: for each field its documentation, its key and its default, once.
+macro_rules! settings {
+    ($(
+        $(#[doc = $struct_doc:literal])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                $field:ident ($key:literal): $type:ty = $default:expr;
+            )*
+        }
+    )*) => {$(
+        $(#[doc = $struct_doc])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $(
+                $(#[doc = $doc])*
+                #[serde(rename = $key)]
+                pub $field: $type,
+            )*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::setting::Setting for $name {
+            fn entries(&self) -> Option<Vec<$crate::setting::Entry<'_>>> {
+                Some(vec![$($crate::setting::Entry { key: $key, doc: &[$($doc),*], value: &self.$field },)*])
+            }
+
+            fn resolve_paths(&mut self, base: &std::path::Path) {
+                $($crate::setting::Setting::resolve_paths(&mut self.$field, base);)*
+            }
+
+            fn inline(&self) -> String {
+                $crate::setting::inline_json(self)
+            }
+        }
+    )*};
+}
+pub(crate) use settings;
+
+/// Declares leaves that serialise to one value and mean nothing to the linter.
+macro_rules! plain_settings {
+    ($($type:ty),* $(,)?) => {$(
+        impl $crate::setting::Setting for $type {
+            fn inline(&self) -> String {
+                $crate::setting::inline_json(self)
+            }
+        }
+    )*};
+}
+pub(crate) use plain_settings;
+
+plain_settings!(bool, u32, u64, usize, String, crate::units::Timespan, crate::units::ByteSize);
+
+impl Setting for SocketAddr {
+    fn meaning(&self) -> Meaning<'_> {
+        Meaning::Listen(*self)
+    }
+
+    fn inline(&self) -> String {
+        inline_json(self)
+    }
+}
+
+impl<T: Setting + Serialize> Setting for Option<T> {
+    fn entries(&self) -> Option<Vec<Entry<'_>>> {
+        self.as_ref().and_then(Setting::entries)
+    }
+
+    fn elements(&self) -> Option<Vec<&dyn Setting>> {
+        self.as_ref().and_then(Setting::elements)
+    }
+
+    fn meaning(&self) -> Meaning<'_> {
+        self.as_ref().map_or(Meaning::Plain, Setting::meaning)
+    }
+
+    fn resolve_paths(&mut self, base: &Path) {
+        if let Some(value) = self {
+            value.resolve_paths(base);
+        }
+    }
+
+    fn inline(&self) -> String {
+        inline_json(self)
+    }
+}
+
+impl<T: Setting + Serialize> Setting for Vec<T> {
+    fn elements(&self) -> Option<Vec<&dyn Setting>> {
+        Some(self.iter().map(|value| value as &dyn Setting).collect())
+    }
+
+    fn resolve_paths(&mut self, base: &Path) {
+        for value in self {
+            value.resolve_paths(base);
+        }
+    }
+
+    fn inline(&self) -> String {
+        inline_json(self)
+    }
+}
+
+pub(crate) fn inline_json(value: &impl Serialize) -> String {
+    // No setting has a map with keys other than strings, which is all that can fail here.
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}

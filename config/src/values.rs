@@ -1,0 +1,172 @@
+//! Leaves with a meaning of their own: files, URLs, levels.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::setting::{Meaning, Setting, inline_json, plain_settings};
+use crate::units::{UnitError, as_text};
+
+/// A file that a process reads; after loading, absolute or relative to the working directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InputFile(PathBuf);
+
+/// A file with a private key, token or password. Its path may be shown, its content never.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretFile(PathBuf);
+
+/// A file or folder that the process itself makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OwnPath(PathBuf);
+
+macro_rules! path_setting {
+    ($($type:ident $meaning:expr),*) => {$(
+        impl<T: Into<PathBuf>> From<T> for $type {
+            fn from(path: T) -> Self {
+                Self(path.into())
+            }
+        }
+
+        impl Deref for $type {
+            type Target = Path;
+
+            fn deref(&self) -> &Path {
+                &self.0
+            }
+        }
+
+        impl AsRef<Path> for $type {
+            fn as_ref(&self) -> &Path {
+                &self.0
+            }
+        }
+
+        impl Setting for $type {
+            fn meaning(&self) -> Meaning<'_> {
+                let meaning: fn(&Path) -> Meaning<'_> = $meaning;
+                meaning(&self.0)
+            }
+
+            fn resolve_paths(&mut self, base: &Path) {
+                self.0 = base.join(&self.0);
+            }
+
+            fn inline(&self) -> String {
+                inline_json(self)
+            }
+        }
+    )*};
+}
+
+path_setting!(
+    InputFile |path| Meaning::ReadFile(path),
+    SecretFile |path| Meaning::SecretFile(path),
+    OwnPath |_| Meaning::Plain
+);
+
+/// An `https://host[:port][/path]` address without a trailing slash, query or credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpsUrl(String);
+
+impl HttpsUrl {
+    /// The address as text, without a trailing slash.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The host with its port, as it stands in the address.
+    pub fn authority(&self) -> &str {
+        let rest = self.0.strip_prefix("https://").unwrap_or(&self.0);
+        rest.split('/').next().unwrap_or(rest)
+    }
+}
+
+impl FromStr for HttpsUrl {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let malformed = || UnitError::new(text, "an https URL such as \"https://kcp.example.com:6443\"");
+        let rest = text.strip_prefix("https://").ok_or_else(malformed)?;
+        let authority = rest.split('/').next().unwrap_or_default();
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                port.parse::<u16>().map_err(|_| malformed())?;
+                host
+            }
+            _ => authority,
+        };
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '@' | '"' | '\\');
+        if host.is_empty() || rest.contains(odd) {
+            return Err(malformed());
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl fmt::Display for HttpsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+as_text!(HttpsUrl);
+plain_settings!(HttpsUrl, LogFormat, TokenPolicy, Battery);
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What a door does with a bearer token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TokenPolicy {
+    /// Hand it to the shard, which judges it.
+    PassThrough,
+    /// Answer 401.
+    Refuse,
+}
+
+/// Something useful that a new installation gets besides the bare API (kcp's `--batteries-included`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Battery {
+    /// RBAC of the administrator's group in the root workspace.
+    Admin,
+    /// The workspace types organization, team and universal.
+    WorkspaceTypes,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn urls_are_https_with_a_host() {
+        for (text, kept, authority) in [
+            ("https://a", "https://a", "a"),
+            ("https://a:6443/", "https://a:6443", "a:6443"),
+            ("https://[::1]:6443/x/y", "https://[::1]:6443/x/y", "[::1]:6443"),
+            ("https://[::1]", "https://[::1]", "[::1]"),
+        ] {
+            let url: HttpsUrl = text.parse().unwrap();
+            assert_eq!((url.as_str(), url.authority()), (kept, authority));
+        }
+        for text in ["", "a", "http://a", "https://", "https://:1", "https://a:x", "https://u@a", "https://a?b", "https://a b"]
+        {
+            assert!(text.parse::<HttpsUrl>().is_err(), "{text:?}");
+        }
+    }
+}
