@@ -1,1 +1,30 @@
 //! What every server process is: reloadable TLS listeners, readiness, drain, metrics registry, logs, limits on bad peers, `Status` errors.
+//!
+//! It does not know what a process serves, nor who its users are: a peer's certificates are handed on unjudged. There
+//! is no global state but the logger and signal handlers; registries, shutdown and tasks are values that are passed.
+
+mod connection;
+mod exit;
+mod lifecycle;
+mod limits;
+mod logging;
+mod metrics;
+mod readiness;
+mod reload;
+mod reply;
+mod server;
+mod status;
+mod tls;
+
+pub use connection::ConnectionInfo;
+pub use exit::{FatalError, run};
+pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks, signals};
+pub use limits::{OpenFiles, check_open_files};
+pub use logging::{LoggingError, init_logging};
+pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};
+pub use readiness::{ALL_PROBES, Health, Probe, ReadyFlag};
+pub use reload::{LoadError, ReloadTrigger, Reloadable, Reloads};
+pub use reply::{BodyError, Service};
+pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
+pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

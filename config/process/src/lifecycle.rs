@@ -1,0 +1,266 @@
+//! How a process lives and ends: signals, drain, supervised tasks.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_config::DrainConfig;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::reload::{ReloadTrigger, chain};
+
+/// Extra time after the drain window for tasks to return before they are aborted.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The way down of a process, in steps: running, announced (not ready any more but still accepting), draining (no new
+/// connections, open requests finish), over (what is left is cut off). Never goes back.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    inner: Arc<Steps>,
+}
+
+#[derive(Debug)]
+struct Steps {
+    delay: Duration,
+    window: Duration,
+    announced: CancellationToken,
+    draining: CancellationToken,
+    over: CancellationToken,
+    deadline: Mutex<Option<Instant>>,
+}
+
+impl Shutdown {
+    /// Running. Nothing happens until [`Shutdown::begin`].
+    pub fn new(drain: &DrainConfig) -> Self {
+        let steps = Steps {
+            delay: drain.delay.get(),
+            window: drain.window.get(),
+            announced: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            over: CancellationToken::new(),
+            deadline: Mutex::new(None),
+        };
+        Self { inner: Arc::new(steps) }
+    }
+
+    /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
+    pub fn begin(&self) {
+        self.inner.announced.cancel();
+    }
+
+    /// Whether the end has been announced.
+    pub fn is_announced(&self) -> bool {
+        self.inner.announced.is_cancelled()
+    }
+
+    /// Whether new work is refused.
+    pub fn is_draining(&self) -> bool {
+        self.inner.draining.is_cancelled()
+    }
+
+    /// Returns when draining begins.
+    pub async fn draining(&self) {
+        self.inner.draining.cancelled().await;
+    }
+
+    /// Returns when the drain window has ended and open work is cut off.
+    pub async fn over(&self) {
+        self.inner.over.cancelled().await;
+    }
+
+    /// The view of a long-running request on the shutdown.
+    pub fn drain(&self) -> Drain {
+        Drain { shutdown: self.clone() }
+    }
+
+    /// Walks through the steps once [`Shutdown::begin`] has been called, and returns at the last. One per process;
+    /// [`Tasks::supervise`] does it.
+    pub async fn run(&self) {
+        let steps = &self.inner;
+        steps.announced.cancelled().await;
+        tokio::time::sleep(steps.delay).await;
+        *steps.deadline.lock() = Some(Instant::now() + steps.window);
+        steps.draining.cancel();
+        tokio::time::sleep(steps.window).await;
+        steps.over.cancel();
+    }
+}
+
+/// Tells a watch or another endless response when to end cleanly.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    shutdown: Shutdown,
+}
+
+impl Drain {
+    /// Whether draining has begun.
+    pub fn has_begun(&self) -> bool {
+        self.shutdown.is_draining()
+    }
+
+    /// Returns when this stream should end. The streams of a process end spread evenly over the first four fifths of
+    /// the window, by `stream` (any number that differs between streams), so that their clients do not all come back
+    /// at once.
+    pub async fn end_of_stream(&self, stream: u64) {
+        self.shutdown.draining().await;
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(stream);
+        let share = (hasher.finish() >> 40) as f64 / f64::from(1_u32 << 24);
+        let before_end = self.shutdown.inner.window.mul_f64(1.0 - share * 0.8);
+        if let Some(deadline) = *self.shutdown.inner.deadline.lock() {
+            tokio::time::sleep_until(deadline - before_end).await;
+        }
+    }
+}
+
+/// Waits for signals until the process drains: SIGTERM and SIGINT begin the shutdown, a second one exits at once with
+/// code 1, SIGHUP has files looked at. The handlers are installed by the call; the future must be run.
+pub fn signals(
+    shutdown: &Shutdown,
+    reload: ReloadTrigger,
+) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let shutdown = shutdown.clone();
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = hangup.recv() => reload.fire(),
+                _ = terminate.recv() => on_terminate(&shutdown),
+                _ = interrupt.recv() => on_terminate(&shutdown),
+                () = shutdown.over() => return,
+            }
+        }
+    })
+}
+
+fn on_terminate(shutdown: &Shutdown) {
+    if shutdown.is_announced() {
+        tracing::warn!("second signal: exiting without waiting for open requests");
+        std::process::exit(1);
+    }
+    tracing::info!("shutting down; a second signal exits at once");
+    shutdown.begin();
+}
+
+/// The background tasks of a process: none is forgotten, none fails in silence. Cloning gives another handle.
+#[derive(Clone)]
+pub struct Tasks {
+    shutdown: Shutdown,
+    tracker: TaskTracker,
+    abort: CancellationToken,
+    failures: mpsc::UnboundedSender<TaskFailed>,
+    failed: Arc<Mutex<Option<mpsc::UnboundedReceiver<TaskFailed>>>>,
+    running: Arc<Mutex<BTreeMap<u64, &'static str>>>,
+    next: Arc<AtomicU64>,
+}
+
+/// A background task ended with an error or a panic, which ends the process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{task} failed: {reason}")]
+pub struct TaskFailed {
+    /// The task's name.
+    pub task: &'static str,
+    /// Its error on one line.
+    pub reason: String,
+}
+
+impl Tasks {
+    /// No tasks yet; a failing one will begin `shutdown`.
+    pub fn new(shutdown: Shutdown) -> Self {
+        // Unbounded, but at most one message per task.
+        let (failures, failed) = mpsc::unbounded_channel();
+        Self {
+            shutdown,
+            tracker: TaskTracker::new(),
+            abort: CancellationToken::new(),
+            failures,
+            failed: Arc::new(Mutex::new(Some(failed))),
+            running: Arc::default(),
+            next: Arc::default(),
+        }
+    }
+
+    /// Runs a task that cannot fail. It must end when the process drains.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_fallible(name, task.map(Ok::<(), std::convert::Infallible>));
+    }
+
+    /// Runs a task whose error ends the process. It must end when the process drains.
+    pub fn spawn_fallible<E>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) where
+        E: std::error::Error + Send + 'static,
+    {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.running.lock().insert(id, name);
+        let (abort, failures, running) = (self.abort.clone(), self.failures.clone(), Arc::clone(&self.running));
+        self.tracker.spawn(async move {
+            let outcome = tokio::select! {
+                outcome = AssertUnwindSafe(task).catch_unwind() => outcome,
+                () = abort.cancelled() => Ok(Ok(())),
+            };
+            running.lock().remove(&id);
+            let reason = match outcome {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => chain(&error),
+                Err(_) => "it panicked".to_owned(),
+            };
+            // The supervisor may be gone; then the process is about to end anyway.
+            let _ = failures.send(TaskFailed { task: name, reason });
+        });
+    }
+
+    /// Runs until shutdown, walks it through its steps and waits for all tasks; aborts what is still running some time
+    /// after the window. The first failure of a task begins the shutdown and is returned.
+    pub async fn supervise(&self) -> Result<(), TaskFailed> {
+        let Some(mut failed) = self.failed.lock().take() else {
+            // A second supervisor has nothing to watch; the first one reports.
+            self.tracker.wait().await;
+            return Ok(());
+        };
+        let steps = self.shutdown.run();
+        tokio::pin!(steps);
+        let mut first_failure = None;
+        loop {
+            tokio::select! {
+                Some(failure) = failed.recv() => {
+                    tracing::error!(task = failure.task, reason = failure.reason, "a background task failed");
+                    self.shutdown.begin();
+                    first_failure.get_or_insert(failure);
+                }
+                () = self.shutdown.draining() => break,
+                () = &mut steps => break,
+            }
+        }
+        self.tracker.close();
+        tokio::select! {
+            // Empty before the window has ended: no reason to wait for its end.
+            () = self.tracker.wait() => {}
+            () = async { steps.await; tokio::time::sleep(GRACE).await } => {
+                let names: Vec<_> = self.running.lock().values().copied().collect();
+                tracing::warn!(tasks = ?names, "aborting tasks that did not end in time");
+                self.abort.cancel();
+                self.tracker.wait().await;
+            }
+        }
+        while let Ok(failure) = failed.try_recv() {
+            first_failure.get_or_insert(failure);
+        }
+        first_failure.map_or(Ok(()), Err)
+    }
+}

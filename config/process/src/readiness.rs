@@ -1,0 +1,183 @@
+//! Health endpoints, printed as Kubernetes prints them: `/livez`, `/readyz`, `/healthz`, and each check by name.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Response, StatusCode};
+
+use crate::lifecycle::Shutdown;
+
+/// The named checks of a process. Cloning gives another handle.
+#[derive(Clone, Default)]
+pub struct Health {
+    checks: Arc<ArcSwap<Vec<Check>>>,
+}
+
+/// A health endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// `/livez`: failing means "restart me".
+    Live,
+    /// `/readyz`: failing means "send me no requests".
+    Ready,
+    /// `/healthz`: both, as old clients ask it.
+    Health,
+}
+
+/// All endpoints, for [`Health::check`].
+pub const ALL_PROBES: &[Probe] = &[Probe::Live, Probe::Ready, Probe::Health];
+
+/// A check that somebody passes once, for example after a first sync.
+#[derive(Clone, Debug, Default)]
+pub struct ReadyFlag(Arc<AtomicBool>);
+
+impl ReadyFlag {
+    /// Passes from now on.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Fails from now on.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Whether it passes.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Clone)]
+struct Check {
+    name: String,
+    probes: Vec<Probe>,
+    run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+impl Health {
+    /// No checks: everything passes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check to some endpoints; checks print in the order in which they were added. `run` must not block; its
+    /// error is shown only to those who ask for this check by name, without secrets.
+    pub fn check(
+        &self,
+        name: impl Into<String>,
+        probes: &[Probe],
+        run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let check = Check { name: name.into(), probes: probes.to_vec(), run: Arc::new(run) };
+        self.checks.rcu(|checks| {
+            let mut checks = Vec::clone(checks);
+            checks.push(check.clone());
+            checks
+        });
+    }
+
+    /// Adds Kubernetes' `ping`, which always passes.
+    pub fn ping(&self, probes: &[Probe]) {
+        self.check("ping", probes, || Ok(()));
+    }
+
+    /// Adds a check that fails until its flag is set.
+    pub fn flag(&self, name: impl Into<String>, probes: &[Probe]) -> ReadyFlag {
+        let flag = ReadyFlag::default();
+        let seen = flag.clone();
+        self.check(name, probes, move || if seen.is_set() { Ok(()) } else { Err("not yet".to_owned()) });
+        flag
+    }
+
+    /// Adds Kubernetes' `shutdown`: not ready any more once a shutdown is announced. Add it last.
+    pub fn shutdown(&self, shutdown: &Shutdown) {
+        let shutdown = shutdown.clone();
+        self.check("shutdown", &[Probe::Ready], move || {
+            if shutdown.is_announced() { Err("process is shutting down".to_owned()) } else { Ok(()) }
+        });
+    }
+
+    /// Whether every check of an endpoint passes.
+    pub fn passes(&self, probe: Probe) -> bool {
+        self.checks.load().iter().filter(|c| c.probes.contains(&probe)).all(|c| (c.run)().is_ok())
+    }
+
+    /// The answer to a request for a health endpoint (`/readyz`, `/readyz/<check>`), whatever its method; `None` if
+    /// the path is no endpoint or names no check. `query` as in the URI: `verbose`, `exclude=<check>`.
+    pub fn respond(&self, path: &str, query: Option<&str>) -> Option<Response<Bytes>> {
+        let (probe, endpoint, rest) = [
+            (Probe::Live, "livez"),
+            (Probe::Ready, "readyz"),
+            (Probe::Health, "healthz"),
+        ]
+        .into_iter()
+        .find_map(|(probe, name)| Some((probe, name, path.strip_prefix('/')?.strip_prefix(name)?)))?;
+        let checks = self.checks.load();
+        let mut checks = checks.iter().filter(|check| check.probes.contains(&probe));
+        if rest.is_empty() {
+            return Some(all(endpoint, checks, query.unwrap_or_default()));
+        }
+        let name = rest.strip_prefix('/')?;
+        let check = checks.find(|check| check.name == name)?;
+        Some(match (check.run)() {
+            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
+        })
+    }
+}
+
+fn all<'a>(endpoint: &str, checks: impl Iterator<Item = &'a Check>, query: &str) -> Response<Bytes> {
+    let parameter = |name: &'static str| {
+        query.split('&').filter_map(move |pair| match pair.split_once('=') {
+            Some((key, value)) => (key == name).then_some(value),
+            None => (pair == name).then_some(""),
+        })
+    };
+    let decode = |value: &str| value.replace("%2F", "/").replace("%2f", "/");
+    let mut excluded: Vec<String> = parameter("exclude").map(decode).collect();
+    excluded.sort_unstable();
+    excluded.dedup();
+
+    let mut report = String::new();
+    let mut failed = Vec::new();
+    // Writing to a `String` cannot fail.
+    for check in checks {
+        if let Some(index) = excluded.iter().position(|name| *name == check.name) {
+            excluded.remove(index);
+            let _ = writeln!(report, "[+]{} excluded: ok", check.name);
+        } else if let Err(reason) = (check.run)() {
+            // The reason is for the log and for those who may ask for the single check, for anybody may ask for all.
+            tracing::debug!(endpoint, check = check.name, reason, "check failed");
+            let _ = writeln!(report, "[-]{} failed: reason withheld", check.name);
+            failed.push(&check.name);
+        } else {
+            let _ = writeln!(report, "[+]{} ok", check.name);
+        }
+    }
+    if !excluded.is_empty() {
+        let names: Vec<_> = excluded.iter().map(|name| format!("\"{name}\"")).collect();
+        let _ =
+            writeln!(report, "warn: some health checks cannot be excluded: no matches for {}", names.join(", "));
+    }
+    if !failed.is_empty() {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{report}{endpoint} check failed\n"));
+    }
+    if parameter("verbose").next().is_none() {
+        return text(StatusCode::OK, "ok".to_owned());
+    }
+    text(StatusCode::OK, format!("{report}{endpoint} check passed\n"))
+}
+
+fn text(code: StatusCode, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

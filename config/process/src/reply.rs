@@ -1,0 +1,92 @@
+//! What a server answers: the service's response, or its own where there is none.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use crate::connection::OpenRequest;
+use crate::status::Status;
+
+/// The error of a response body; ends the stream (HTTP/2) or the connection (HTTP/1.1).
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What answers the requests of a server. Cheap requests need no allocation beyond their response. Each request
+/// carries a [`ConnectionInfo`](crate::ConnectionInfo) in its extensions.
+///
+/// A panic while answering becomes a 500 and the connection survives; when the client goes away the future is dropped.
+pub trait Service: Send + Sync + 'static {
+    /// The response body. A boxed body serves where there are several kinds.
+    type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static;
+
+    /// Answers one request.
+    fn call(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+impl<F, R, B> Service for F
+where
+    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Response<B>> + Send,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
+{
+    type Body = B;
+
+    fn call(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send {
+        self(request)
+    }
+}
+
+/// The body of a response; the request counts as open until it is dropped.
+pub(crate) struct ReplyBody<B> {
+    kind: Kind<B>,
+    _open: OpenRequest,
+}
+
+enum Kind<B> {
+    Service(B),
+    Own(Full<Bytes>),
+}
+
+pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Response<ReplyBody<B>> {
+    response.map(|body| ReplyBody { kind: Kind::Service(body), _open: open })
+}
+
+pub(crate) fn from_status<B>(status: &Status, open: OpenRequest) -> Response<ReplyBody<B>> {
+    status.to_response().map(|body| ReplyBody { kind: Kind::Own(Full::new(body)), _open: open })
+}
+
+impl<B> Body for ReplyBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.get_mut().kind {
+            Kind::Service(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Kind::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Service(body) => body.is_end_stream(),
+            Kind::Own(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Service(body) => body.size_hint(),
+            Kind::Own(body) => body.size_hint(),
+        }
+    }
+}

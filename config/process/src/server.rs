@@ -1,0 +1,402 @@
+//! A listener that serves HTTP/1.1 and HTTP/2 over TLS and does not let peers take more than their share.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_config::ConnectionLimits;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus::{IntCounterVec, IntGaugeVec};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+use crate::connection::ConnectionInfo;
+use crate::lifecycle::Shutdown;
+use crate::metrics::{Metrics, MetricsError};
+use crate::reply::{self, Service};
+use crate::status::Status;
+use crate::tls::{PeerChain, ReloadableTls};
+
+/// Connections that the kernel keeps while we are busy.
+const BACKLOG: u32 = 1024;
+/// What an HTTP/2 peer may send ahead on one stream and on all; the latter is memory we may have to hold.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Response bytes queued per HTTP/2 stream before its body is asked for no more.
+const SEND_BUFFER: usize = 32 << 10;
+/// Streams a peer may reset before we have looked at them (CVE-2023-44487), and streams that its faults make us reset
+/// (CVE-2025-8671), per connection.
+const MAX_PENDING_RESETS: usize = 20;
+const MAX_ERROR_RESETS: usize = 128;
+/// When a silent TCP peer is asked whether it is there, and how often.
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
+
+/// A socket that listens, not yet served.
+#[derive(Debug)]
+pub struct BoundServer {
+    listener: TcpListener,
+    local_addr: SocketAddr,
+}
+
+/// Everything about a listener but what it serves.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// The listener's name in logs and metrics.
+    pub name: String,
+    /// Certificate and protocols.
+    pub tls: Arc<ReloadableTls>,
+    /// What peers may do.
+    pub limits: ConnectionLimits,
+    /// Ends the server.
+    pub shutdown: Shutdown,
+    /// Where connections are counted.
+    pub metrics: ServerMetrics,
+}
+
+/// The metrics of all listeners of a process, told apart by the label `listener`.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    open: IntGaugeVec,
+    handshakes: IntCounterVec,
+    refused: IntCounterVec,
+}
+
+impl ServerMetrics {
+    /// Registers them. Once per process.
+    pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            open: metrics.int_gauges("fairlead_connections_open", "Open connections.", &["listener"])?,
+            handshakes: metrics.counters(
+                "fairlead_tls_handshakes_total",
+                "TLS handshakes by result: full, resumed, failed, timeout.",
+                &["listener", "result"],
+            )?,
+            refused: metrics.counters(
+                "fairlead_server_errors_total",
+                "Requests answered by the server itself: headers (431), panic (500).",
+                &["listener", "why"],
+            )?,
+        })
+    }
+}
+
+/// The address cannot be listened on; the operator has to change it or stop who has it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {addr}")]
+pub struct BindError {
+    /// The address asked for.
+    pub addr: SocketAddr,
+    /// What the system says.
+    #[source]
+    pub source: io::Error,
+}
+
+impl BindError {
+    /// Advice for the operator.
+    pub fn hint(&self) -> Option<String> {
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => Some(format!("something else listens on port {}", self.addr.port())),
+            io::ErrorKind::PermissionDenied => Some("ports below 1024 need CAP_NET_BIND_SERVICE".to_owned()),
+            io::ErrorKind::AddrNotAvailable => Some(format!("this machine has no address {}", self.addr.ip())),
+            _ => None,
+        }
+    }
+}
+
+impl BoundServer {
+    /// Listens. Port 0 takes a free one. Needs a Tokio runtime.
+    pub fn bind(addr: SocketAddr) -> Result<Self, BindError> {
+        let listen = || {
+            let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // A restarted server must not wait for its predecessor's connections to time out.
+            socket.set_reuseaddr(true)?;
+            socket.bind(addr)?;
+            let listener = socket.listen(BACKLOG)?;
+            let local_addr = listener.local_addr()?;
+            Ok(Self { listener, local_addr })
+        };
+        listen().map_err(|source| BindError { addr, source })
+    }
+
+    /// The address listened on, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Serves until the shutdown's drain is done: when it begins no connection is accepted any more, open ones are told
+    /// (GOAWAY, `Connection: close`), and this returns when the last one has ended or the window is over.
+    pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
+        let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        let shared = Arc::new(Shared { protocols: Protocols::new(&options.limits), options, service, tracker: TaskTracker::new() });
+        let mut backoff = Duration::ZERO;
+        loop {
+            let accepted = tokio::select! {
+                () = shared.options.shutdown.draining() => break,
+                accepted = async {
+                    let slot = Arc::clone(&slots).acquire_owned().await;
+                    (slot, self.listener.accept().await)
+                } => accepted,
+            };
+            match accepted {
+                (Ok(slot), Ok((stream, peer))) => {
+                    backoff = Duration::ZERO;
+                    let connection = serve_connection(Arc::clone(&shared), stream, peer, self.local_addr);
+                    shared.tracker.spawn(async move {
+                        connection.await;
+                        drop(slot);
+                    });
+                }
+                (_, outcome) => {
+                    // Mostly out of file descriptors; there is no event for "some are free again".
+                    if let Err(error) = outcome {
+                        tracing::warn!(listener = shared.options.name, %error, "cannot accept a connection");
+                    }
+                    backoff = (backoff * 2).clamp(Duration::from_millis(5), Duration::from_secs(1));
+                    tokio::time::sleep(backoff).await;
+                }
+            }
+        }
+        drop(self.listener);
+        shared.tracker.close();
+        shared.tracker.wait().await;
+    }
+}
+
+struct Shared<S> {
+    options: ServerOptions,
+    protocols: Protocols,
+    service: S,
+    /// Connections and the streams on them.
+    tracker: TaskTracker,
+}
+
+async fn serve_connection<S: Service>(
+    shared: Arc<Shared<S>>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+) {
+    let options = &shared.options;
+    let name = options.name.as_str();
+    let open = options.metrics.open.with_label_values(&[name]);
+    open.inc();
+    let _closed = OnDrop(move || open.dec());
+
+    tune(&stream);
+    let acceptor = TlsAcceptor::from(options.tls.load());
+    let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(stream));
+    // Boxed, so that the task of an open connection has no room for a handshake.
+    let established = tokio::select! {
+        established = Box::pin(handshake) => established,
+        () = options.shutdown.over() => return,
+    };
+    let count = |result| options.metrics.handshakes.with_label_values(&[name, result]).inc();
+    let stream = match established {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(listener = name, %peer, %error, "TLS handshake failed");
+            return count("failed");
+        }
+        Err(_) => return count("timeout"),
+    };
+    let (_, session) = stream.get_ref();
+    count(if session.handshake_kind() == Some(rustls::HandshakeKind::Resumed) { "resumed" } else { "full" });
+    let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
+    let info = ConnectionInfo::new(id, peer, local, PeerChain::of(session), options.shutdown.drain());
+
+    let answering = {
+        let (shared, info) = (Arc::clone(&shared), info.clone());
+        service_fn(move |request| {
+            let (shared, info) = (Arc::clone(&shared), info.clone());
+            async move { Ok::<_, Infallible>(answer(&shared, info, request).await) }
+        })
+    };
+    let io = TokioIo::new(stream);
+    let outcome = if is_http2 {
+        let connection = shared.protocols.http2(&shared.tracker).serve_connection(io, answering);
+        drive(connection, |connection| connection.graceful_shutdown(), options, &info).await
+    } else {
+        let connection = shared.protocols.http1.serve_connection(io, answering).with_upgrades();
+        drive(connection, |connection| connection.graceful_shutdown(), options, &info).await
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(listener = name, %peer, %error, "connection ended");
+    }
+}
+
+async fn answer<S: Service>(
+    shared: &Shared<S>,
+    info: ConnectionInfo,
+    mut request: Request<Incoming>,
+) -> http::Response<reply::ReplyBody<S::Body>> {
+    let open = info.begin_request();
+    let refused = |why| shared.options.metrics.refused.with_label_values(&[shared.options.name.as_str(), why]).inc();
+    if !shared.protocols.admits(&request) {
+        refused("headers");
+        return reply::from_status(&Status::request_header_fields_too_large(), open);
+    }
+    request.extensions_mut().insert(info);
+    // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
+    // sound under a dropped future at any point, which is the same thing.
+    match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
+        Ok(response) => reply::from_service(response, open),
+        Err(_) => {
+            refused("panic");
+            reply::from_status(&Status::internal("the server met a bug while it handled the request"), open)
+        }
+    }
+}
+
+/// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
+/// connection itself: what may end it is polled only when that wakes up.
+async fn drive<C, G>(connection: C, graceful: G, options: &ServerOptions, info: &ConnectionInfo) -> hyper::Result<()>
+where
+    C: Future<Output = hyper::Result<()>>,
+    G: Fn(Pin<&mut C>),
+{
+    let mut connection = std::pin::pin!(connection);
+    let mut orders = FuturesUnordered::new();
+    orders.push(order(options, info, false));
+    loop {
+        tokio::select! {
+            biased;
+            outcome = connection.as_mut() => return outcome,
+            Some(order) = orders.next() => match order {
+                Order::Finish => {
+                    graceful(connection.as_mut());
+                    orders.push(self::order(options, info, true));
+                }
+                Order::Cut => return Ok(()),
+            },
+        }
+    }
+}
+
+enum Order {
+    /// Take no more requests and end when the open ones have.
+    Finish,
+    /// End now.
+    Cut,
+}
+
+async fn order(options: &ServerOptions, info: &ConnectionInfo, finishing: bool) -> Order {
+    if finishing {
+        options.shutdown.over().await;
+        return Order::Cut;
+    }
+    tokio::select! {
+        () = options.shutdown.draining() => Order::Finish,
+        order = idleness(&options.limits, info) => order,
+    }
+}
+
+async fn idleness(limits: &ConnectionLimits, info: &ConnectionInfo) -> Order {
+    tokio::time::sleep(limits.header_read_timeout.get()).await;
+    if !info.has_had_a_request() {
+        return Order::Cut;
+    }
+    loop {
+        let left = limits.idle_timeout.get().saturating_sub(info.idle_for());
+        if left.is_zero() {
+            return Order::Finish;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// How HTTP is spoken.
+struct Protocols {
+    http1: http1::Builder,
+    limits: ConnectionLimits,
+    header_bytes: usize,
+}
+
+impl Protocols {
+    fn new(limits: &ConnectionLimits) -> Self {
+        let header_bytes = usize::try_from(limits.max_header_bytes.bytes()).unwrap_or(usize::MAX);
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            // Also runs between requests; the first request has a shorter time, see `idleness`.
+            .header_read_timeout(limits.idle_timeout.get())
+            // Up to twice the limit comes through to `admits`, which answers with a Status; beyond it hyper answers
+            // with an empty 431 and has read no more.
+            .max_headers(limits.max_header_fields.saturating_mul(2))
+            .max_header_size(header_bytes.saturating_mul(2))
+            .max_buf_size(header_bytes.saturating_mul(2).max(16 << 10));
+        Self { http1, limits: limits.clone(), header_bytes }
+    }
+
+    fn http2(&self, tracker: &TaskTracker) -> http2::Builder<Tracked> {
+        let mut http2 = http2::Builder::new(Tracked(tracker.clone()));
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(self.limits.max_streams_per_connection.min(1000))
+            .max_header_list_size(u32::try_from(self.header_bytes.saturating_mul(2)).unwrap_or(u32::MAX))
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_ERROR_RESETS)
+            .keep_alive_interval(self.limits.keep_alive_interval.get())
+            .keep_alive_timeout(self.limits.keep_alive_interval.get());
+        http2
+    }
+
+    /// Whether a request's header is within the limits, counted as RFC 9113 counts it (32 bytes per field).
+    fn admits(&self, request: &Request<Incoming>) -> bool {
+        let headers = request.headers();
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        headers.len() <= self.limits.max_header_fields
+            && headers.iter().fold(path, |sum, (name, value)| sum + name.as_str().len() + value.len() + 32)
+                <= self.header_bytes
+    }
+}
+
+/// Runs the streams of HTTP/2 connections where the server waits for them.
+#[derive(Clone)]
+struct Tracked(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        self.0.spawn(stream);
+    }
+}
+
+/// A socket that could not be tuned still serves.
+fn tune(stream: &TcpStream) {
+    use rustix::net::sockopt;
+    let _ = stream.set_nodelay(true);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, TCP_KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(stream, TCP_KEEPALIVE_INTERVAL);
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

@@ -1,0 +1,195 @@
+//! The server's side of TLS: a whole `rustls::ServerConfig` made from files, replaced as a whole.
+//!
+//! A new certificate always comes with a new configuration, never a new part in an old one: sessions resumed from an
+//! old configuration would skip whatever was replaced. Client certificates are asked for but never judged here: the
+//! handshake proves that the peer has the private key, and the chain is handed on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fairlead_config::KeyPairConfig;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WantsServerCert};
+use rustls::{ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+
+use crate::reload::{LoadError, Reloadable, Reloads};
+
+/// The TLS configuration of a listener, replaced when its files change. Each connection keeps the one it began with.
+pub type ReloadableTls = Reloadable<ServerConfig>;
+
+/// What a listener's TLS is made from.
+#[derive(Clone, Debug)]
+pub struct TlsSource {
+    /// PEM file with the certificate and its intermediates.
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    pub private_key: PathBuf,
+    /// Whether peers are asked for a certificate.
+    pub client_certificates: ClientCertificates,
+    /// Protocols by preference; the first that the peer also speaks is taken.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+/// Whether a listener asks its peers for certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificates {
+    /// Asked for; none or any is accepted. Who it is, is judged after the handshake.
+    Requested,
+    /// Not asked for (browsers would bother their users).
+    NotRequested,
+}
+
+/// The certificates that a peer presented, leaf first: it holds the leaf's private key, nothing else is known.
+#[derive(Clone, Debug, Default)]
+pub struct PeerChain(pub Option<Arc<[CertificateDer<'static>]>>);
+
+impl PeerChain {
+    /// The certificate whose key the peer holds.
+    pub fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        self.0.as_deref()?.first()
+    }
+
+    /// Takes the chain out of an established session.
+    pub fn of(connection: &rustls::ServerConnection) -> Self {
+        let chain = connection.peer_certificates().filter(|chain| !chain.is_empty());
+        Self(chain.map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect()))
+    }
+}
+
+/// The files do not make a TLS configuration; the operator has to mend them.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The certificate file cannot be read.
+    #[error("the certificate file {0} cannot be read")]
+    Certificate(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// The certificate file has no certificate.
+    #[error("the file {0} has no PEM certificate")]
+    NoCertificate(PathBuf),
+    /// The key file cannot be read.
+    #[error("the private key file {0} cannot be read")]
+    PrivateKey(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// The certificate and the key do not fit together or are of an unknown kind.
+    #[error("the certificate {certificate} cannot be used with the key {private_key}")]
+    Pair {
+        /// The certificate file.
+        certificate: PathBuf,
+        /// The key file.
+        private_key: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The cryptography library failed.
+    #[error("TLS cannot be set up")]
+    Library(#[source] rustls::Error),
+}
+
+impl TlsSource {
+    /// HTTP/2 and HTTP/1.1, client certificates requested.
+    pub fn https(pair: &KeyPairConfig) -> Self {
+        Self {
+            certificate: pair.certificate.to_path_buf(),
+            private_key: pair.private_key.to_path_buf(),
+            client_certificates: ClientCertificates::Requested,
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        }
+    }
+
+    /// Reads the files and makes a configuration with its own ticket key.
+    pub fn load(&self) -> Result<ServerConfig, TlsError> {
+        let unreadable = |e| TlsError::Certificate(self.certificate.clone(), e);
+        let chain = CertificateDer::pem_file_iter(&self.certificate)
+            .map_err(unreadable)?
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(unreadable)?;
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate(self.certificate.clone()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.private_key)
+            .map_err(|e| TlsError::PrivateKey(self.private_key.clone(), e))?;
+        let mut config = self.asking_for_certificates()?.with_single_cert(chain, key).map_err(|source| {
+            TlsError::Pair { certificate: self.certificate.clone(), private_key: self.private_key.clone(), source }
+        })?;
+        config.alpn_protocols.clone_from(&self.alpn);
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
+        // Tickets do; a cache in memory would be a second place with sessions.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+
+    /// Loads now and again whenever a file changes.
+    pub fn watch(self, what: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
+        let files = [self.certificate.clone(), self.private_key.clone()];
+        reloads.register(what, files, move || self.load())
+    }
+
+    fn asking_for_certificates(&self) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = ProofOfPossession::new(&provider);
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .map_err(TlsError::Library)?;
+        Ok(match self.client_certificates {
+            ClientCertificates::Requested => builder.with_client_cert_verifier(Arc::new(verifier)),
+            ClientCertificates::NotRequested => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// Accepts any certificate or none, but insists that the peer can sign with the key of the one it presents.
+#[derive(Debug)]
+struct ProofOfPossession {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ProofOfPossession {
+    fn new(provider: &CryptoProvider) -> Self {
+        Self { algorithms: provider.signature_verification_algorithms }
+    }
+}
+
+impl ClientCertVerifier for ProofOfPossession {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // No hints: Go's client would keep a certificate of an unlisted CA to itself and be taken for anonymous.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, leaf, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, leaf, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
