@@ -52,7 +52,7 @@ impl Event {
         })
     }
 
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.key.len()
             + self.value.as_ref().map_or(0, Bytes::len)
             + self.previous.as_ref().map_or(0, |previous| previous.value.len())

@@ -25,6 +25,7 @@
 //! revision, which is what makes reads see acknowledged commits; `compact` is left to a leader. Everything in
 //! `tests/suite` is written against the trait and is to be passed by every backend.
 
+mod durable;
 mod error;
 mod follow;
 mod memory;
@@ -32,6 +33,7 @@ mod mutation;
 mod record;
 mod store;
 
+pub use durable::{RedbOptions, RedbStore};
 pub use error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
 pub use follow::{Batch, Event, Follower, Log};
 pub use memory::MemoryStore;

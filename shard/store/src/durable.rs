@@ -1,0 +1,261 @@
+//! The redb backend: one file, one writer thread, readers on immutable snapshots of the last durable commit.
+//!
+//! A commit goes `commit` → queue → writer ([`writer`]) → one durable write for everything queued → the new [`view`] is
+//! published → the [`ring`] and its followers → acknowledgements. So whatever is acknowledged can be read.
+
+mod layout;
+mod open;
+mod ring;
+mod sweep;
+mod view;
+mod writer;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use parking_lot::RwLock;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::error::{Cause, CommitError, CompactError, FollowError, OpenError, ReadError};
+use crate::follow::{Batch, Follower, Log};
+use crate::mutation::{Mutation, check_shape};
+use crate::record::{Range, Record, RecordRef, Revision};
+use crate::store::{Stats, Store};
+use ring::Ring;
+use view::View;
+use writer::{Command, Writer};
+
+/// How much memory and how much grouping a [`RedbStore`] may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedbOptions {
+    /// Pages kept in memory, in bytes. Default 32 MiB.
+    pub cache_bytes: usize,
+    /// Recent batches kept in memory for followers, in bytes. Older ones are read back from the file. Default 8 MiB.
+    pub ring_bytes: usize,
+    /// The same, as a number of batches. Default 4,096.
+    pub ring_batches: usize,
+    /// Commits that share one durable write at most. Default 1,024.
+    pub group_commits: usize,
+    /// The size of such a group in bytes, exceeded by one commit at most. Default 8 MiB.
+    pub group_bytes: usize,
+}
+
+impl Default for RedbOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 32 << 20,
+            ring_bytes: 8 << 20,
+            ring_batches: 4096,
+            group_commits: 1024,
+            group_bytes: 8 << 20,
+        }
+    }
+}
+
+/// A store in one redb file. Dropping it waits for the durable write under way, then closes the file.
+#[derive(Debug)]
+pub struct RedbStore {
+    shared: Arc<Shared>,
+    /// Taken only by `drop`.
+    queue: Option<mpsc::Sender<Command>>,
+    /// Taken only by `drop`.
+    writer: Option<JoinHandle<()>>,
+    grown: watch::Receiver<Revision>,
+    path: PathBuf,
+}
+
+impl RedbStore {
+    /// Opens the store in the file `path`, or makes a new one if there is no such file.
+    ///
+    /// Blocks: milliseconds, also after a crash. The file is created with mode 0600 and is never half-made.
+    pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let database = open::open(path, options.cache_bytes)?;
+        Self::start(database, path, options)
+    }
+
+    fn start(database: redb::Database, path: &Path, options: RedbOptions) -> Result<Self, OpenError> {
+        let view = View::open(&database).map_err(|error| open::damaged(path, &error))?;
+        let revision = view.revision();
+        let shared = Arc::new(Shared {
+            view: RwLock::new(Arc::new(view)),
+            ring: Ring::new(revision, options.ring_bytes, options.ring_batches),
+            counters: Counters::default(),
+            failure: OnceLock::new(),
+        });
+        let (grow, grown) = watch::channel(revision);
+        let (queue, commands) = mpsc::channel(options.group_commits.max(1));
+        let writer = Writer::new(database, Arc::clone(&shared), grow, options);
+        let writer = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run(commands))
+            .map_err(|source| OpenError::Io {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            shared,
+            queue: Some(queue),
+            writer: Some(writer),
+            grown,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Hands a command to the writer; `Err` with the cause when there is no writer any more.
+    async fn send(&self, command: Command) -> Result<(), Cause> {
+        let gone = || self.shared.failure.get().cloned().unwrap_or_else(writer_stopped);
+        let Some(queue) = &self.queue else {
+            return Err(gone());
+        };
+        queue.send(command).await.map_err(|_| gone())
+    }
+}
+
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        self.queue = None;
+        let Some(writer) = self.writer.take() else { return };
+        if writer.join().is_err() {
+            tracing::error!(path = %self.path.display(), "the store's writer had panicked");
+        }
+    }
+}
+
+#[async_trait]
+impl Store for RedbStore {
+    async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
+        let bytes = check_shape(&mutations)?;
+        let (reply, answer) = oneshot::channel();
+        let sent = self
+            .send(Command::Commit {
+                mutations,
+                bytes,
+                reply,
+            })
+            .await;
+        sent.map_err(|cause| CommitError::Unavailable { cause })?;
+        answer.await.unwrap_or_else(|_| {
+            Err(CommitError::Unavailable {
+                cause: writer_stopped(),
+            })
+        })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
+        self.shared.view().get(key)
+    }
+
+    fn scan(
+        &self,
+        range: &Range,
+        at: Option<Revision>,
+        visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
+    ) -> Result<Revision, ReadError> {
+        self.shared.view().scan(range, at, visit)
+    }
+
+    fn revision(&self) -> Revision {
+        self.shared.view.read().revision()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.shared.view.read().compacted()
+    }
+
+    fn follow(&self, after: Revision) -> Result<Follower, ReadError> {
+        self.shared.view().check_readable(after)?;
+        let log: Arc<dyn Log> = Arc::clone(&self.shared) as _;
+        Ok(Follower::new(log, after, self.grown.clone()))
+    }
+
+    async fn compact(&self, below: Revision) -> Result<(), CompactError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.send(Command::Compact { below, reply }).await;
+        sent.map_err(|cause| CompactError::Unavailable { cause })?;
+        answer.await.unwrap_or_else(|_| {
+            Err(CompactError::Unavailable {
+                cause: writer_stopped(),
+            })
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        let (view, counters) = (self.shared.view(), &self.shared.counters);
+        let (ring_batches, ring_bytes) = self.shared.ring.size();
+        let stopped = || {
+            self.writer
+                .as_ref()
+                .is_none_or(JoinHandle::is_finished)
+                .then(writer_stopped)
+        };
+        let failure = self.shared.failure.get().cloned().or_else(stopped);
+        let (keys, history, log) = view.counts();
+        Stats {
+            revision: view.revision(),
+            compacted: view.compacted(),
+            keys,
+            history,
+            log,
+            file_bytes: std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len()),
+            ring_batches: ring_batches as u64,
+            ring_bytes: ring_bytes as u64,
+            commits: counters.commits.load(Ordering::Relaxed),
+            conflicts: counters.conflicts.load(Ordering::Relaxed),
+            durable_writes: counters.durable_writes.load(Ordering::Relaxed),
+            durable_write_nanoseconds: counters.durable_write_nanoseconds.load(Ordering::Relaxed),
+            failure: failure.map(|cause| cause.to_string()),
+        }
+    }
+}
+
+/// What the store, its writer and its followers share. Followers may outlive the store.
+#[derive(Debug)]
+struct Shared {
+    /// The last durable commit. The lock is held to copy or replace the pointer, never while reading.
+    view: RwLock<Arc<View>>,
+    ring: Ring,
+    counters: Counters,
+    /// Set once, by the writer, when it gives up.
+    failure: OnceLock<Cause>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    commits: AtomicU64,
+    conflicts: AtomicU64,
+    durable_writes: AtomicU64,
+    durable_write_nanoseconds: AtomicU64,
+}
+
+impl Shared {
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read())
+    }
+}
+
+impl Log for Shared {
+    fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, FollowError> {
+        let oldest = self.view.read().compacted();
+        if after < oldest {
+            return Err(FollowError::Compacted { oldest });
+        }
+        if let Some(recent) = self.ring.after(after) {
+            return Ok(recent);
+        }
+        // The view is taken after the ring was asked: it holds at least what the ring had let go.
+        Ok(self.view().batches(after)?)
+    }
+}
+
+fn writer_stopped() -> Cause {
+    #[derive(Debug, thiserror::Error)]
+    #[error("the writer has stopped")]
+    struct WriterStopped;
+    Arc::new(WriterStopped)
+}

@@ -1,0 +1,92 @@
+//! What is in the file.
+//!
+//! | table | row |
+//! |---|---|
+//! | `current` | key → created, modified, value: every key that exists |
+//! | `history` | (key, superseding revision) → created, modified, value: what that revision replaced or deleted |
+//! | `log` | (revision, index) → kind, key: the events of every revision |
+//! | `meta` | `format`, `revision`, `compacted` |
+//!
+//! A value is stored once: in `current`, and from the revision that supersedes it on in `history`. The record that
+//! event (r, i) made is the one with `modified == r` (in `current`, or the first history row of its key behind r); the
+//! one that it replaced is the history row (key, r). So the log row names all that compaction has to delete with it.
+
+use std::sync::Arc;
+
+use redb::{ReadableTable, TableDefinition};
+
+use crate::error::{Cause, ReadError};
+
+/// The newest format that this code reads, and the one that it writes.
+pub(super) const FORMAT: u64 = 1;
+
+/// (created, modified, value).
+pub(super) type Stored = (u64, u64, &'static [u8]);
+
+/// (key, superseding revision).
+pub(super) type HistoryKey = (&'static [u8], u64);
+
+/// (revision, index in the commit).
+pub(super) type LogKey = (u64, u32);
+
+/// (kind, key).
+pub(super) type LogEntry = (u8, &'static [u8]);
+
+pub(super) const CURRENT: TableDefinition<'static, &'static [u8], Stored> = TableDefinition::new("current");
+pub(super) const HISTORY: TableDefinition<'static, HistoryKey, Stored> = TableDefinition::new("history");
+pub(super) const LOG: TableDefinition<'static, LogKey, LogEntry> = TableDefinition::new("log");
+pub(super) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
+
+/// Names of `meta` rows.
+pub(super) mod meta {
+    pub(in super::super) const FORMAT: &str = "format";
+    pub(in super::super) const REVISION: &str = "revision";
+    pub(in super::super) const COMPACTED: &str = "compacted";
+}
+
+/// Reads a row of `meta` that every store has.
+pub(super) fn read_meta(
+    table: &impl ReadableTable<&'static str, u64>,
+    name: &'static str,
+) -> Result<u64, redb::Error> {
+    let row = table.get(name)?;
+    row.map(|row| row.value())
+        .ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
+}
+
+/// What an event did to its key; the discriminant is what the log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Created = 0,
+    Updated = 1,
+    Deleted = 2,
+}
+
+impl Kind {
+    pub(super) fn decode(byte: u8) -> Result<Self, ReadError> {
+        match byte {
+            0 => Ok(Kind::Created),
+            1 => Ok(Kind::Updated),
+            2 => Ok(Kind::Deleted),
+            other => Err(corrupt(format!("event of unknown kind {other}"))),
+        }
+    }
+}
+
+/// A state of the tables that no writer leaves behind.
+pub(super) fn corrupt(what: String) -> ReadError {
+    ReadError::Corrupt(Arc::new(redb::Error::Corrupted(what)))
+}
+
+/// Sorts redb's errors into ours.
+pub(super) fn read_error(error: impl Into<redb::Error>) -> ReadError {
+    let error: redb::Error = error.into();
+    let damaged = matches!(error, redb::Error::Corrupted(_));
+    let cause: Cause = Arc::new(error);
+    if damaged {
+        ReadError::Corrupt(cause)
+    } else {
+        ReadError::Io(cause)
+    }
+}

@@ -1,0 +1,197 @@
+//! Opening the file: a new one is made whole or not at all, a foreign, damaged or newer one is left alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageError, TableError};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, meta, read_meta};
+use crate::error::OpenError;
+
+/// The first bytes of every redb file.
+const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// Opens `path`, or makes a new store there. Only a file that passed every check is opened for writing.
+pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenError> {
+    match File::open(path) {
+        Ok(file) => check_signature(path, file)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => create(path)?,
+        Err(source) => {
+            return Err(OpenError::Io {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    }
+    // redb may panic on a file that was altered behind its back.
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        check_read_only(path)?;
+        let database = Builder::new().set_cache_size(cache_bytes).open(path);
+        let database = database.map_err(|error| classify(path, error))?;
+        // Once more for a file that needed recovery, which the first check could not read.
+        check_format(path, &database)?;
+        Ok(database)
+    }));
+    opened.unwrap_or_else(|_| Err(damaged(path, &"reading it failed unexpectedly")))
+}
+
+/// What to say about a file whose content makes no sense.
+pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
+    let hint =
+        format!("it is damaged ({cause}); restore a backup, or move it away to start with an empty store");
+    OpenError::Corrupt {
+        path: path.to_owned(),
+        hint,
+    }
+}
+
+fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
+    let mut begin = Vec::with_capacity(SIGNATURE.len());
+    let read = file.take(SIGNATURE.len() as u64).read_to_end(&mut begin);
+    read.map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let hint = match begin.as_slice() {
+        begin if begin == SIGNATURE => return Ok(()),
+        // Our own files are never empty, so something has emptied it: starting afresh could hide a loss.
+        [] => "it is empty; restore a backup, or remove it to start with an empty store",
+        _ => {
+            "it does not begin like a store file; check the path, or move it away to start with an empty store"
+        }
+    };
+    Err(OpenError::Corrupt {
+        path: path.to_owned(),
+        hint: hint.to_owned(),
+    })
+}
+
+fn check_read_only(path: &Path) -> Result<(), OpenError> {
+    match Builder::new().open_read_only(path) {
+        Ok(database) => check_format(path, &database),
+        // It was not closed cleanly: recovery needs a writer.
+        Err(DatabaseError::RepairAborted) => Ok(()),
+        Err(error) => Err(classify(path, error)),
+    }
+}
+
+fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), OpenError> {
+    let read = || -> Result<u64, redb::Error> {
+        let transaction = database.begin_read()?;
+        let numbers = match transaction.open_table(META) {
+            Err(TableError::Storage(error)) => return Err(error.into()),
+            Err(_) => {
+                return Err(redb::Error::Corrupted(
+                    "it was written by another program".to_owned(),
+                ));
+            }
+            Ok(numbers) => numbers,
+        };
+        read_meta(&numbers, meta::FORMAT)
+    };
+    match read().map_err(|error| damaged(path, &error))? {
+        FORMAT => Ok(()),
+        found if found > FORMAT => Err(OpenError::NewerFormat {
+            path: path.to_owned(),
+            found,
+            supported: FORMAT,
+        }),
+        found => Err(damaged(path, &format_args!("format version {found}"))),
+    }
+}
+
+fn classify(path: &Path, error: DatabaseError) -> OpenError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => OpenError::InUse {
+            path: path.to_owned(),
+        },
+        // A file that is shorter than its header says ends early; redb reports that as an I/O error.
+        DatabaseError::Storage(StorageError::Io(source))
+            if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
+        {
+            OpenError::Io {
+                path: path.to_owned(),
+                source,
+            }
+        }
+        other => damaged(path, &other),
+    }
+}
+
+/// Makes an empty store beside `path`, complete and durable, and gives it its name last: whatever has the name is
+/// whole, also after a crash. When another process is faster, its file is used.
+fn create(path: &Path) -> Result<(), OpenError> {
+    let fail = |source: std::io::Error| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let unnamed = unnamed_path(path);
+    let made = write_empty(&unnamed).and_then(|()| {
+        match renameat_with(CWD, &unnamed, CWD, path, RenameFlags::NOREPLACE) {
+            Err(rustix::io::Errno::EXIST) => Ok(()),
+            renamed => Ok(renamed?),
+        }
+    });
+    // Gone already if it was renamed.
+    let removed = std::fs::remove_file(&unnamed);
+    made.map_err(fail)?;
+    if let Err(error) = removed
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(fail(error));
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(fail)
+}
+
+fn unnamed_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    PathBuf::from(name)
+}
+
+fn write_empty(path: &Path) -> std::io::Result<()> {
+    // Values hold secrets, so nobody else may read the file.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    let write = || -> Result<(), redb::Error> {
+        let database = Builder::new().create_with_backend(FileBackend::new(file)?)?;
+        initialize(&database, FORMAT)?;
+        database.close()?;
+        Ok(())
+    };
+    write().map_err(std::io::Error::other)?;
+    File::open(path)?.sync_all()
+}
+
+pub(super) fn initialize(database: &Database, format: u64) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    transaction.set_quick_repair(true);
+    {
+        let mut numbers = transaction.open_table(META)?;
+        numbers.insert(meta::FORMAT, format)?;
+        numbers.insert(meta::REVISION, 0)?;
+        numbers.insert(meta::COMPACTED, 0)?;
+        transaction.open_table(CURRENT)?;
+        transaction.open_table(HISTORY)?;
+        transaction.open_table(LOG)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! Compaction's work in the file: forgetting the oldest revisions, a few rows at a time.
+
+use redb::{ReadableTable, Table};
+
+use super::layout::{HistoryKey, Kind, LogEntry, LogKey, Stored};
+use crate::record::Revision;
+
+/// Deletes up to `rows` of the oldest log rows up to revision `compacted`, each with the value that it superseded: no
+/// reader at `compacted` or later can ask for those. Returns whether that was all.
+pub(super) fn sweep(
+    log: &mut Table<'_, LogKey, LogEntry>,
+    history: &mut Table<'_, HistoryKey, Stored>,
+    compacted: Revision,
+    rows: usize,
+) -> Result<bool, redb::Error> {
+    let mut swept = Vec::with_capacity(rows);
+    for row in log.range(..=(compacted.0, u32::MAX))?.take(rows) {
+        let (position, entry) = row?;
+        let (kind, key) = entry.value();
+        if kind != Kind::Created as u8 {
+            history.remove((key, position.value().0))?;
+        }
+        swept.push(position.value());
+    }
+    for position in &swept {
+        log.remove(position)?;
+    }
+    Ok(swept.len() < rows)
+}

@@ -1,0 +1,384 @@
+//! The writer thread: the only one that changes the file.
+//!
+//! It takes what has queued, applies commit by commit, each with its own expectations and revision, and makes all of it
+//! durable with one write. Nobody hears of any outcome, not even of a conflict, before that: a conflict may be with a
+//! commit of the same group, and what is not durable yet must not be seen.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use redb::{Database, Durability, ReadableTable, Table, WriteTransaction};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::layout::{CURRENT, HISTORY, HistoryKey, Kind, LOG, LogEntry, LogKey, META, Stored, meta};
+use super::sweep::sweep;
+use super::view::View;
+use super::{RedbOptions, Shared, writer_stopped};
+use crate::error::{Cause, CommitError, CompactError};
+use crate::follow::{Batch, Event};
+use crate::mutation::{Change, Mutation};
+use crate::record::{Record, Revision};
+
+/// Log rows that one durable write sweeps at least, and per event that it adds: enough to catch up with any writer,
+/// little enough to delay a commit by few milliseconds.
+const SWEEP_ROWS: usize = 256;
+const SWEEP_ROWS_PER_EVENT: usize = 2;
+
+pub(super) type CommitReply = oneshot::Sender<Result<Revision, CommitError>>;
+pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Apply these (checked for shape, `bytes` large) and say at which revision.
+    Commit {
+        mutations: Vec<Mutation>,
+        bytes: usize,
+        reply: CommitReply,
+    },
+    /// Forget what is older and say when it is gone.
+    Compact { below: Revision, reply: CompactReply },
+}
+
+pub(super) struct Writer {
+    database: Database,
+    shared: Arc<Shared>,
+    /// Dropped when no more batches will come, which closes the followers.
+    grown: Option<watch::Sender<Revision>>,
+    options: RedbOptions,
+    revision: Revision,
+    compacted: Revision,
+    /// Compacted rows are still in the file.
+    sweeping: bool,
+    /// Who waits for the sweep to end.
+    waiting: Vec<CompactReply>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        database: Database,
+        shared: Arc<Shared>,
+        grown: watch::Sender<Revision>,
+        options: RedbOptions,
+    ) -> Self {
+        let view = shared.view();
+        // A compaction that a crash interrupted is finished. A read error will show again, and count, in the sweep.
+        let sweeping = view.has_rows_to_sweep().unwrap_or(true);
+        let (revision, compacted) = (view.revision(), view.compacted());
+        let grown = Some(grown);
+        Self {
+            database,
+            shared,
+            grown,
+            options,
+            revision,
+            compacted,
+            sweeping,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Works until the queue is closed, or until the medium fails; from then on it only refuses.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        while let Some(mut group) = self.gather(&mut queue) {
+            match self.write(&mut group) {
+                Ok(()) => group.commits.into_iter().for_each(Pending::answer),
+                Err(error) => return self.fail(&Arc::new(error), group, queue),
+            }
+        }
+    }
+
+    /// Waits for something to do, then takes what else has queued. `None`: the store is being closed.
+    fn gather(&self, queue: &mut mpsc::Receiver<Command>) -> Option<Group> {
+        let mut group = Group::default();
+        if self.sweeping {
+            match queue.try_recv() {
+                Ok(command) => group.add(command),
+                Err(TryRecvError::Empty) => return Some(group),
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        } else {
+            group.add(queue.blocking_recv()?);
+        }
+        while group.commits.len() < self.options.group_commits && group.bytes < self.options.group_bytes {
+            let Ok(command) = queue.try_recv() else { break };
+            group.add(command);
+        }
+        Some(group)
+    }
+
+    /// Applies the group, makes it durable, publishes it. After an error nothing is known about the file.
+    fn write(&mut self, group: &mut Group) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        transaction.set_quick_repair(true);
+
+        let mut tables = Tables::open(&transaction)?;
+        let mut revision = self.revision;
+        let mut batches = Vec::with_capacity(group.commits.len());
+        let mut conflicts = 0;
+        for pending in &mut group.commits {
+            let mutations = std::mem::take(&mut pending.mutations);
+            pending.outcome = match tables.apply(mutations, Revision(revision.0 + 1))? {
+                Applied::Changed(batch) => {
+                    revision = batch.revision;
+                    batches.push(Arc::new(batch));
+                    Ok(revision)
+                }
+                Applied::Unchanged => Ok(revision),
+                Applied::Conflict { index, current } => {
+                    conflicts += 1;
+                    Err(CommitError::Conflict { index, current })
+                }
+            };
+        }
+
+        let mut compacted = self.compacted;
+        for (below, reply) in group.compactions.drain(..) {
+            compacted = compacted.max(below.min(revision));
+            self.waiting.push(reply);
+        }
+        self.sweeping |= compacted > self.compacted;
+        let swept = self.sweeping;
+        if swept {
+            let events: usize = batches.iter().map(|batch| batch.events.len()).sum();
+            let rows = SWEEP_ROWS.max(events.saturating_mul(SWEEP_ROWS_PER_EVENT));
+            self.sweeping = !sweep(&mut tables.log, &mut tables.history, compacted, rows)?;
+        }
+        drop(tables);
+
+        self.shared
+            .counters
+            .conflicts
+            .fetch_add(conflicts, Ordering::Relaxed);
+        if batches.is_empty() && !swept {
+            transaction.abort()?;
+        } else {
+            set_meta(&transaction, meta::REVISION, revision)?;
+            set_meta(&transaction, meta::COMPACTED, compacted)?;
+            self.commit(transaction)?;
+            (self.revision, self.compacted) = (revision, compacted);
+            self.publish(batches)?;
+        }
+        if !self.sweeping {
+            // Whoever stopped waiting does not need the answer; the same holds for every answer below.
+            self.waiting.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
+        }
+        Ok(())
+    }
+
+    fn commit(&self, transaction: WriteTransaction) -> Result<(), redb::Error> {
+        let started = Instant::now();
+        transaction.commit()?;
+        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.shared
+            .counters
+            .durable_writes
+            .fetch_add(1, Ordering::Relaxed);
+        self.shared
+            .counters
+            .durable_write_nanoseconds
+            .fetch_add(took, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Shows what is durable: first to readers, then to followers; the answers come last.
+    fn publish(&self, batches: Vec<Arc<Batch>>) -> Result<(), redb::Error> {
+        let view = Arc::new(View::open(&self.database)?);
+        let before = std::mem::replace(&mut *self.shared.view.write(), view);
+        drop(before);
+        if !batches.is_empty() {
+            self.shared
+                .counters
+                .commits
+                .fetch_add(batches.len() as u64, Ordering::Relaxed);
+            self.shared.ring.push(batches);
+            if let Some(grown) = &self.grown {
+                grown.send_replace(self.revision);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failed write or fsync the kernel may have dropped what it could not write, and a second fsync that
+    /// succeeds proves nothing. So there is no second try.
+    fn fail(mut self, cause: &Arc<redb::Error>, group: Group, mut queue: mpsc::Receiver<Command>) {
+        tracing::error!(error = %cause, "the store has failed and accepts no more commits");
+        let cause: Cause = Arc::clone(cause) as _;
+        // Set before anybody is told, so that whoever hears of it finds it in the statistics.
+        let cause = self.shared.failure.get_or_init(|| cause).clone();
+        self.grown = None;
+        for pending in group.commits {
+            drop(
+                pending
+                    .reply
+                    .send(Err(CommitError::Unavailable { cause: cause.clone() })),
+            );
+        }
+        for reply in self
+            .waiting
+            .drain(..)
+            .chain(group.compactions.into_iter().map(|(_, reply)| reply))
+        {
+            drop(reply.send(Err(CompactError::Unavailable { cause: cause.clone() })));
+        }
+        while let Some(command) = queue.blocking_recv() {
+            let cause = cause.clone();
+            match command {
+                Command::Commit { reply, .. } => drop(reply.send(Err(CommitError::Unavailable { cause }))),
+                Command::Compact { reply, .. } => drop(reply.send(Err(CompactError::Unavailable { cause }))),
+            }
+        }
+    }
+}
+
+fn set_meta(transaction: &WriteTransaction, name: &'static str, value: Revision) -> Result<(), redb::Error> {
+    transaction.open_table(META)?.insert(name, value.0)?;
+    Ok(())
+}
+
+/// What shares one durable write.
+#[derive(Debug, Default)]
+struct Group {
+    commits: Vec<Pending>,
+    compactions: Vec<(Revision, CompactReply)>,
+    bytes: usize,
+}
+
+impl Group {
+    fn add(&mut self, command: Command) {
+        match command {
+            Command::Commit {
+                mutations,
+                bytes,
+                reply,
+            } => {
+                self.bytes += bytes;
+                let outcome = Err(CommitError::Unavailable {
+                    cause: writer_stopped(),
+                });
+                self.commits.push(Pending {
+                    mutations,
+                    reply,
+                    outcome,
+                });
+            }
+            Command::Compact { below, reply } => self.compactions.push((below, reply)),
+        }
+    }
+}
+
+/// A commit whose outcome is not told yet.
+#[derive(Debug)]
+struct Pending {
+    mutations: Vec<Mutation>,
+    reply: CommitReply,
+    outcome: Result<Revision, CommitError>,
+}
+
+impl Pending {
+    fn answer(self) {
+        drop(self.reply.send(self.outcome));
+    }
+}
+
+/// What became of one commit inside the group.
+enum Applied {
+    Changed(Batch),
+    Unchanged,
+    Conflict { index: usize, current: Option<Record> },
+}
+
+/// The tables of the transaction under way.
+struct Tables<'transaction> {
+    current: Table<'transaction, &'static [u8], Stored>,
+    history: Table<'transaction, HistoryKey, Stored>,
+    log: Table<'transaction, LogKey, LogEntry>,
+}
+
+impl<'transaction> Tables<'transaction> {
+    fn open(transaction: &'transaction WriteTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            current: transaction.open_table(CURRENT)?,
+            history: transaction.open_table(HISTORY)?,
+            log: transaction.open_table(LOG)?,
+        })
+    }
+
+    /// Checks every expectation before the first change, because a conflict must leave no trace.
+    fn apply(&mut self, mutations: Vec<Mutation>, revision: Revision) -> Result<Applied, redb::Error> {
+        let mut events = Vec::with_capacity(mutations.len());
+        for (index, mutation) in mutations.into_iter().enumerate() {
+            let previous = self.record(&mutation.key)?;
+            if !mutation
+                .expect
+                .admits(previous.as_ref().map(|record| record.modified))
+            {
+                return Ok(Applied::Conflict {
+                    index,
+                    current: previous,
+                });
+            }
+            let value = match mutation.change {
+                Change::Put(value) => Some(value),
+                Change::Delete if previous.is_some() => None,
+                Change::Delete | Change::Keep => continue,
+            };
+            events.push(Event {
+                key: mutation.key,
+                value,
+                previous,
+            });
+        }
+        if events.is_empty() {
+            return Ok(Applied::Unchanged);
+        }
+        for (index, event) in (0..).zip(&events) {
+            self.write(event, revision, index)?;
+        }
+        Ok(Applied::Changed(Batch { revision, events }))
+    }
+
+    fn record(&self, key: &Bytes) -> Result<Option<Record>, redb::Error> {
+        let Some(row) = self.current.get(&key[..])? else {
+            return Ok(None);
+        };
+        let (created, modified, value) = row.value();
+        Ok(Some(Record {
+            key: key.clone(),
+            value: Bytes::copy_from_slice(value),
+            created: Revision(created),
+            modified: Revision(modified),
+        }))
+    }
+
+    fn write(&mut self, event: &Event, revision: Revision, index: u32) -> Result<(), redb::Error> {
+        let key = &event.key[..];
+        let kind = match (&event.previous, &event.value) {
+            (None, _) => Kind::Created,
+            (Some(_), Some(_)) => Kind::Updated,
+            (Some(_), None) => Kind::Deleted,
+        };
+        if let Some(previous) = &event.previous {
+            let superseded = (previous.created.0, previous.modified.0, &previous.value[..]);
+            self.history.insert((key, revision.0), superseded)?;
+        }
+        match &event.value {
+            Some(value) => {
+                let created = event
+                    .previous
+                    .as_ref()
+                    .map_or(revision, |previous| previous.created);
+                self.current.insert(key, (created.0, revision.0, &value[..]))?;
+            }
+            None => {
+                self.current.remove(key)?;
+            }
+        }
+        self.log.insert((revision.0, index), (kind as u8, key))?;
+        Ok(())
+    }
+}
