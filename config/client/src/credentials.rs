@@ -111,29 +111,50 @@ pub enum CredentialsError {
 impl Credentials {
     /// Trust only: an anonymous client.
     pub fn new(roots: TrustRoots) -> Result<Self, CredentialsError> {
-        let spec =
-            CredentialsSpec { roots, certificate: None, server_name: None, token: None, impersonation: None };
+        let spec = CredentialsSpec {
+            roots,
+            certificate: None,
+            server_name: None,
+            token: None,
+            impersonation: None,
+        };
         spec.build()
     }
 
     /// The same trust, identified by a client certificate (PEM chain, leaf first) and its key (PEM).
     pub fn with_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, CredentialsError> {
-        CredentialsSpec { certificate: Some((chain_pem.to_vec(), key_pem.to_vec())), ..self.spec }.build()
+        CredentialsSpec {
+            certificate: Some((chain_pem.to_vec(), key_pem.to_vec())),
+            ..self.spec
+        }
+        .build()
     }
 
     /// The same, sending a bearer token.
     pub fn with_token(self, token: Token) -> Result<Self, CredentialsError> {
-        CredentialsSpec { token: Some(token), ..self.spec }.build()
+        CredentialsSpec {
+            token: Some(token),
+            ..self.spec
+        }
+        .build()
     }
 
     /// The same, expecting this name in the server's certificate instead of the host of the URL.
     pub fn with_server_name(self, name: &str) -> Result<Self, CredentialsError> {
-        CredentialsSpec { server_name: Some(name.to_owned()), ..self.spec }.build()
+        CredentialsSpec {
+            server_name: Some(name.to_owned()),
+            ..self.spec
+        }
+        .build()
     }
 
     /// The same, acting as somebody else.
     pub fn with_impersonation(self, impersonation: Impersonation) -> Result<Self, CredentialsError> {
-        CredentialsSpec { impersonation: Some(impersonation), ..self.spec }.build()
+        CredentialsSpec {
+            impersonation: Some(impersonation),
+            ..self.spec
+        }
+        .build()
     }
 
     /// The TLS configuration; ALPN offers `h2` and `http/1.1`.
@@ -196,7 +217,11 @@ impl fmt::Debug for Token {
 
 impl CredentialsSpec {
     fn build(self) -> Result<Credentials, CredentialsError> {
-        Ok(Credentials { tls: Arc::new(self.tls()?), headers: Arc::new(self.headers()?), spec: self })
+        Ok(Credentials {
+            tls: Arc::new(self.tls()?),
+            headers: Arc::new(self.headers()?),
+            spec: self,
+        })
     }
 
     fn tls(&self) -> Result<rustls::ClientConfig, CredentialsError> {
@@ -225,13 +250,21 @@ impl CredentialsSpec {
     fn headers(&self) -> Result<HeaderMap, CredentialsError> {
         let mut headers = HeaderMap::new();
         if let Some(Token(token)) = &self.token {
-            headers.insert(http::header::AUTHORIZATION, sensitive(&format!("Bearer {token}"), "token")?);
+            headers.insert(
+                http::header::AUTHORIZATION,
+                sensitive(&format!("Bearer {token}"), "token")?,
+            );
         }
         if let Some(Impersonation { user, groups }) = &self.impersonation {
-            headers.insert(HeaderName::from_static("impersonate-user"), sensitive(user, "impersonated user")?);
+            headers.insert(
+                HeaderName::from_static("impersonate-user"),
+                sensitive(user, "impersonated user")?,
+            );
             for group in groups {
-                headers
-                    .append(HeaderName::from_static("impersonate-group"), sensitive(group, "impersonated group")?);
+                headers.append(
+                    HeaderName::from_static("impersonate-group"),
+                    sensitive(group, "impersonated group")?,
+                );
             }
         }
         Ok(headers)
@@ -266,9 +299,10 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
 fn roots(pem: &[u8], what: &'static str) -> Result<RootCertStore, CredentialsError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(pem, what)? {
-        store
-            .add(certificate)
-            .map_err(|error| CredentialsError::Pem { what, reason: error.to_string() })?;
+        store.add(certificate).map_err(|error| CredentialsError::Pem {
+            what,
+            reason: error.to_string(),
+        })?;
     }
     Ok(store)
 }
@@ -332,51 +366,8 @@ impl ServerCertVerifier for AcceptAnyServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Pki;
-
-    #[test]
-    fn secrets_do_not_show() {
-        let pki = Pki::new();
-        let (chain, key) = pki.client("admin");
-        let credentials = Credentials::new(TrustRoots::Pem(pki.ca_pem()))
-            .and_then(|c| c.with_certificate(chain.as_bytes(), key.as_bytes()))
-            .and_then(|c| c.with_token(Token::new("s3cret\n")))
-            .unwrap();
-        assert_eq!(credentials.headers()["authorization"], "Bearer s3cret");
-        let shown = format!("{credentials:?} {:?}", credentials.headers());
-        assert!(!shown.contains("s3cret") && !shown.contains("BEGIN"), "{shown}");
-    }
-
-    #[test]
-    fn equal_material_makes_equal_credentials() {
-        let pki = Pki::new();
-        let trust = || Credentials::new(TrustRoots::Pem(pki.ca_pem())).unwrap();
-        assert!(trust() == trust());
-        assert!(trust() != trust().with_token(Token::new("a")).unwrap());
-    }
-
-    #[test]
-    fn unusable_material_is_named_without_quoting_it() {
-        let pki = Pki::new();
-        let (chain, key) = pki.client("a");
-        let (_, other_key) = pki.client("b");
-        let trust = Credentials::new(TrustRoots::Pem(pki.ca_pem())).unwrap();
-        let error = |chain: &str, key: &str| {
-            trust.clone().with_certificate(chain.as_bytes(), key.as_bytes()).unwrap_err().to_string()
-        };
-        assert!(error("", &key).contains("client certificate"));
-        assert!(error(&chain, "hunter2").contains("client key"));
-        assert!(!error(&chain, "hunter2").contains("hunter2"));
-        assert!(error(&chain, &other_key).contains("not usable"));
-        let malformed = trust.clone().with_token(Token::new("a\nb")).unwrap_err().to_string();
-        assert_eq!(malformed, "the token contains characters that cannot be used there");
-        assert!(Credentials::new(TrustRoots::Pem(b"junk".to_vec())).is_err());
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

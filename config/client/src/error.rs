@@ -97,7 +97,9 @@ impl ClientError {
             Self::Status(status) => status.is_retryable(),
             // Certificates are rotated on both sides: a handshake that fails now may pass a moment later.
             Self::Tls { .. } => true,
-            Self::Decode { .. } | Self::TooLarge { .. } | Self::Request { .. } | Self::Credentials(_) => false,
+            Self::Decode { .. } | Self::TooLarge { .. } | Self::Request { .. } | Self::Credentials(_) => {
+                false
+            }
         }
     }
 
@@ -137,12 +139,14 @@ impl ClientError {
 
     /// 409 because a newer version of the object exists.
     pub fn is_conflict(&self) -> bool {
-        self.status().is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
+        self.status()
+            .is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
     }
 
     /// 409 because the object exists.
     pub fn is_already_exists(&self) -> bool {
-        self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+        self.status()
+            .is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
     }
 
     /// 410: the resourceVersion or continue token is older than the server's history.
@@ -150,8 +154,14 @@ impl ClientError {
         self.status().is_some_and(KubeStatus::is_gone)
     }
 
-    pub(crate) fn decode(what: impl Into<Arc<str>>, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Decode { what: what.into(), source: Arc::new(source) }
+    pub(crate) fn decode(
+        what: impl Into<Arc<str>>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Decode {
+            what: what.into(),
+            source: Arc::new(source),
+        }
     }
 }
 
@@ -188,7 +198,10 @@ pub struct StatusDetails {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The single causes.
-    #[serde(deserialize_with = "crate::object::null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        deserialize_with = "crate::object::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub causes: Vec<StatusCause>,
     /// Seconds to wait before the next try.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,8 +229,10 @@ impl KubeStatus {
         if status.code == 0 {
             status.code = code.as_u16();
         }
-        if let Some(seconds) =
-            headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok())
+        if let Some(seconds) = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| text.trim().parse().ok())
         {
             status.retry_after = Some(Duration::from_secs(seconds));
         }
@@ -230,7 +245,11 @@ impl KubeStatus {
         if wire.kind != "Status" {
             return None;
         }
-        let retry_after = wire.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        let retry_after = wire
+            .details
+            .as_ref()
+            .and_then(|d| d.retry_after_seconds)
+            .filter(|s| *s > 0);
         Some(Self {
             code: wire.code,
             reason: wire.reason,
@@ -256,15 +275,26 @@ impl KubeStatus {
     pub fn is_retryable(&self) -> bool {
         matches!(self.code, 429 | 502 | 503 | 504)
             || (self.code >= 500 && self.retry_after.is_some())
-            || matches!(self.reason.as_str(), "ServerTimeout" | "Timeout" | "TooManyRequests" | "ServiceUnavailable")
+            || matches!(
+                self.reason.as_str(),
+                "ServerTimeout" | "Timeout" | "TooManyRequests" | "ServiceUnavailable"
+            )
     }
 
     fn from_text(code: StatusCode, body: &[u8]) -> Self {
         const LONGEST_MESSAGE: usize = 1024;
         let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]);
         let text = text.trim();
-        let message = if text.is_empty() { code.canonical_reason().unwrap_or("no reason given") } else { text };
-        Self { code: code.as_u16(), message: message.to_owned(), ..Self::default() }
+        let message = if text.is_empty() {
+            code.canonical_reason().unwrap_or("no reason given")
+        } else {
+            text
+        };
+        Self {
+            code: code.as_u16(),
+            message: message.to_owned(),
+            ..Self::default()
+        }
     }
 }
 
@@ -306,28 +336,48 @@ mod tests {
             (answer(500, Some("2"), "boom"), true, Blame::Server),
             (answer(503, None, "not yet"), true, Blame::Server),
         ] {
-            assert_eq!((error.is_retryable(), error.blame()), (retryable, blame), "{error}");
+            assert_eq!(
+                (error.is_retryable(), error.blame()),
+                (retryable, blame),
+                "{error}"
+            );
         }
-        assert!(answer(409, None, conflict).is_conflict() && !answer(409, None, conflict).is_already_exists());
+        assert!(
+            answer(409, None, conflict).is_conflict() && !answer(409, None, conflict).is_already_exists()
+        );
         assert!(answer(409, None, exists).is_already_exists() && !answer(409, None, exists).is_conflict());
         assert!(answer(404, None, "404 page not found\n").is_not_found());
-        assert_eq!(answer(404, None, "404 page not found\n").to_string(), "404 page not found (404)");
+        assert_eq!(
+            answer(404, None, "404 page not found\n").to_string(),
+            "404 page not found (404)"
+        );
     }
 
     #[test]
     fn the_retry_after_header_wins_over_the_details() {
         let body = r#"{"kind":"Status","code":429,"message":"slow down","details":{"retryAfterSeconds":7}}"#;
-        assert_eq!(answer(429, None, body).retry_after(), Some(Duration::from_secs(7)));
-        assert_eq!(answer(429, Some("3"), body).retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(
+            answer(429, None, body).retry_after(),
+            Some(Duration::from_secs(7))
+        );
+        assert_eq!(
+            answer(429, Some("3"), body).retry_after(),
+            Some(Duration::from_secs(3))
+        );
         assert_eq!(answer(429, Some("soon"), "").retry_after(), None);
     }
 
     #[test]
     fn a_status_is_recognised_by_its_kind_only() {
         assert!(KubeStatus::from_json(br#"{"kind":"ConfigMap","code":3}"#).is_none());
-        let gone = KubeStatus::from_json(br#"{"kind":"Status","reason":"Expired","message":"too old"}"#).unwrap();
+        let gone =
+            KubeStatus::from_json(br#"{"kind":"Status","reason":"Expired","message":"too old"}"#).unwrap();
         assert!(gone.is_gone());
         let future = br#"{"kind":"Status","code":504,"message":"Too large resource version: 9, current: 3"}"#;
-        assert!(KubeStatus::from_json(future).unwrap().is_resource_version_too_large());
+        assert!(
+            KubeStatus::from_json(future)
+                .unwrap()
+                .is_resource_version_too_large()
+        );
     }
 }

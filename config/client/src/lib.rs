@@ -28,9 +28,6 @@ mod resource;
 mod retry;
 mod watch;
 
-#[cfg(test)]
-mod testing;
-
 pub use backoff::Backoff;
 pub use body::ResponseBody;
 pub use client::{Client, ClientOptions, Request, Response, StreamingResponse};

@@ -1,0 +1,168 @@
+//! One connection: dialled, encrypted, and speaking HTTP/2 if the server offers it, else HTTP/1.1.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tracing::debug;
+
+use crate::client::ClientOptions;
+use crate::credentials::Credentials;
+use crate::endpoint::Endpoint;
+use crate::error::ClientError;
+
+/// A connection that is ready for requests. Its driver task ends when the connection does; an HTTP/2 connection
+/// whose senders are all dropped finishes its open streams and closes.
+pub(crate) enum Connection {
+    /// Many requests at a time; cheap to clone.
+    Http2(http2::SendRequest<Full<Bytes>>),
+    /// One request at a time.
+    Http1(http1::SendRequest<Full<Bytes>>),
+}
+
+/// Why no answer came.
+pub(crate) struct SendFailure {
+    /// The request never left this process, so repeating it is safe.
+    pub(crate) unsent: bool,
+    pub(crate) error: Arc<dyn Error + Send + Sync>,
+}
+
+/// Opens a connection. The caller limits the time.
+pub(crate) async fn dial(
+    endpoint: &Endpoint,
+    credentials: &Credentials,
+    options: &ClientOptions,
+) -> Result<Connection, ClientError> {
+    let name: Arc<str> = format!("{}:{}", endpoint.host(), endpoint.port()).into();
+    let connect = |source| ClientError::Connect {
+        endpoint: name.clone(),
+        source: Arc::new(source),
+    };
+    let tcp = TcpStream::connect((endpoint.host(), endpoint.port()))
+        .await
+        .map_err(connect)?;
+    tcp.set_nodelay(true).map_err(connect)?;
+    if !endpoint.is_tls() {
+        return http1_handshake(tcp, &name).await;
+    }
+    let server_name = credentials.server_name(endpoint.host()).map_err(Arc::new)?;
+    let tls = TlsConnector::from(credentials.tls_config().clone())
+        .connect(server_name, tcp)
+        .await
+        .map_err(|source| ClientError::Tls {
+            endpoint: name.clone(),
+            source: Arc::new(source),
+        })?;
+    if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+        http2_handshake(tls, &name, options).await
+    } else {
+        http1_handshake(tls, &name).await
+    }
+}
+
+/// Sends one request over HTTP/2, which takes the URI absolute.
+pub(crate) async fn send_http2(
+    sender: &mut http2::SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, SendFailure> {
+    sender.try_send_request(request).await.map_err(|mut failure| {
+        let unsent = failure.take_message().is_some();
+        SendFailure {
+            unsent,
+            error: Arc::new(failure.into_error()),
+        }
+    })
+}
+
+/// Sends one request over HTTP/1.1, which takes path and host apart.
+pub(crate) async fn send_http1(
+    sender: &mut http1::SendRequest<Full<Bytes>>,
+    mut request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, SendFailure> {
+    if let Err(error) = sender.ready().await {
+        return Err(SendFailure {
+            unsent: true,
+            error: Arc::new(error),
+        });
+    }
+    let uri = request.uri();
+    if let Some(host) = uri
+        .authority()
+        .and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    let origin_form = request
+        .uri()
+        .path_and_query()
+        .cloned()
+        .map(Uri::from)
+        .unwrap_or_default();
+    *request.uri_mut() = origin_form;
+    sender.try_send_request(request).await.map_err(|mut failure| {
+        let unsent = failure.take_message().is_some();
+        SendFailure {
+            unsent,
+            error: Arc::new(failure.into_error()),
+        }
+    })
+}
+
+async fn http2_handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    name: &Arc<str>,
+    options: &ClientOptions,
+) -> Result<Connection, ClientError> {
+    // The connection window is as large as it can be: one watch that is not read must not hold up the others.
+    const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+    const STREAM_WINDOW: u32 = 256 * 1024;
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(options.ping_interval)
+        .keep_alive_timeout(options.ping_timeout)
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| ClientError::Tls {
+            endpoint: name.clone(),
+            source: Arc::new(error),
+        })?;
+    let name = name.clone();
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            debug!(endpoint = %name, %error, "HTTP/2 connection ended");
+        }
+    });
+    Ok(Connection::Http2(sender))
+}
+
+async fn http1_handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    name: &Arc<str>,
+) -> Result<Connection, ClientError> {
+    let (sender, connection) =
+        http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| ClientError::Tls {
+                endpoint: name.clone(),
+                source: Arc::new(error),
+            })?;
+    let name = name.clone();
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            debug!(endpoint = %name, %error, "HTTP/1.1 connection ended");
+        }
+    });
+    Ok(Connection::Http1(sender))
+}

@@ -1,0 +1,252 @@
+//! The connections of one endpoint: a few multiplexed ones, dialled one at a time and replaced when they break or
+//! when the credentials change.
+//!
+//! The lock is held for a look at a handful of entries, never across I/O.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::client::ClientOptions;
+use crate::connection::{Connection, dial};
+use crate::credentials::Credentials;
+use crate::endpoint::Endpoint;
+use crate::error::ClientError;
+
+pub(crate) struct Pool {
+    endpoint: Endpoint,
+    options: ClientOptions,
+    credentials: Arc<ArcSwap<Credentials>>,
+    state: Mutex<State>,
+}
+
+/// The right to send one request. The connection counts it as in flight until it is dropped.
+pub(crate) enum Lease {
+    Http2 {
+        sender: http2::SendRequest<Full<Bytes>>,
+        in_flight: InFlight,
+    },
+    Http1(Exclusive),
+}
+
+/// Counts one request of a multiplexed connection.
+pub(crate) struct InFlight(Arc<AtomicUsize>);
+
+/// A connection that serves one request at a time, with the way back to where it came from.
+pub(crate) struct Exclusive {
+    pub(crate) sender: http1::SendRequest<Full<Bytes>>,
+    credentials: Arc<Credentials>,
+    pool: Weak<Pool>,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        credentials: Arc<ArcSwap<Credentials>>,
+        options: ClientOptions,
+    ) -> Arc<Self> {
+        let state = State {
+            multiplexed: Vec::new(),
+            idle: Vec::new(),
+            dial: None,
+            backoff: Backoff::new(FIRST_REDIAL, LONGEST_REDIAL),
+            not_before: None,
+        };
+        Arc::new(Self {
+            endpoint,
+            options,
+            credentials,
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(crate) fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    pub(crate) fn credentials(&self) -> &ArcSwap<Credentials> {
+        &self.credentials
+    }
+
+    /// A place on a connection: the least loaded one, or the one that is being dialled now.
+    pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, ClientError> {
+        loop {
+            let dialling = match self.lease_or_dial() {
+                Ok(lease) => return Ok(lease),
+                Err(dialling) => dialling,
+            };
+            dialling.await?;
+        }
+    }
+
+    fn lease_or_dial(self: &Arc<Self>) -> Result<Lease, DialOutcome> {
+        let current = self.credentials.load_full();
+        let mut state = self.state.lock();
+        // What was dialled with older credentials only finishes what it carries.
+        state
+            .multiplexed
+            .retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
+        state
+            .idle
+            .retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
+        let count = state.multiplexed.len();
+        let least = state
+            .multiplexed
+            .iter()
+            .min_by_key(|c| c.in_flight.load(Ordering::Relaxed))
+            .map(|c| {
+                let crowded = c.in_flight.load(Ordering::Relaxed) >= self.options.streams_per_connection;
+                (
+                    Lease::Http2 {
+                        sender: c.sender.clone(),
+                        in_flight: InFlight::count(&c.in_flight),
+                    },
+                    crowded,
+                )
+            });
+        if let Some((lease, crowded)) = least {
+            if crowded && count < self.options.max_connections {
+                // The next requests find it; this one need not wait.
+                drop(state.dial(self));
+            }
+            return Ok(lease);
+        }
+        match state.idle.pop() {
+            Some(connection) => Ok(Lease::Http1(connection)),
+            None => Err(state.dial(self)),
+        }
+    }
+
+    /// Opens a connection and files it. Waits first if the last try failed a moment ago.
+    async fn dial(self: Arc<Self>, not_before: Option<Instant>) -> Result<(), ClientError> {
+        if let Some(time) = not_before {
+            tokio::time::sleep_until(time).await;
+        }
+        let credentials = self.credentials.load_full();
+        let limit = self.options.connect_timeout;
+        let result = tokio::time::timeout(limit, dial(&self.endpoint, &credentials, &self.options)).await;
+        let result = result.unwrap_or_else(|_| {
+            let what = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
+            Err(ClientError::Timeout {
+                what: what.into(),
+                after: limit,
+            })
+        });
+        let mut state = self.state.lock();
+        state.dial = None;
+        match result {
+            Ok(connection) => {
+                state.backoff.reset();
+                state.not_before = None;
+                match connection {
+                    Connection::Http2(sender) => {
+                        let in_flight = Arc::new(AtomicUsize::new(0));
+                        state.multiplexed.push(Multiplexed {
+                            sender,
+                            in_flight,
+                            credentials,
+                        });
+                    }
+                    Connection::Http1(sender) => {
+                        let pool = Arc::downgrade(&self);
+                        state.idle.push(Exclusive {
+                            sender,
+                            credentials,
+                            pool,
+                        });
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => {
+                state.not_before = Some(Instant::now() + state.backoff.next_delay());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Exclusive {
+    /// Gives the connection back once its answer was read to the end.
+    pub(crate) fn give_back(self) {
+        if let Some(pool) = self.pool.upgrade() {
+            let mut state = pool.state.lock();
+            if state.idle.len() < pool.options.max_connections {
+                state.idle.push(self);
+            }
+        }
+    }
+}
+
+impl InFlight {
+    fn count(counter: &Arc<AtomicUsize>) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Delays between failed dials. They are short: whoever asks has a back-off of his own, this one only keeps many
+/// askers from dialling in a tight loop.
+const FIRST_REDIAL: Duration = Duration::from_millis(50);
+const LONGEST_REDIAL: Duration = Duration::from_secs(1);
+
+type DialOutcome = Shared<BoxFuture<'static, Result<(), ClientError>>>;
+
+struct State {
+    multiplexed: Vec<Multiplexed>,
+    idle: Vec<Exclusive>,
+    dial: Option<DialOutcome>,
+    backoff: Backoff,
+    not_before: Option<Instant>,
+}
+
+struct Multiplexed {
+    sender: http2::SendRequest<Full<Bytes>>,
+    in_flight: Arc<AtomicUsize>,
+    credentials: Arc<Credentials>,
+}
+
+impl State {
+    /// Joins the dial under way or starts one. It runs as a task of its own, limited by the connect timeout, so that
+    /// a caller that goes away does not stop it for the others.
+    fn dial(&mut self, pool: &Arc<Pool>) -> DialOutcome {
+        if let Some(dial) = &self.dial {
+            return dial.clone();
+        }
+        let (done, outcome) = oneshot::channel();
+        let pool = pool.clone();
+        let not_before = self.not_before;
+        let endpoint: Arc<str> = pool.endpoint.to_string().into();
+        tokio::spawn(async move {
+            // Nobody may be waiting any more; the connection is filed all the same.
+            let _ = done.send(pool.dial(not_before).await);
+        });
+        let outcome = async move {
+            outcome.await.unwrap_or_else(|stopped| {
+                Err(ClientError::Closed {
+                    what: endpoint,
+                    source: Arc::new(stopped),
+                })
+            })
+        };
+        let outcome = outcome.boxed().shared();
+        self.dial = Some(outcome.clone());
+        outcome
+    }
+}

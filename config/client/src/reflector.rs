@@ -1,0 +1,421 @@
+//! A mirror of a collection: list, then watch, for as long as somebody asks for the next event.
+//!
+//! What to do next is decided by [`step::Machine`], which knows no I/O; this file carries it out.
+
+mod list_watch;
+mod status;
+mod step;
+
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{debug, warn};
+
+use crate::backoff::random_fraction;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::object::{List, ListMeta};
+use crate::watch::{WatchEvent, WatchEventKind, WatchStream};
+pub use list_watch::ListWatch;
+pub use status::{Phase, ReflectorStatus};
+use step::{Command, Delivery, Failure, Input, Machine, Step};
+
+/// Follows one collection of one server and decodes its objects into `T`, which names only the wanted fields.
+///
+/// It runs inside [`Reflector::next`] and has no task of its own. It never fails: errors are waited out, counted and
+/// shown in its [`ReflectorStatus`]. An object that does not decode is skipped, counted and logged.
+///
+/// After a cut it resumes where the history is known to be complete: events of the last revision may come again, none
+/// is lost. Deletions that happened while the history was lost show by absence from [`Event::Replaced`].
+pub struct Reflector<T> {
+    client: Client,
+    source: ListWatch,
+    options: ReflectorOptions,
+    machine: Machine,
+    io: Io<T>,
+    /// Items of the pages so far.
+    items: Vec<T>,
+    status: watch::Sender<ReflectorStatus>,
+}
+
+/// What happened to the collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<T> {
+    /// These are all objects now; whatever is not among them is gone.
+    Replaced {
+        /// The objects.
+        items: Vec<T>,
+        /// The revision at which they were read.
+        resource_version: String,
+    },
+    /// An object was added or changed.
+    Applied(T),
+    /// An object is gone; this is its last state.
+    Deleted(T),
+    /// Everything up to this revision was delivered: a point to persist and resume from.
+    Progress(String),
+}
+
+/// Times of a [`Reflector`].
+#[derive(Debug, Clone)]
+pub struct ReflectorOptions {
+    /// Objects per page of a list.
+    pub page_size: u32,
+    /// Shortest time after which the server is asked to end a watch; the actual one is up to twice as long.
+    pub watch_timeout: Duration,
+    /// Delay after a first failure.
+    pub initial_backoff: Duration,
+    /// Longest delay between tries.
+    pub longest_backoff: Duration,
+    /// A watch that lasted this long is healthy even if nothing happened.
+    pub healthy_after: Duration,
+}
+
+impl Default for ReflectorOptions {
+    fn default() -> Self {
+        Self {
+            page_size: 500,
+            watch_timeout: Duration::from_secs(300),
+            initial_backoff: Duration::from_millis(800),
+            longest_backoff: Duration::from_secs(30),
+            healthy_after: Duration::from_secs(1),
+        }
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
+    /// Starts with a list.
+    pub fn new(client: Client, source: ListWatch, options: ReflectorOptions) -> Self {
+        let machine = Machine::listing(&options);
+        Self::start(client, source, options, machine)
+    }
+
+    /// Starts with a watch from a persisted revision, whose state the caller holds; lists only if the server no
+    /// longer has the history since then.
+    pub fn resume(
+        client: Client,
+        source: ListWatch,
+        options: ReflectorOptions,
+        resource_version: String,
+    ) -> Self {
+        let machine = Machine::watching(&options, resource_version);
+        Self::start(client, source, options, machine)
+    }
+
+    /// The next event, however long it takes. Safe to cancel: nothing is lost.
+    pub async fn next(&mut self) -> Event<T> {
+        loop {
+            if let Some(event) = self.advance().await {
+                return event;
+            }
+        }
+    }
+
+    /// The state of this mirror, for readiness and metrics. Outlives it.
+    pub fn status(&self) -> watch::Receiver<ReflectorStatus> {
+        self.status.subscribe()
+    }
+
+    /// What is mirrored.
+    pub fn source(&self) -> &ListWatch {
+        &self.source
+    }
+
+    fn start(client: Client, source: ListWatch, options: ReflectorOptions, machine: Machine) -> Self {
+        let status = watch::Sender::new(ReflectorStatus::default());
+        let mut reflector = Self {
+            client,
+            source,
+            options,
+            machine,
+            io: Io::Idle,
+            items: Vec::new(),
+            status,
+        };
+        let first = reflector.machine.first();
+        reflector.execute(Duration::ZERO, first);
+        reflector
+    }
+
+    /// Waits for one outcome and acts on it.
+    async fn advance(&mut self) -> Option<Event<T>> {
+        match &mut self.io {
+            Io::Working(work) => {
+                let outcome = work.as_mut().await;
+                self.io = Io::Idle;
+                match outcome {
+                    Outcome::Listed(Ok(page)) => self.on_page(page),
+                    Outcome::Listed(Err(error)) => self.on_failure(Input::ListFailed, &error),
+                    Outcome::Opened(Ok(stream)) => self.on_opened(stream),
+                    Outcome::Opened(Err(error)) => self.on_failure(Input::WatchFailed, &error),
+                }
+            }
+            Io::Watching {
+                stream,
+                opened,
+                deadline,
+            } => {
+                let opened = *opened;
+                // A server that ends watches properly does so before the deadline. One that is silent beyond it, on a
+                // connection that cannot be pinged, is taken for dead.
+                match timeout_at(*deadline, stream.next()).await {
+                    Ok(Some(Ok(event))) => self.on_event(event),
+                    Ok(Some(Err(error))) => {
+                        self.note_watch_age(opened.elapsed());
+                        self.on_failure(Input::WatchFailed, &error)
+                    }
+                    Ok(None) | Err(_) => {
+                        self.note_watch_age(opened.elapsed());
+                        let step = self.machine.step(Input::WatchEnded);
+                        self.follow(step, None)
+                    }
+                }
+            }
+            // Every step ends in `execute`, which leaves work behind; listing again is always right.
+            Io::Idle => {
+                let first = self.machine.first();
+                self.execute(Duration::ZERO, first);
+                None
+            }
+        }
+    }
+
+    fn on_page(&mut self, page: Page<T>) -> Option<Event<T>> {
+        let Page { items, meta, skipped } = page;
+        self.items.extend(items);
+        let now = Instant::now();
+        self.status.send_modify(|status| {
+            status.last_contact = Some(now);
+            status.skipped += skipped;
+        });
+        let step = self.machine.step(Input::Page {
+            resource_version: meta.resource_version,
+            continue_token: meta.continue_token,
+        });
+        self.follow(step, None)
+    }
+
+    fn on_opened(&mut self, stream: WatchStream) -> Option<Event<T>> {
+        let opened = Instant::now();
+        let deadline = opened + self.watch_deadline();
+        self.io = Io::Watching {
+            stream,
+            opened,
+            deadline,
+        };
+        let step = self.machine.step(Input::WatchOpened);
+        self.status.send_modify(|status| {
+            status.phase = Phase::Watching;
+            status.synced = true;
+            status.last_contact = Some(opened);
+            status.last_error = None;
+            status.restarts += 1;
+        });
+        self.follow(step, None)
+    }
+
+    fn on_event(&mut self, event: WatchEvent) -> Option<Event<T>> {
+        if event.kind == WatchEventKind::Error {
+            let error = ClientError::Status(Box::new(event.status()));
+            return self.on_failure(Input::WatchFailed, &error);
+        }
+        let now = Instant::now();
+        let version = match serde_json::from_slice::<VersionOnly<'_>>(&event.object) {
+            Ok(object) => object.metadata.resource_version.into_owned(),
+            Err(error) => {
+                let error = ClientError::decode(self.source.path().to_owned(), error);
+                return self.on_failure(Input::WatchFailed, &error);
+            }
+        };
+        let item = match event.kind {
+            WatchEventKind::Added | WatchEventKind::Modified => self.decode(&event).map(Event::Applied),
+            WatchEventKind::Deleted => self.decode(&event).map(Event::Deleted),
+            WatchEventKind::Bookmark | WatchEventKind::Error => None,
+        };
+        let step = self.machine.step(match event.kind {
+            WatchEventKind::Bookmark => Input::Bookmark {
+                resource_version: version,
+            },
+            _ => Input::Change {
+                resource_version: version,
+            },
+        });
+        self.status.send_modify(|status| {
+            status.last_contact = Some(now);
+            if event.kind != WatchEventKind::Bookmark {
+                status.last_event = Some(now);
+            }
+        });
+        self.follow(step, item)
+    }
+
+    fn on_failure(&mut self, input: fn(Failure) -> Input, error: &ClientError) -> Option<Event<T>> {
+        debug!(path = self.source.path(), %error, "reflector interrupted");
+        self.status
+            .send_modify(|status| status.last_error = Some(error.to_string().into()));
+        let step = self.machine.step(input(Failure::of(error)));
+        self.follow(step, None)
+    }
+
+    /// Carries out a step; `item` is what the input itself brought.
+    fn follow(&mut self, step: Step, item: Option<Event<T>>) -> Option<Event<T>> {
+        let Step {
+            delivery,
+            delay,
+            command,
+        } = step;
+        self.execute(delay, command);
+        let resume_at = self.machine.resume_at();
+        self.status.send_modify(|status| {
+            if status.resource_version.as_deref() != resume_at {
+                status.resource_version = resume_at.map(Into::into);
+            }
+        });
+        match delivery {
+            Delivery::Nothing => None,
+            Delivery::Item => item,
+            Delivery::Progress(version) => Some(Event::Progress(version)),
+            Delivery::Replaced(resource_version) => {
+                self.status.send_modify(|status| {
+                    status.synced = true;
+                    status.relists += 1;
+                });
+                Some(Event::Replaced {
+                    items: std::mem::take(&mut self.items),
+                    resource_version,
+                })
+            }
+        }
+    }
+
+    fn execute(&mut self, delay: Duration, command: Command) {
+        let (client, source) = (self.client.clone(), self.source.clone());
+        let phase = match command {
+            Command::KeepReading => return,
+            Command::List {
+                continue_token,
+                page_size,
+            } => {
+                if continue_token.is_empty() {
+                    self.items = Vec::new();
+                }
+                let request = source.list_request(page_size, &continue_token);
+                let work = async move {
+                    sleep(delay).await;
+                    let what = request.path_and_query.clone();
+                    let outcome = client.request(request).await;
+                    Outcome::Listed(outcome.and_then(|response| Page::decode(&response.body, &what)))
+                };
+                self.io = Io::Working(work.boxed());
+                Phase::Listing
+            }
+            Command::Watch { resource_version } => {
+                let request = source.watch_request(&resource_version, self.random_watch_timeout());
+                let work = async move {
+                    sleep(delay).await;
+                    Outcome::Opened(client.watch_with(request).await)
+                };
+                self.io = Io::Working(work.boxed());
+                Phase::Connecting
+            }
+        };
+        self.status.send_modify(|status| status.phase = phase);
+    }
+
+    fn decode(&self, event: &WatchEvent) -> Option<T> {
+        match serde_json::from_slice(&event.object) {
+            Ok(item) => Some(item),
+            Err(error) => {
+                warn!(path = self.source.path(), %error, "an object does not decode and is skipped");
+                self.status.send_modify(|status| status.skipped += 1);
+                None
+            }
+        }
+    }
+
+    fn note_watch_age(&mut self, lived: Duration) {
+        if lived >= self.options.healthy_after {
+            self.machine.was_healthy();
+        }
+    }
+
+    fn random_watch_timeout(&self) -> Duration {
+        self.options.watch_timeout.mul_f64(1.0 + random_fraction())
+    }
+
+    fn watch_deadline(&self) -> Duration {
+        const GRACE: Duration = Duration::from_secs(30);
+        self.options.watch_timeout * 2 + GRACE
+    }
+}
+
+enum Io<T> {
+    Idle,
+    /// A delay and a request, kept here so that cancelling `next` does not cancel them.
+    Working(BoxFuture<'static, Outcome<T>>),
+    Watching {
+        stream: WatchStream,
+        opened: Instant,
+        deadline: Instant,
+    },
+}
+
+enum Outcome<T> {
+    Listed(Result<Page<T>, ClientError>),
+    Opened(Result<WatchStream, ClientError>),
+}
+
+struct Page<T> {
+    items: Vec<T>,
+    meta: ListMeta,
+    skipped: u64,
+}
+
+impl<T: DeserializeOwned> Page<T> {
+    /// One pass if all is well; object by object if one of them does not decode.
+    fn decode(body: &[u8], what: &str) -> Result<Self, ClientError> {
+        if let Ok(List { metadata, items }) = serde_json::from_slice::<List<T>>(body) {
+            return Ok(Self {
+                items,
+                meta: metadata,
+                skipped: 0,
+            });
+        }
+        let List { metadata, items } = serde_json::from_slice::<List<Box<RawValue>>>(body)
+            .map_err(|error| ClientError::decode(what.to_owned(), error))?;
+        let mut skipped = 0;
+        let decoded = items
+            .iter()
+            .filter_map(|raw| match serde_json::from_str(raw.get()) {
+                Ok(item) => Some(item),
+                Err(error) => {
+                    warn!(path = what, %error, "an object does not decode and is skipped");
+                    skipped += 1;
+                    None
+                }
+            });
+        Ok(Self {
+            items: decoded.collect(),
+            meta: metadata,
+            skipped,
+        })
+    }
+}
+
+/// The one field of an event that a reflector itself needs.
+#[derive(Deserialize)]
+struct VersionOnly<'a> {
+    #[serde(borrow)]
+    metadata: VersionMeta<'a>,
+}
+
+#[derive(Deserialize)]
+struct VersionMeta<'a> {
+    #[serde(rename = "resourceVersion", borrow)]
+    resource_version: std::borrow::Cow<'a, str>,
+}
