@@ -1,1 +1,6 @@
 //! The front proxy: finds the shard, authenticates, forwards.
+
+mod pick;
+mod request;
+mod route;
+mod table;

@@ -1,0 +1,120 @@
+//! Header hygiene: how much of it is accepted, and which fields end at this hop.
+
+use http::header::{self, HeaderMap, HeaderName};
+
+/// How much header a request may carry. Counted over the decoded fields, so that compression does not help
+/// an attacker ("HTTP/2 Bomb").
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderLimits {
+    /// Fields, repeated ones counted each.
+    pub fields: usize,
+    /// Bytes of names and values.
+    pub bytes: usize,
+}
+
+impl Default for HeaderLimits {
+    fn default() -> Self {
+        Self {
+            fields: 128,
+            bytes: 32 * 1024,
+        }
+    }
+}
+
+/// The request has too much header; the client is to blame. Answered with 431.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HeadersTooLarge {
+    /// Too many fields.
+    #[error("the request has more than {0} header fields")]
+    Fields(usize),
+    /// Too many bytes.
+    #[error("the request has more than {0} bytes of header")]
+    Bytes(usize),
+}
+
+impl HeaderLimits {
+    /// Checks one request. Linear in the number of fields, no allocation.
+    ///
+    /// # Errors
+    /// [`HeadersTooLarge`] says which limit was passed.
+    pub fn check(self, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
+        if headers.len() > self.fields {
+            return Err(HeadersTooLarge::Fields(self.fields));
+        }
+        let bytes: usize = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len())
+            .sum();
+        if bytes > self.bytes {
+            return Err(HeadersTooLarge::Bytes(self.bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the field belongs to one connection and is never forwarded (RFC 9110, 7.6.1).
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        header::CONNECTION
+            | header::PROXY_AUTHENTICATE
+            | header::PROXY_AUTHORIZATION
+            | header::TE
+            | header::TRAILER
+            | header::TRANSFER_ENCODING
+            | header::UPGRADE
+    ) || matches!(
+        name.as_str(),
+        "keep-alive" | "proxy-connection" | "http2-settings"
+    )
+}
+
+/// The fields that the sender's `Connection` header declares to be meant for this hop only. Names that
+/// are not tokens name nothing.
+pub fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn fields_and_bytes_are_limited() {
+        let limits = HeaderLimits { fields: 3, bytes: 20 };
+        let mut headers = HeaderMap::new();
+        for _ in 0..3 {
+            headers.append("a", HeaderValue::from_static("b"));
+        }
+        assert_eq!(limits.check(&headers), Ok(()));
+        headers.append("a", HeaderValue::from_static("b"));
+        assert_eq!(limits.check(&headers), Err(HeadersTooLarge::Fields(3)));
+        headers.clear();
+        headers.append("a", HeaderValue::from_static("0123456789012345678"));
+        assert_eq!(limits.check(&headers), Ok(()));
+        headers.append("b", HeaderValue::from_static(""));
+        assert_eq!(limits.check(&headers), Err(HeadersTooLarge::Bytes(20)));
+    }
+
+    #[test]
+    fn connection_nominates_fields_in_any_spelling() {
+        let mut headers = HeaderMap::new();
+        headers.append(
+            "connection",
+            HeaderValue::from_static("close, X-Remote-Group ,,bad name"),
+        );
+        headers.append("connection", HeaderValue::from_static("x-remote-extra-a%2fb"));
+        let names: Vec<_> = connection_nominations(&headers)
+            .map(|name| name.to_string())
+            .collect();
+        assert_eq!(names, ["close", "x-remote-group", "x-remote-extra-a%2fb"]);
+    }
+}

@@ -1,0 +1,555 @@
+//! The request path, decoded and cleaned exactly once.
+//!
+//! Everything behind this module sees one form of the path: the decision where a request goes and the
+//! bytes that are forwarded come from the same decoding, so that no second parser can disagree.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use fairlead_names::{home_cluster_name, is_dns_label};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+
+/// Where a request path leads, before any look-up.
+#[derive(Debug, Eq, PartialEq)]
+pub enum RequestPath<'a> {
+    /// `/clusters/<reference>[/rest]`.
+    Cluster(ClusterTarget<'a>),
+    /// `/services/…`, forwarded as it is.
+    Service(ServiceTarget<'a>),
+    /// Answered by the gateway itself.
+    Local(LocalEndpoint),
+    /// Nothing is mapped here.
+    Unmapped,
+}
+
+/// A path below `/clusters/`.
+#[derive(Debug, Eq, PartialEq)]
+pub struct ClusterTarget<'a> {
+    /// Which logical cluster, by id or by workspace path.
+    pub reference: Reference<'a>,
+    /// What follows, percent-encoded in one canonical way: empty, or beginning with `/`.
+    pub rest: Cow<'a, str>,
+}
+
+/// A path below `/services/`.
+#[derive(Debug, Eq, PartialEq)]
+pub struct ServiceTarget<'a> {
+    /// The logical cluster named after `/clusters/` in the virtual workspace's own prefix. A wildcard and
+    /// a missing name are both `None`: they are passed on unjudged.
+    pub reference: Option<Reference<'a>>,
+}
+
+/// What the gateway answers itself. Exact paths only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LocalEndpoint {
+    /// `/livez`, `/livez/ping`.
+    Live,
+    /// `/readyz`, `/readyz/informer-sync`.
+    Ready,
+    /// `/metrics`.
+    Metrics,
+    /// `/services/fairlead/v1/shard-picks`.
+    ShardPicks,
+    /// `/services/fairlead/v1/status`.
+    Status,
+}
+
+/// A reference to a logical cluster that is well formed: labels joined by colons, the first of them the id
+/// of a logical cluster. `user:<name>` has already become the home cluster's id.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reference<'a>(Cow<'a, str>);
+
+/// Why a path goes no further.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+pub enum PathError {
+    /// Not a path at all; the client is to blame, a retry does not help. Answered with 400.
+    #[error("malformed request path: {0}")]
+    Malformed(&'static str),
+    /// The same resource has a clean path; answered with 307. Percent-encoded, without the query.
+    #[error("the path is not clean")]
+    Unclean(String),
+    /// What follows `/clusters/` cannot name a logical cluster (or is `*`, which only shards serve).
+    /// Answered like an unknown workspace.
+    #[error("not a logical cluster: {0:?}")]
+    InvalidCluster(String),
+}
+
+impl<'a> RequestPath<'a> {
+    /// Reads the path part of a request target. A path that is already plain and clean (all that kubectl and
+    /// client-go send) costs one pass and no allocation.
+    ///
+    /// # Errors
+    /// [`PathError`]; see its variants for the answers.
+    pub fn parse(raw: &'a str) -> Result<Self, PathError> {
+        if !raw.starts_with('/') {
+            return Err(PathError::Malformed("it does not begin with a slash"));
+        }
+        check_bytes(raw)?;
+        if !is_clean(raw) {
+            let cleaned = clean(raw.as_bytes());
+            return Err(PathError::Unclean(
+                percent_encode(&cleaned, ENCODED_AGAIN).to_string(),
+            ));
+        }
+        if let Some(below) = raw.strip_prefix("/clusters/") {
+            return Self::parse_cluster(below);
+        }
+        if let Some(below) = raw.strip_prefix("/services/") {
+            if let Some(endpoint) = LocalEndpoint::parse(raw) {
+                return Ok(Self::Local(endpoint));
+            }
+            let decoded = decode(raw);
+            if !is_clean_bytes(&decoded) {
+                return Err(PathError::Unclean(encode(&clean(&decoded))));
+            }
+            return Self::parse_service(below);
+        }
+        Ok(LocalEndpoint::parse(raw).map_or(Self::Unmapped, Self::Local))
+    }
+
+    fn parse_cluster(below: &'a str) -> Result<Self, PathError> {
+        let (segment, rest) = match below.find('/') {
+            Some(end) => below.split_at(end),
+            None => (below, ""),
+        };
+        if segment.is_empty() {
+            return Ok(Self::Unmapped);
+        }
+        let reference = Reference::parse_encoded(segment)?;
+        // `/clusters/x/` and `/clusters/x` are the same resource; a slash further down is kept.
+        if rest.len() <= 1 {
+            let rest = Cow::Borrowed("");
+            return Ok(Self::Cluster(ClusterTarget { reference, rest }));
+        }
+        let rest = if is_plain(rest) {
+            Cow::Borrowed(rest)
+        } else {
+            let decoded = decode(rest);
+            if !is_clean_bytes(&decoded) {
+                let location = format!("/clusters/{segment}{}", encode(&clean(&decoded)));
+                return Err(PathError::Unclean(location));
+            }
+            Cow::Owned(encode(&decoded))
+        };
+        Ok(Self::Cluster(ClusterTarget { reference, rest }))
+    }
+
+    /// The cluster is looked for in the virtual workspace's own prefix only, that is before the `api` or
+    /// `apis` segment: behind it, `clusters` may be a resource of somebody's API group.
+    fn parse_service(below: &'a str) -> Result<Self, PathError> {
+        let mut segments = below.split('/');
+        while let Some(segment) = segments.next() {
+            match segment {
+                "api" | "apis" => break,
+                "clusters" => {
+                    return match segments.next().unwrap_or_default() {
+                        "" | "*" | "%2A" | "%2a" => Ok(Self::Service(ServiceTarget { reference: None })),
+                        name => {
+                            let reference = Some(Reference::parse_encoded(name)?);
+                            Ok(Self::Service(ServiceTarget { reference }))
+                        }
+                    };
+                }
+                _ => {}
+            }
+        }
+        Ok(Self::Service(ServiceTarget { reference: None }))
+    }
+}
+
+impl LocalEndpoint {
+    fn parse(path: &str) -> Option<Self> {
+        Some(match path {
+            "/livez" | "/livez/ping" => Self::Live,
+            "/readyz" | "/readyz/informer-sync" => Self::Ready,
+            "/metrics" => Self::Metrics,
+            "/services/fairlead/v1/shard-picks" => Self::ShardPicks,
+            "/services/fairlead/v1/status" => Self::Status,
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Reference<'a> {
+    /// Reads one decoded reference: a logical cluster's id or a workspace path.
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCluster`] for anything else, `*` included.
+    pub fn parse(text: impl Into<Cow<'a, str>>) -> Result<Self, PathError> {
+        let text = text.into();
+        if !text.split(':').all(is_dns_label) {
+            return Err(PathError::InvalidCluster(text.into_owned()));
+        }
+        let Some(below) = text.strip_prefix("user:") else {
+            return Ok(Self(text));
+        };
+        let (user, below) = below
+            .split_once(':')
+            .map_or((below, None), |(user, below)| (user, Some(below)));
+        let home = home_cluster_name(user);
+        Ok(Self(Cow::Owned(match below {
+            None => home,
+            Some(below) => format!("{home}:{below}"),
+        })))
+    }
+
+    fn parse_encoded(segment: &'a str) -> Result<Self, PathError> {
+        if !segment.contains('%') {
+            return Self::parse(segment);
+        }
+        match percent_decode_str(segment).decode_utf8() {
+            Ok(text) => Self::parse(text),
+            Err(_) => Err(PathError::InvalidCluster(segment.to_owned())),
+        }
+    }
+
+    /// The reference as text, for example `root:org:team`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The id at the top and the names below it.
+    pub fn labels(&self) -> (&str, impl Iterator<Item = &str>) {
+        let mut labels = self.0.split(':');
+        (labels.next().unwrap_or_default(), labels)
+    }
+
+    /// Whether the top label has the shape of a generated id (kcp draws 16 base-36 characters; home clusters
+    /// have 11 to 13), so that it may be one that the index has not seen yet.
+    pub fn is_id_shaped(&self) -> bool {
+        let (top, _) = self.labels();
+        (11..=16).contains(&top.len()) && top.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    }
+
+    /// The same reference, independent of the request it came from.
+    pub fn into_owned(self) -> Reference<'static> {
+        Reference(Cow::Owned(self.0.into_owned()))
+    }
+}
+
+impl fmt::Display for Reference<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// What a canonical path writes as `%XX`: everything that RFC 3986 does not allow in a path, and `%` itself.
+const ENCODED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// The same for a path whose escapes stay as they are.
+const ENCODED_AGAIN: &AsciiSet = &ENCODED.remove(b'%');
+
+fn encode(decoded: &[u8]) -> String {
+    percent_encode(decoded, ENCODED).to_string()
+}
+
+fn decode(raw: &str) -> Cow<'_, [u8]> {
+    percent_decode_str(raw).into()
+}
+
+/// Whether `raw` is its own canonical encoding.
+fn is_plain(raw: &str) -> bool {
+    raw.bytes().all(|byte| {
+        byte.is_ascii_graphic()
+            && !matches!(
+                byte,
+                b'"' | b'#'
+                    | b'%'
+                    | b'<'
+                    | b'>'
+                    | b'?'
+                    | b'['
+                    | b'\\'
+                    | b']'
+                    | b'^'
+                    | b'`'
+                    | b'{'
+                    | b'|'
+                    | b'}'
+            )
+    })
+}
+
+/// Refuses what no resource has in its path: control characters, encoded or not, and broken escapes.
+fn check_bytes(raw: &str) -> Result<(), PathError> {
+    let mut bytes = raw.bytes();
+    while let Some(byte) = bytes.next() {
+        let value = if byte == b'%' {
+            let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+            match (digit(bytes.next()), digit(bytes.next())) {
+                (Some(high), Some(low)) => (high * 16 + low) as u8,
+                _ => return Err(PathError::Malformed("invalid percent-encoding")),
+            }
+        } else {
+            byte
+        };
+        if value.is_ascii_control() {
+            return Err(PathError::Malformed("control character"));
+        }
+    }
+    Ok(())
+}
+
+fn is_clean(path: &str) -> bool {
+    is_clean_bytes(path.as_bytes())
+}
+
+/// Whether no segment but the last is empty and none is `.` or `..`.
+fn is_clean_bytes(path: &[u8]) -> bool {
+    let mut segments = path.split(|byte| *byte == b'/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        match segment {
+            b"" if segments.peek().is_some() => return false,
+            b"." | b".." => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// The shortest equivalent of a rooted path; a trailing slash survives (Go's `ServeMux` rule).
+fn clean(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => {
+                kept.pop();
+            }
+            _ => kept.push(segment),
+        }
+    }
+    let mut cleaned = Vec::with_capacity(path.len());
+    for segment in &kept {
+        cleaned.push(b'/');
+        cleaned.extend_from_slice(segment);
+    }
+    if kept.is_empty() || path.ends_with(b"/") {
+        cleaned.push(b'/');
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One line per outcome, so that a table of paths reads like the specification.
+    fn outcome(raw: &str) -> String {
+        match RequestPath::parse(raw) {
+            Ok(RequestPath::Cluster(target)) => format!("cluster {} {}", target.reference, target.rest),
+            Ok(RequestPath::Service(target)) => match target.reference {
+                Some(reference) => format!("service {reference}"),
+                None => "service".into(),
+            },
+            Ok(RequestPath::Local(endpoint)) => format!("local {endpoint:?}"),
+            Ok(RequestPath::Unmapped) => "unmapped".into(),
+            Err(PathError::Malformed(why)) => format!("400 {why}"),
+            Err(PathError::Unclean(location)) => format!("307 {location}"),
+            Err(PathError::InvalidCluster(name)) => format!("403 {name}"),
+        }
+    }
+
+    #[test]
+    fn paths_below_clusters() {
+        for (raw, expected) in [
+            ("/clusters/root", "cluster root "),
+            ("/clusters/root/", "cluster root "),
+            (
+                "/clusters/root/api/v1/namespaces",
+                "cluster root /api/v1/namespaces",
+            ),
+            ("/clusters/root/api/v1/", "cluster root /api/v1/"),
+            ("/clusters/root:org:team/apis", "cluster root:org:team /apis"),
+            ("/clusters/root%3Aorg/api", "cluster root:org /api"),
+            ("/clusters/user:alice/api", "cluster v1u4alow0iv9 /api"),
+            ("/clusters/user:alice:a:b/api", "cluster v1u4alow0iv9:a:b /api"),
+            ("/clusters/user/api", "cluster user /api"),
+            ("/clusters/system:admin/api", "cluster system:admin /api"),
+            // One canonical encoding goes on.
+            ("/clusters/root/a%20b", "cluster root /a%20b"),
+            ("/clusters/root/a%3Ab%2Fc", "cluster root /a:b/c"),
+            ("/clusters/root/a%2fb%25c", "cluster root /a/b%25c"),
+            ("/clusters/root/%61pi", "cluster root /api"),
+            ("/clusters/root/{x}", "cluster root /%7Bx%7D"),
+            ("/clusters/root/\u{e4}", "cluster root /%C3%A4"),
+            ("/clusters/root/%ff", "cluster root /%FF"),
+            ("/clusters/root/a*b!c'(d)", "cluster root /a*b!c'(d)"),
+            // Only the first reference counts.
+            ("/clusters/a/clusters/b/api", "cluster a /clusters/b/api"),
+            ("/clusters", "unmapped"),
+            ("/clusters/", "unmapped"),
+            ("/clusters%2Froot/api", "unmapped"),
+        ] {
+            assert_eq!(outcome(raw), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn references_that_cannot_name_a_cluster() {
+        let long = "a".repeat(64);
+        for name in [
+            "*",
+            "Root",
+            "a.b",
+            "a::b",
+            ":a",
+            "a:",
+            "-a",
+            "a-",
+            "a%2Fb",
+            "a%2F..%2Fb",
+            "%ff",
+            "~",
+            &long,
+        ] {
+            let outcome = outcome(&format!("/clusters/{name}/api"));
+            assert!(outcome.starts_with("403 "), "{name}: {outcome}");
+        }
+    }
+
+    #[test]
+    fn unclean_paths_are_redirected_and_cannot_leave_their_cluster() {
+        for (raw, expected) in [
+            ("/clusters/root//api", "307 /clusters/root/api"),
+            ("//clusters/root/api", "307 /clusters/root/api"),
+            ("/clusters/root/./api/", "307 /clusters/root/api/"),
+            ("/clusters/root/../other/api", "307 /clusters/other/api"),
+            ("/clusters/../metrics", "307 /metrics"),
+            ("/..", "307 /"),
+            ("/clusters/root/%2e%2e/other", "307 /clusters/root/other"),
+            (
+                "/clusters/root/%2E%2E/%2e%2e/%2e%2e/metrics",
+                "307 /clusters/root/metrics",
+            ),
+            ("/clusters/root/a%2F%2Fb", "307 /clusters/root/a/b"),
+            ("/clusters/root/a%2F..%2Fb", "307 /clusters/root/b"),
+            ("/clusters/a%2Fb//x%20y", "307 /clusters/a%2Fb/x%20y"),
+            ("/services/x/%2e%2e/y", "307 /services/y"),
+            ("//evil.example/x", "307 /evil.example/x"),
+            ("/\\evil.example//x", "307 /%5Cevil.example/x"),
+        ] {
+            assert_eq!(outcome(raw), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn malformed_paths() {
+        for raw in [
+            "",
+            "*",
+            "clusters/root",
+            "/clusters/root/%00",
+            "/a\u{0}b",
+            "/a\u{7f}",
+            "/%0d%0aX:y",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/%+1",
+        ] {
+            let outcome = outcome(raw);
+            assert!(outcome.starts_with("400 "), "{raw:?}: {outcome}");
+        }
+    }
+
+    #[test]
+    fn services_and_local_endpoints() {
+        for (raw, expected) in [
+            ("/services/apiexport/abc/x/clusters/*/apis/a/v1/b", "service"),
+            (
+                "/services/apiexport/abc/x/clusters/root:org/apis/a/v1/b",
+                "service root:org",
+            ),
+            ("/services/apiexport/abc/x/clusters/Root/api", "403 Root"),
+            ("/services/apiexport", "service"),
+            ("/services/x/clusters", "service"),
+            // A resource called `clusters` is nobody's logical cluster.
+            (
+                "/services/x/apis/cluster.x-k8s.io/v1/namespaces/n/clusters/foo_bar",
+                "service",
+            ),
+            ("/services/fairlead/v1/shard-picks", "local ShardPicks"),
+            ("/services/fairlead/v1/status", "local Status"),
+            ("/livez", "local Live"),
+            ("/livez/ping", "local Live"),
+            ("/readyz", "local Ready"),
+            ("/readyz/informer-sync", "local Ready"),
+            ("/metrics", "local Metrics"),
+            ("/metrics/", "unmapped"),
+            ("/livez/", "unmapped"),
+            ("/readyz/foo", "unmapped"),
+            ("/healthz", "unmapped"),
+            ("/api", "unmapped"),
+            ("/services", "unmapped"),
+            ("/", "unmapped"),
+        ] {
+            assert_eq!(outcome(raw), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_plain_path_is_not_copied() {
+        let raw = "/clusters/root:org/api/v1/namespaces";
+        let RequestPath::Cluster(target) = RequestPath::parse(raw).unwrap() else {
+            panic!("not a cluster path");
+        };
+        assert!(matches!(target.rest, Cow::Borrowed(_)));
+        assert!(matches!(target.reference, Reference(Cow::Borrowed(_))));
+    }
+
+    #[test]
+    fn generated_ids_are_told_from_names() {
+        for (text, expected) in [
+            ("2hzqkbz7v4xk1d0q", true),
+            ("v1u4alow0iv9:a", true),
+            ("root", false),
+            ("system:admin", false),
+            ("my-workspace-one", false),
+        ] {
+            assert_eq!(Reference::parse(text).unwrap().is_id_shaped(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is forwarded is clean, is a fixed point, and holds nothing that a second parser could read
+        /// differently.
+        #[test]
+        fn what_is_forwarded_is_canonical(raw in "/(clusters|services)/[a-z:%/.2efE\\\\0-9 ]{0,40}") {
+            match RequestPath::parse(&raw) {
+                Ok(RequestPath::Cluster(target)) => {
+                    let forwarded = format!("/clusters/id{}", target.rest);
+                    prop_assert!(is_clean_bytes(&decode(&forwarded)), "{forwarded}");
+                    let RequestPath::Cluster(again) = RequestPath::parse(&forwarded).unwrap() else {
+                        return Err(TestCaseError::fail("changed its kind"));
+                    };
+                    prop_assert_eq!(again.rest, target.rest);
+                }
+                Err(PathError::Unclean(location)) => {
+                    prop_assert!(location.starts_with('/') && !location.starts_with("//"));
+                    prop_assert!(!matches!(RequestPath::parse(&location), Err(PathError::Unclean(_))), "{location}");
+                }
+                _ => {}
+            }
+        }
+    }
+}

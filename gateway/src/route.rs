@@ -1,0 +1,407 @@
+//! Resolves a reference, with a little patience for what the index has not shown yet.
+//!
+//! A client that has just seen its workspace become Ready may be faster than the index. A miss that may be about to
+//! appear therefore waits for the index for a bounded moment, woken by the batch that brings it. What did not
+//! appear is remembered for a shorter moment, and the number of waiters is bounded, so that probing for names stays cheap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::request::Reference;
+use crate::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
+
+/// How patient a miss is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a miss may wait.
+    pub wait: Duration,
+    /// How long a miss that waited in vain is believed.
+    pub memory: Duration,
+    /// How many requests may wait at once.
+    pub waiters: usize,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_millis(500),
+            memory: Duration::from_millis(250),
+            waiters: 4096,
+        }
+    }
+}
+
+/// Where a request goes; owned, so that it can be kept while the table changes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Route {
+    /// To a shard, as this logical cluster.
+    Shard {
+        /// The shard.
+        index: ShardIndex,
+        /// Its name.
+        name: Arc<str>,
+        /// Its base URL.
+        url: Arc<str>,
+        /// The id of the logical cluster.
+        cluster: Box<str>,
+    },
+    /// To whatever serves this URL.
+    Mount(Box<str>),
+    /// The workspace exists but is not to be entered through this path: 503.
+    Unavailable,
+    /// Not everything has been read yet: 503, a retry helps.
+    NotSynced,
+    /// Not found: 403.
+    Unknown,
+    /// Not found, and too many requests wait already: 503, a retry helps.
+    Busy,
+}
+
+/// Whether the caller may wait for the index.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Caller {
+    /// It presented a certificate or a token; nobody has judged them yet.
+    WithCredentials,
+    /// It presented nothing and gets the answer of this moment.
+    Anonymous,
+}
+
+/// Resolves references.
+#[derive(Debug)]
+pub struct Router {
+    table: Arc<RoutingTable>,
+    patience: Patience,
+    waiting: AtomicUsize,
+    misses: Mutex<FxHashMap<TableKey, Miss>>,
+}
+
+/// A key that was asked for and is not in the table.
+#[derive(Debug)]
+struct Miss {
+    appeared: Arc<Notify>,
+    waiters: usize,
+    believed_until: Option<Instant>,
+}
+
+/// Keys remembered at most; beyond it, misses are not remembered.
+const MAX_MISSES: usize = 16_384;
+
+impl Router {
+    /// A router over a table.
+    pub fn new(table: Arc<RoutingTable>, patience: Patience) -> Self {
+        Self {
+            table,
+            patience,
+            waiting: AtomicUsize::new(0),
+            misses: Mutex::default(),
+        }
+    }
+
+    /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
+    pub async fn route(&self, reference: &Reference<'_>, caller: Caller) -> Route {
+        let deadline = Instant::now() + self.patience.wait;
+        loop {
+            let missing = match self.resolve(reference) {
+                Ok(route) => return route,
+                Err(missing) => missing,
+            };
+            let may_appear = missing.below_known || reference.is_id_shaped();
+            if caller == Caller::Anonymous || !may_appear || self.is_believed(missing.key) {
+                return Route::Unknown;
+            }
+            let Some(waiter) = Waiter::register(self, missing.key) else {
+                return Route::Busy;
+            };
+            let appeared = waiter.appeared.notified();
+            tokio::pin!(appeared);
+            appeared.as_mut().enable();
+            // It may have come between the look-up and the registration.
+            match self.resolve(reference) {
+                Ok(route) => return route,
+                Err(now_missing) if now_missing.key != missing.key => continue,
+                Err(_) => {}
+            }
+            if timeout_at(deadline, appeared).await.is_err() {
+                self.believe(missing.key);
+                return self.resolve(reference).unwrap_or(Route::Unknown);
+            }
+        }
+    }
+
+    /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
+    /// each batch; costs one atomic load while nothing was missed.
+    pub fn appeared(&self, keys: &[TableKey]) {
+        let mut misses = self.misses.lock();
+        if misses.is_empty() {
+            return;
+        }
+        for key in keys {
+            let Some(miss) = misses.get_mut(key) else { continue };
+            miss.believed_until = None;
+            miss.appeared.notify_waiters();
+            if miss.waiters == 0 {
+                misses.remove(key);
+            }
+        }
+    }
+
+    fn resolve(&self, reference: &Reference<'_>) -> Result<Route, Missing> {
+        let root = self.table.load();
+        Ok(match root.resolve(reference) {
+            Resolution::Found(found) => Route::Shard {
+                index: found.shard.index,
+                name: Arc::clone(&found.shard.spec.name),
+                url: Arc::clone(&found.shard.spec.url),
+                cluster: found.cluster.into(),
+            },
+            Resolution::Mount(url) => Route::Mount(url.into()),
+            Resolution::Unavailable => Route::Unavailable,
+            Resolution::NotSynced => Route::NotSynced,
+            Resolution::Unknown(missing) => return Err(missing),
+        })
+    }
+
+    fn is_believed(&self, key: TableKey) -> bool {
+        let misses = self.misses.lock();
+        misses
+            .get(&key)
+            .and_then(|miss| miss.believed_until)
+            .is_some_and(|until| Instant::now() < until)
+    }
+
+    fn believe(&self, key: TableKey) {
+        let now = Instant::now();
+        let mut misses = self.misses.lock();
+        if misses.len() >= MAX_MISSES {
+            misses.retain(|_, miss| miss.waiters > 0 || miss.believed_until.is_some_and(|until| now < until));
+        }
+        if misses.len() < MAX_MISSES
+            && let Some(miss) = misses.get_mut(&key)
+        {
+            miss.believed_until = Some(now + self.patience.memory);
+        }
+    }
+}
+
+/// One waiting request; leaves the books when dropped, also when its client went away.
+struct Waiter<'r> {
+    router: &'r Router,
+    key: TableKey,
+    appeared: Arc<Notify>,
+}
+
+impl<'r> Waiter<'r> {
+    fn register(router: &'r Router, key: TableKey) -> Option<Self> {
+        if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.waiters {
+            router.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let mut misses = router.misses.lock();
+        let miss = misses.entry(key).or_insert_with(|| Miss {
+            appeared: Arc::default(),
+            waiters: 0,
+            believed_until: None,
+        });
+        miss.waiters += 1;
+        let appeared = Arc::clone(&miss.appeared);
+        Some(Self {
+            router,
+            key,
+            appeared,
+        })
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.router.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut misses = self.router.misses.lock();
+        if let Some(miss) = misses.get_mut(&self.key) {
+            miss.waiters -= 1;
+            if miss.waiters == 0 && miss.believed_until.is_none() {
+                misses.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+    use crate::table::{Change, ClusterRecord, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget};
+
+    struct World {
+        writer: TableWriter,
+        router: Arc<Router>,
+        shard: ShardIndex,
+    }
+
+    impl World {
+        fn new(patience: Patience) -> Self {
+            let mut writer = TableWriter::new();
+            let spec = ShardSpec {
+                name: "root".into(),
+                url: "https://root.example".into(),
+                labels: Arc::default(),
+                cordoned: false,
+            };
+            let shard = writer.put_shard(spec).unwrap();
+            writer.shards_listed();
+            let router = Arc::new(Router::new(writer.table(), patience));
+            let mut world = Self {
+                writer,
+                router,
+                shard,
+            };
+            world.apply(vec![
+                Change::ReplaceClusters(vec![cluster("root")]),
+                Change::ReplaceWorkspaces(Vec::new()),
+            ]);
+            world
+        }
+
+        fn apply(&mut self, changes: Vec<Change>) {
+            let keys = self
+                .writer
+                .apply(changes.into_iter().map(|change| (self.shard, change)).collect());
+            self.router.appeared(&keys);
+        }
+
+        fn ask(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {
+            let router = Arc::clone(&self.router);
+            tokio::spawn(async move {
+                let reference = Reference::parse(reference).unwrap();
+                outcome(router.route(&reference, Caller::WithCredentials).await)
+            })
+        }
+
+        async fn until_waiting(&self, count: usize) {
+            while self.router.waiting.load(Ordering::Relaxed) < count {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn cluster(id: &str) -> ClusterRecord {
+        ClusterRecord {
+            id: id.into(),
+            workspace_type: None,
+            migrating: false,
+        }
+    }
+
+    fn workspace(parent: &str, name: &str, child: &str) -> Change {
+        Change::PutWorkspace(WorkspaceRecord {
+            parent: parent.into(),
+            name: name.into(),
+            target: WorkspaceTarget::Cluster(child.into()),
+            unavailable: false,
+        })
+    }
+
+    fn outcome(route: Route) -> String {
+        match route {
+            Route::Shard { name, cluster, .. } => format!("{name}/{cluster}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    const ID: &str = "2hzqkbz7v4xk1d0q";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_miss_waits_for_every_step_of_its_path() {
+        let mut world = World::new(Patience::default());
+        let answers: Vec<_> = (0..10).map(|_| world.ask("root:new")).collect();
+        world.until_waiting(10).await;
+        world.apply(vec![workspace("root", "new", ID)]);
+        // The workspace is there, its logical cluster is not.
+        world.until_waiting(10).await;
+        world.apply(vec![Change::PutCluster(cluster(ID))]);
+        for answer in answers {
+            assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+        }
+        assert!(world.router.misses.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_generated_id_waits_and_a_name_does_not() {
+        let mut world = World::new(Patience::default());
+        let start = Instant::now();
+        assert_eq!(world.ask("org").await.unwrap(), "Unknown");
+        assert_eq!(world.ask("system:admin").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let answer = world.ask(ID);
+        world.until_waiting(1).await;
+        world.apply(vec![Change::PutCluster(cluster(ID))]);
+        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_appear_is_remembered_until_it_does() {
+        let mut world = World::new(Patience::default());
+        let start = Instant::now();
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(500), "remembered");
+        // Its creation has been seen: somebody may ask for it in earnest now.
+        world.apply(vec![Change::TouchWorkspace {
+            parent: "root".into(),
+            name: "nope".into(),
+        }]);
+        let answer = world.ask("root:nope");
+        world.until_waiting(1).await;
+        world.apply(vec![
+            workspace("root", "nope", ID),
+            Change::PutCluster(cluster(ID)),
+        ]);
+        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_miss_is_not_believed_for_ever() {
+        let world = World::new(Patience::default());
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        tokio::time::advance(Duration::from_millis(251)).await;
+        let start = Instant::now();
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_are_bounded_and_leave_when_their_client_does() {
+        let world = World::new(Patience {
+            waiters: 2,
+            ..Patience::default()
+        });
+        let first = world.ask("root:a");
+        let second = world.ask("root:b");
+        world.until_waiting(2).await;
+        assert_eq!(world.ask("root:c").await.unwrap(), "Busy");
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert_eq!(world.router.waiting.load(Ordering::Relaxed), 1);
+        assert_eq!(world.ask("root:c").await.unwrap(), "Unknown");
+        assert_eq!(second.await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_shows_no_credential_does_not_wait() {
+        let world = World::new(Patience::default());
+        let start = Instant::now();
+        let reference = Reference::parse("root:new").unwrap();
+        assert_eq!(
+            world.router.route(&reference, Caller::Anonymous).await,
+            Route::Unknown
+        );
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}
