@@ -1,0 +1,225 @@
+//! What to do about the difference between what should exist and what does. Pure: facts and a time in, steps
+//! out.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    Authority, Item, Leaf, Plan, Usage,
+    observe::{AuthorityState, LeafFacts, LeafState, Observed, ServiceAccountKeyState, State},
+    plan::LEAF_LIFETIME,
+};
+
+/// Which leaves are renewed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Renewal {
+    /// Those that need it.
+    #[default]
+    WhenDue,
+    /// All of them, now: a rotation on demand.
+    EveryLeaf,
+}
+
+/// One item of the plan and what is to be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The item.
+    pub item: Item,
+    /// What is to be done.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What is (or was) done about an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// There was nothing; now there is.
+    Issued,
+    /// It is as it should be and was not touched.
+    Kept,
+    /// There was something, and something better has replaced it.
+    Renewed,
+}
+
+/// Why something is (or was) done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// There is nothing yet.
+    New,
+    /// Nothing is wrong.
+    Valid,
+    /// Less than a third of its life is left.
+    ExpiresSoon,
+    /// It has expired.
+    Expired,
+    /// It begins in the future: it was issued under a wrong clock.
+    NotYetValid,
+    /// A file of the pair is missing or unreadable.
+    Damaged,
+    /// The private key belongs to another certificate.
+    KeyMismatch,
+    /// The authority on file did not sign it.
+    SignerChanged,
+    /// The plan wants another subject.
+    SubjectChanged,
+    /// The plan wants other host names.
+    HostsChanged,
+    /// The plan wants another extended key usage.
+    UsageChanged,
+    /// The certificate or public half is missing and is made again from the same key.
+    PublicHalfMissing,
+    /// The caller wants it.
+    Requested,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Issued => "issued",
+            Self::Kept => "kept",
+            Self::Renewed => "renewed",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::New => "new",
+            Self::Valid => "valid",
+            Self::ExpiresSoon => "expires soon",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not yet valid",
+            Self::Damaged => "damaged",
+            Self::KeyMismatch => "key does not fit",
+            Self::SignerChanged => "signer changed",
+            Self::SubjectChanged => "subject changed",
+            Self::HostsChanged => "hosts changed",
+            Self::UsageChanged => "usage changed",
+            Self::PublicHalfMissing => "public half was missing",
+            Self::Requested => "requested",
+        })
+    }
+}
+
+/// One step per item of the plan, in its order. `observed` must have been read for this plan.
+pub(crate) fn decide(plan: &Plan, observed: &Observed, now: Timestamp, renewal: Renewal) -> Vec<Step> {
+    plan.items()
+        .iter()
+        .zip(&observed.states)
+        .map(|(item, state)| {
+            let (action, reason) = match (item, state) {
+                (Item::Leaf(leaf), State::Leaf(state)) => {
+                    decide_leaf(leaf, state, observed.authority(leaf.signer), now, renewal)
+                }
+                (_, State::Authority(state)) => decide_authority(state, now),
+                (_, State::ServiceAccountKey(state)) => decide_service_account_key(state),
+                (_, State::Leaf(_)) => (Action::Issued, Reason::New),
+            };
+            Step {
+                item: item.clone(),
+                action,
+                reason,
+            }
+        })
+        .collect()
+}
+
+/// A valid authority is never touched: replacing it is a rotation with phases, not a renewal. One that cannot
+/// be used any more is signed again with the same key, so that what it has signed stays valid.
+fn decide_authority(state: &AuthorityState, now: Timestamp) -> (Action, Reason) {
+    match (&state.certificate, &state.key) {
+        (Some(certificate), _) if now > certificate.not_after => (Action::Renewed, Reason::Expired),
+        (Some(certificate), _) if now < certificate.not_before => (Action::Renewed, Reason::NotYetValid),
+        (Some(_), _) => (Action::Kept, Reason::Valid),
+        (None, Some(_)) => (Action::Renewed, Reason::PublicHalfMissing),
+        (None, None) => (Action::Issued, Reason::New),
+    }
+}
+
+fn decide_service_account_key(state: &ServiceAccountKeyState) -> (Action, Reason) {
+    match state {
+        ServiceAccountKeyState {
+            signing_key: None, ..
+        } => (Action::Issued, Reason::New),
+        ServiceAccountKeyState { published: false, .. } => (Action::Renewed, Reason::PublicHalfMissing),
+        ServiceAccountKeyState { .. } => (Action::Kept, Reason::Valid),
+    }
+}
+
+fn decide_leaf(
+    leaf: &Leaf,
+    state: &LeafState,
+    signer: Option<&AuthorityState>,
+    now: Timestamp,
+    renewal: Renewal,
+) -> (Action, Reason) {
+    let facts = match state {
+        LeafState::Absent => return (Action::Issued, Reason::New),
+        LeafState::Damaged => return (Action::Renewed, Reason::Damaged),
+        LeafState::Present(facts) => facts,
+    };
+    match fault(leaf, facts, signer, now) {
+        Some(reason) => (Action::Renewed, reason),
+        None if renewal == Renewal::EveryLeaf => (Action::Renewed, Reason::Requested),
+        None => (Action::Kept, Reason::Valid),
+    }
+}
+
+fn fault(leaf: &Leaf, facts: &LeafFacts, signer: Option<&AuthorityState>, now: Timestamp) -> Option<Reason> {
+    // An authority that is about to be signed again gets our name.
+    let usable = signer
+        .and_then(|signer| signer.certificate.as_ref())
+        .filter(|certificate| (certificate.not_before..=certificate.not_after).contains(&now));
+    let issuer = usable.map_or_else(
+        || authority_subject(leaf.signer),
+        |certificate| certificate.subject.clone(),
+    );
+    let end_of_a_new_one = leaf_expiry(now, usable.map(|certificate| certificate.not_after));
+    let serving = matches!(leaf.usage, Usage::Serving(_));
+
+    if !facts.key_fits {
+        Some(Reason::KeyMismatch)
+    } else if !facts.signed_by_authority || facts.issuer != issuer {
+        Some(Reason::SignerChanged)
+    } else if facts.common_names != [leaf.common_name.as_str()]
+        || !facts.organizations.iter().eq(leaf.organization.as_ref())
+    {
+        Some(Reason::SubjectChanged)
+    } else if facts.hosts.as_ref() != Some(&leaf.hosts) {
+        Some(Reason::HostsChanged)
+    } else if (facts.server_auth, facts.client_auth) != (serving, !serving) {
+        Some(Reason::UsageChanged)
+    } else if now < facts.not_before {
+        Some(Reason::NotYetValid)
+    } else if now > facts.not_after {
+        Some(Reason::Expired)
+    } else if is_due(facts, now) && end_of_a_new_one > facts.not_after {
+        Some(Reason::ExpiresSoon)
+    } else {
+        None
+    }
+}
+
+/// Less than a third of its life is left: four months for a year, like cert-manager.
+fn is_due(facts: &LeafFacts, now: Timestamp) -> bool {
+    let life = facts.not_after.duration_since(facts.not_before);
+    facts.not_after.duration_since(now) < life / 3
+}
+
+/// When a leaf that is issued now will expire: never later than its authority, because nobody would accept it
+/// then.
+pub(crate) fn leaf_expiry(now: Timestamp, authority_expiry: Option<Timestamp>) -> Timestamp {
+    let full = now.saturating_add(LEAF_LIFETIME).unwrap_or(Timestamp::MAX);
+    authority_expiry.map_or(full, |end| end.min(full))
+}
+
+pub(crate) fn authority_subject(authority: Authority) -> String {
+    format!("CN={}", authority.common_name())
+}

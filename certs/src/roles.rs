@@ -1,0 +1,145 @@
+//! Who takes part: the authorities that sign, the servers that listen, the clients that call.
+
+use std::fmt;
+
+use crate::ShardName;
+
+/// A certificate authority. Each stands for one kind of trust and signs nothing else, so that a leaf can
+/// never be used for what it was not made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Authority {
+    /// Signs what servers present; kubeconfigs and servers that call other servers trust it.
+    Serving,
+    /// Signs identities: common name is the user, organisation is the group.
+    Client,
+    /// Signs the few clients that may assert *other* identities in request headers. A leak of one such key is
+    /// a leak of every identity, which is why it is kept apart from [`Authority::Client`].
+    RequestHeader,
+}
+
+impl Authority {
+    /// All of them, in the order in which they are issued.
+    pub const ALL: [Self; 3] = [Self::Serving, Self::Client, Self::RequestHeader];
+
+    /// The stem of its files, e.g. `client-ca`.
+    #[must_use]
+    pub fn file_stem(self) -> &'static str {
+        match self {
+            Self::Serving => "serving-ca",
+            Self::Client => "client-ca",
+            Self::RequestHeader => "requestheader-ca",
+        }
+    }
+
+    /// The common name of the certificate that we issue for it.
+    #[must_use]
+    pub fn common_name(self) -> &'static str {
+        match self {
+            Self::Serving => "fairlead-serving-ca",
+            Self::Client => "fairlead-client-ca",
+            Self::RequestHeader => "fairlead-requestheader-ca",
+        }
+    }
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file_stem())
+    }
+}
+
+/// A process that listens with TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Server {
+    /// The front proxy.
+    Gateway,
+    /// One shard.
+    Shard(ShardName),
+    /// The cache server.
+    Cache,
+}
+
+impl Server {
+    /// The stem of its files. The kind is part of the name: a shard called `cache` and the cache never share
+    /// a file.
+    #[must_use]
+    pub fn file_stem(&self) -> String {
+        match self {
+            Self::Gateway => "gateway".to_owned(),
+            Self::Shard(name) => format!("shard-{name}"),
+            Self::Cache => "cache".to_owned(),
+        }
+    }
+
+    pub(crate) fn common_name(&self) -> String {
+        format!("fairlead-{}", self.file_stem())
+    }
+}
+
+/// A holder of a client certificate. User and group names are kcp's, so that its clients and policies fit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Client {
+    /// The person who runs the installation, through the gateway.
+    Admin,
+    /// The gateway's index, to every shard.
+    ShardAdmin,
+    /// A shard, to another shard directly.
+    LogicalClusterAdmin,
+    /// A shard, through the gateway.
+    ExternalLogicalClusterAdmin,
+    /// The gateway, to a shard, for its users' requests: may assert identities in request headers.
+    FrontProxy,
+    /// A shard, to virtual workspaces.
+    Shard(ShardName),
+    /// A shard, to the gateway's endpoint that picks a shard for a new workspace. Apart from
+    /// [`Client::Shard`] because the gateway's public doors should never see a certificate of
+    /// `system:masters`.
+    ShardPicker(ShardName),
+    /// Shards, to the cache server.
+    Cache,
+}
+
+impl Client {
+    /// The user name that the certificate stands for; also the stem of its files.
+    #[must_use]
+    pub fn user_name(&self) -> String {
+        match self {
+            Self::Admin => "kcp-admin".to_owned(),
+            Self::ShardAdmin => "shard-admin".to_owned(),
+            Self::LogicalClusterAdmin => "logical-cluster-admin".to_owned(),
+            Self::ExternalLogicalClusterAdmin => "external-logical-cluster-admin".to_owned(),
+            Self::FrontProxy => "kcp-front-proxy".to_owned(),
+            Self::Shard(name) => format!("kcp-shard-{name}"),
+            Self::ShardPicker(name) => format!("shard-{name}-picker"),
+            Self::Cache => "cache-client".to_owned(),
+        }
+    }
+
+    /// The group that the certificate stands for.
+    #[must_use]
+    pub fn group(&self) -> Option<&'static str> {
+        match self {
+            Self::Admin => Some("system:kcp:admin"),
+            Self::ShardAdmin | Self::Shard(_) | Self::Cache => Some("system:masters"),
+            Self::LogicalClusterAdmin => Some("system:kcp:logical-cluster-admin"),
+            Self::ExternalLogicalClusterAdmin => Some("system:kcp:external-logical-cluster-admin"),
+            Self::FrontProxy => None,
+            Self::ShardPicker(_) => Some("system:fairlead:shard"),
+        }
+    }
+
+    /// Who signs it.
+    #[must_use]
+    pub fn signer(&self) -> Authority {
+        match self {
+            Self::FrontProxy => Authority::RequestHeader,
+            Self::Admin
+            | Self::ShardAdmin
+            | Self::LogicalClusterAdmin
+            | Self::ExternalLogicalClusterAdmin
+            | Self::Shard(_)
+            | Self::ShardPicker(_)
+            | Self::Cache => Authority::Client,
+        }
+    }
+}
