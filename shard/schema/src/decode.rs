@@ -1,0 +1,284 @@
+//! Request bodies, JSON or YAML, become a tree; duplicate fields are found on the way.
+
+use std::fmt::Write as _;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use thiserror::Error;
+
+/// The deepest nesting of an object that is accepted anywhere in the server, patches included.
+///
+/// It keeps every recursive walk within a small stack, and what is stored readable by `serde_json`, whose own
+/// limit is 128.
+pub const MAX_DEPTH: usize = 120;
+
+/// A decoded body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The tree. Of a field that was given twice, the last value.
+    pub value: Value,
+    /// Paths of fields that were given more than once, in order of appearance: `spec.ports[0].name`.
+    pub duplicate_fields: Vec<String>,
+}
+
+/// Why a body cannot be read; the sender's fault, a retry does not help.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The body is larger than the caller allows.
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The body is nested deeper than [`MAX_DEPTH`], or YAML aliases expand beyond the budget.
+    #[error("the body is too complex: {message}")]
+    TooComplex {
+        /// Which bound was met.
+        message: String,
+    },
+    /// The body is not JSON.
+    #[error("json parse error: {message} at line {line} column {column}")]
+    Json {
+        /// From 1.
+        line: usize,
+        /// From 1; 0 if the line is empty.
+        column: usize,
+        /// What is wrong, without the position.
+        message: String,
+    },
+    /// The body is not YAML, or YAML that has no JSON form.
+    #[error("yaml parse error: {message}")]
+    Yaml {
+        /// What is wrong, with the position if there is one.
+        message: String,
+    },
+}
+
+/// Reads a JSON body of at most `max_bytes`.
+///
+/// Integers stay integers (`i64`, else `u64`); everything else is an `f64`.
+pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
+    check_size(body, max_bytes)?;
+    let mut walk = Walk::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let result = TreeSeed { walk: &mut walk, depth: 0 }.deserialize(&mut deserializer);
+    match result.and_then(|value| deserializer.end().map(|()| value)) {
+        Ok(value) => Ok(walk.finish(value)),
+        Err(error) if walk.too_deep || error.to_string().starts_with("recursion limit exceeded") => {
+            Err(too_deep())
+        }
+        Err(error) => Err(DecodeError::Json {
+            line: error.line(),
+            column: error.column(),
+            message: strip_position(&error.to_string()),
+        }),
+    }
+}
+
+/// Reads a YAML body of at most `max_bytes`; one document. Anchors and aliases are expanded within a budget.
+///
+/// Scalars follow YAML 1.1 as Kubernetes' decoder does: `yes` and `on` are booleans, `010` is eight.
+pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
+    check_size(body, max_bytes)?;
+    let text = std::str::from_utf8(body).map_err(|error| DecodeError::Yaml { message: error.to_string() })?;
+    let mut walk = Walk::default();
+    let result = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
+        TreeSeed { walk: &mut walk, depth: 0 }.deserialize(deserializer)
+    });
+    match result {
+        Ok(value) => Ok(walk.finish(value)),
+        Err(_) if walk.too_deep => Err(too_deep()),
+        Err(error) => {
+            let message = error.to_string();
+            if message.contains("budget") {
+                Err(DecodeError::TooComplex { message })
+            } else {
+                Err(DecodeError::Yaml { message })
+            }
+        }
+    }
+}
+
+/// Whether a body looks like JSON rather than YAML: its first character that is not white space is `{`.
+pub fn looks_like_json(body: &[u8]) -> bool {
+    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
+}
+
+/// The messages of strict decoding, one per field, duplicates first: `duplicate field "a"`, `unknown field "b"`.
+///
+/// They are the warnings of `fieldValidation=Warn`.
+pub fn strict_findings(duplicate_fields: &[String], unknown_fields: &[String]) -> Vec<String> {
+    let duplicates = duplicate_fields.iter().map(|path| format!("duplicate field \"{path}\""));
+    let unknown = unknown_fields.iter().map(|path| format!("unknown field \"{path}\""));
+    duplicates.chain(unknown).collect()
+}
+
+/// The error of `fieldValidation=Strict`: `strict decoding error: duplicate field "a", unknown field "b"`.
+/// `None` if there is nothing to complain about.
+pub fn strict_error(duplicate_fields: &[String], unknown_fields: &[String]) -> Option<String> {
+    let findings = strict_findings(duplicate_fields, unknown_fields);
+    (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
+}
+
+/// How many containers are nested in each other; 0 for a scalar.
+pub fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth_of).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth_of).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn check_size(body: &[u8], limit: usize) -> Result<(), DecodeError> {
+    if body.len() > limit {
+        return Err(DecodeError::TooLarge { limit });
+    }
+    Ok(())
+}
+
+fn too_deep() -> DecodeError {
+    DecodeError::TooComplex { message: format!("nested deeper than {MAX_DEPTH} levels") }
+}
+
+fn strip_position(message: &str) -> String {
+    message.rfind(" at line ").map_or(message, |end| &message[..end]).to_owned()
+}
+
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH + 8,
+            max_nodes: 250_000,
+            max_events: 500_000,
+            max_documents: 1,
+        },
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        legacy_octal_numbers: true,
+        // A snippet would copy parts of the body, perhaps a secret, into the error.
+        with_snippet: false,
+    }
+}
+
+/// What is collected beside the tree.
+#[derive(Default)]
+struct Walk {
+    /// The path of the value being read; a buffer that grows and shrinks, so that a field costs one copy of its name.
+    path: String,
+    duplicate_fields: Vec<String>,
+    too_deep: bool,
+}
+
+impl Walk {
+    fn finish(self, value: Value) -> Decoded {
+        Decoded { value, duplicate_fields: self.duplicate_fields }
+    }
+}
+
+struct TreeSeed<'w> {
+    walk: &'w mut Walk,
+    depth: usize,
+}
+
+impl TreeSeed<'_> {
+    fn deeper<E: serde::de::Error>(&mut self) -> Result<usize, E> {
+        if self.depth >= MAX_DEPTH {
+            self.walk.too_deep = true;
+            return Err(E::custom("nested too deep"));
+        }
+        Ok(self.depth + 1)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for TreeSeed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TreeSeed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_i128<E: serde::de::Error>(self, value: i128) -> Result<Value, E> {
+        Number::from_i128(value).map(Value::Number).ok_or_else(|| E::custom("integer out of range"))
+    }
+
+    fn visit_u128<E: serde::de::Error>(self, value: u128) -> Result<Value, E> {
+        Number::from_u128(value).map(Value::Number).ok_or_else(|| E::custom("integer out of range"))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number must be finite"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut items = Vec::new();
+        let start = self.walk.path.len();
+        loop {
+            let _ = write!(self.walk.path, "[{}]", items.len());
+            let next = access.next_element_seed(TreeSeed { walk: self.walk, depth })?;
+            self.walk.path.truncate(start);
+            match next {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut fields = Map::new();
+        let start = self.walk.path.len();
+        while let Some(name) = access.next_key::<String>()? {
+            if start > 0 {
+                self.walk.path.push('.');
+            }
+            self.walk.path.push_str(&name);
+            if fields.contains_key(&name) {
+                self.walk.duplicate_fields.push(self.walk.path.clone());
+            }
+            let value = access.next_value_seed(TreeSeed { walk: self.walk, depth })?;
+            self.walk.path.truncate(start);
+            fields.insert(name, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}

@@ -1,0 +1,432 @@
+//! Where in an object something is wrong, and how Kubernetes says so.
+//!
+//! Texts follow `k8s.io/apimachinery/pkg/util/validation/field`: clients and end-to-end tests match them.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+/// A path to a field as Kubernetes prints it: `spec.containers[0].name`, `metadata.annotations[a/b]`.
+///
+/// The root prints as `<nil>`, as in Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FieldPath(String);
+
+impl FieldPath {
+    /// The object itself.
+    pub const fn root() -> Self {
+        Self(String::new())
+    }
+
+    /// A path that is already in Kubernetes' notation, for example `metadata.name`.
+    pub fn new(path: impl Into<String>) -> Self {
+        Self(path.into())
+    }
+
+    /// The field `name` below this path.
+    pub fn child(&self, name: &str) -> Self {
+        let mut path = String::with_capacity(self.0.len() + name.len() + 1);
+        path.push_str(&self.0);
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(name);
+        Self(path)
+    }
+
+    /// The element `index` of the list at this path.
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// The entry `key` of the map at this path.
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    /// The path as text; empty for the root.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the object itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+impl From<&str> for FieldPath {
+    fn from(path: &str) -> Self {
+        Self(path.to_owned())
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldErrorKind {
+    /// A referenced thing does not exist.
+    NotFound,
+    /// The field is missing.
+    Required,
+    /// The same value appears twice where it may not.
+    Duplicate,
+    /// The value breaks a rule.
+    Invalid,
+    /// The value is not one of an enumeration.
+    NotSupported,
+    /// The field may not be set, or not like this.
+    Forbidden,
+    /// A string is too long.
+    TooLong,
+    /// A list or map has too many entries.
+    TooMany,
+    /// The value has the wrong JSON type or format.
+    TypeInvalid,
+    /// The check itself failed.
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// The `reason` of a cause in a `Status`.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+/// One broken rule: always the sender's fault, a retry with the same object does not help.
+///
+/// `Display` is `path: message`, as in the message of a `Status`; [`FieldError::message`] alone is the message of
+/// its cause.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// Where.
+    pub path: FieldPath,
+    /// The text without the path: `Invalid value: "abc": must be …`.
+    pub message: String,
+}
+
+impl FieldError {
+    /// `Required value[: detail]`.
+    pub fn required(path: FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Required, path, detail)
+    }
+
+    /// `Forbidden: detail`.
+    pub fn forbidden(path: FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Forbidden, path, detail)
+    }
+
+    /// `Invalid value: <value>: detail`.
+    pub fn invalid(path: FieldPath, value: &Value, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, path, &go_value(value), detail)
+    }
+
+    /// [`FieldError::invalid`] for a string.
+    pub fn invalid_str(path: FieldPath, value: &str, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, path, &go_quote(value), detail)
+    }
+
+    /// `Invalid value: <value>: detail` with reason `FieldValueTypeInvalid`; `value` is a string.
+    pub fn type_invalid_str(path: FieldPath, value: &str, detail: &str) -> Self {
+        Self::with_value(FieldErrorKind::TypeInvalid, path, &go_quote(value), detail)
+    }
+
+    /// `Duplicate value: <value>`.
+    pub fn duplicate(path: FieldPath, value: &Value) -> Self {
+        Self::with_value(FieldErrorKind::Duplicate, path, &go_value(value), "")
+    }
+
+    /// `Not found: <value>`.
+    pub fn not_found(path: FieldPath, value: &Value) -> Self {
+        Self::with_value(FieldErrorKind::NotFound, path, &go_value(value), "")
+    }
+
+    /// `Unsupported value: <value>: supported values: "a", "b"`.
+    pub fn not_supported<S: AsRef<str>>(path: FieldPath, value: &Value, supported: &[S]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| go_quote(value.as_ref())).collect();
+        let detail = if quoted.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", quoted.join(", "))
+        };
+        Self::with_value(FieldErrorKind::NotSupported, path, &go_value(value), &detail)
+    }
+
+    /// `Too long: may not be more than <max> bytes`.
+    pub fn too_long(path: FieldPath, max: usize) -> Self {
+        let detail = format!("may not be more than {max} bytes");
+        Self::without_value(FieldErrorKind::TooLong, path, &detail)
+    }
+
+    /// `Too many: <actual>: must have at most <max> items`.
+    pub fn too_many(path: FieldPath, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {items}");
+        Self::with_value(FieldErrorKind::TooMany, path, &actual.to_string(), &detail)
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(path: FieldPath, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Internal, path, detail)
+    }
+
+    /// The `reason` of a cause in a `Status`.
+    pub const fn reason(&self) -> &'static str {
+        self.kind.reason()
+    }
+
+    fn without_value(kind: FieldErrorKind, path: FieldPath, detail: &str) -> Self {
+        let mut message = kind.text().to_owned();
+        append_detail(&mut message, detail);
+        Self { kind, path, message }
+    }
+
+    fn with_value(kind: FieldErrorKind, path: FieldPath, value: &str, detail: &str) -> Self {
+        let mut message = format!("{}: {value}", kind.text());
+        append_detail(&mut message, detail);
+        Self { kind, path, message }
+    }
+}
+
+fn append_detail(message: &mut String, detail: &str) {
+    if !detail.is_empty() {
+        message.push_str(": ");
+        message.push_str(detail);
+    }
+}
+
+/// What follows `… is invalid: ` in a `Status`: one error as it is, several as `[a, b]` without repetitions.
+pub fn aggregate_message(errors: &[FieldError]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.len() {
+        1 => texts.remove(0),
+        _ => format!("[{}]", texts.join(", ")),
+    }
+}
+
+/// A value as a Go field error prints it: strings quoted, numbers plain, lists and maps as Go's JSON.
+pub(crate) fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => go_float(float),
+            _ => number.to_string(),
+        },
+        Value::String(text) => go_quote(text),
+        Value::Array(_) | Value::Object(_) => go_json(value),
+    }
+}
+
+/// JSON as Go's encoder writes it: `<`, `>` and `&` escaped.
+fn go_json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&']) {
+        return text;
+    }
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+/// Go's `%q`.
+pub(crate) fn go_quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
+                let _ = write!(quoted, "\\x{:02x}", control as u32);
+            }
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Go's `%v` of a float64: the shortest form, with an exponent below 1e-4 and from 1e21 on.
+pub(crate) fn go_float(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        let text = format!("{value:e}");
+        return match text.split_once('e') {
+            Some((mantissa, exponent)) => {
+                let (sign, digits) = match exponent.strip_prefix('-') {
+                    Some(digits) => ('-', digits),
+                    None => ('+', exponent),
+                };
+                format!("{mantissa}e{sign}{digits:0>2}")
+            }
+            None => text,
+        };
+    }
+    value.to_string()
+}
+
+/// A path while walking down an object: costs nothing until somebody asks for it.
+#[derive(Clone, Copy)]
+pub(crate) enum Trail<'a> {
+    /// The object, at a path given by the caller.
+    Start(&'a FieldPath),
+    /// A field.
+    Child(&'a Trail<'a>, &'a str),
+    /// A list element.
+    Index(&'a Trail<'a>, usize),
+}
+
+impl Trail<'_> {
+    /// The whole path.
+    pub(crate) fn path(&self) -> FieldPath {
+        let mut text = String::new();
+        self.write(&mut text);
+        FieldPath(text)
+    }
+
+    fn write(&self, text: &mut String) {
+        match self {
+            Self::Start(start) => text.push_str(start.as_str()),
+            Self::Child(parent, name) => {
+                parent.write(text);
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Self::Index(parent, index) => {
+                parent.write(text);
+                let _ = write!(text, "[{index}]");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_print_as_in_kubernetes() {
+        let spec = FieldPath::root().child("spec");
+        assert_eq!(spec.child("containers").index(0).child("name").to_string(), "spec.containers[0].name");
+        let annotations = FieldPath::new("metadata.annotations");
+        assert_eq!(annotations.key("a/b").to_string(), "metadata.annotations[a/b]");
+        assert_eq!(FieldPath::root().to_string(), "<nil>");
+    }
+
+    #[test]
+    fn trails_print_like_paths() {
+        let root = FieldPath::root();
+        let start = Trail::Start(&root);
+        let spec = Trail::Child(&start, "spec");
+        let list = Trail::Child(&spec, "list");
+        assert_eq!(Trail::Index(&list, 3).path().as_str(), "spec.list[3]");
+    }
+
+    #[test]
+    fn messages_are_those_of_kubernetes() {
+        let at = || FieldPath::new("spec.x");
+        let table = [
+            (FieldError::required(at(), ""), "spec.x: Required value", "FieldValueRequired"),
+            (FieldError::required(at(), "why"), "spec.x: Required value: why", "FieldValueRequired"),
+            (
+                FieldError::invalid_str(at(), "a\"b\n", "must be c"),
+                r#"spec.x: Invalid value: "a\"b\n": must be c"#,
+                "FieldValueInvalid",
+            ),
+            (FieldError::invalid(at(), &json!(-1), "no"), "spec.x: Invalid value: -1: no", "FieldValueInvalid"),
+            (FieldError::invalid(at(), &json!(1e30), "no"), "spec.x: Invalid value: 1e+30: no", "FieldValueInvalid"),
+            (FieldError::invalid(at(), &json!(2.0), "no"), "spec.x: Invalid value: 2: no", "FieldValueInvalid"),
+            (
+                FieldError::not_supported(at(), &json!("pink"), &["red", "blue"]),
+                r#"spec.x: Unsupported value: "pink": supported values: "red", "blue""#,
+                "FieldValueNotSupported",
+            ),
+            (
+                FieldError::not_supported(at(), &json!(["Some"]), &["All"]),
+                r#"spec.x: Unsupported value: ["Some"]: supported values: "All""#,
+                "FieldValueNotSupported",
+            ),
+            (
+                FieldError::duplicate(at(), &json!({"name": "a<b"})),
+                r#"spec.x: Duplicate value: {"name":"a\u003cb"}"#,
+                "FieldValueDuplicate",
+            ),
+            (FieldError::too_long(at(), 8), "spec.x: Too long: may not be more than 8 bytes", "FieldValueTooLong"),
+            (
+                FieldError::too_many(at(), 5, 4),
+                "spec.x: Too many: 5: must have at most 4 items",
+                "FieldValueTooMany",
+            ),
+            (FieldError::forbidden(at(), "no"), "spec.x: Forbidden: no", "FieldValueForbidden"),
+            (
+                FieldError::type_invalid_str(at(), "array", "bad type"),
+                r#"spec.x: Invalid value: "array": bad type"#,
+                "FieldValueTypeInvalid",
+            ),
+        ];
+        for (error, text, reason) in table {
+            assert_eq!(error.to_string(), text);
+            assert_eq!(error.reason(), reason);
+        }
+    }
+
+    #[test]
+    fn several_errors_join_without_repetition() {
+        let a = FieldError::required(FieldPath::new("a"), "");
+        let b = FieldError::required(FieldPath::new("b"), "");
+        assert_eq!(aggregate_message(&[a.clone()]), "a: Required value");
+        assert_eq!(aggregate_message(&[a.clone(), b, a]), "[a: Required value, b: Required value]");
+    }
+}

@@ -1,0 +1,209 @@
+//! JSON patch (RFC 6902) within Kubernetes' limits.
+
+use json_patch::jsonptr::Pointer;
+use json_patch::{Patch, PatchErrorKind, PatchOperation};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::decode::{MAX_DEPTH, depth_of};
+
+/// How many operations one patch may have, as in Kubernetes.
+pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
+
+/// Why a JSON patch fails; always the sender's fault. Only [`JsonPatchError::TestFailed`] can succeed on a retry, on
+/// another version of the object.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum JsonPatchError {
+    /// The patch is not a list of operations: 400.
+    #[error("error decoding patch: {0}")]
+    Malformed(String),
+    /// Too many operations: 413.
+    #[error("The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {0}")]
+    TooManyOperations(usize),
+    /// `copy` operations would make the object grow too much: 413.
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {size}, exceeding the limit {limit}"
+    )]
+    CopyTooLarge {
+        /// Bytes of JSON copied so far, this operation included.
+        size: usize,
+        /// The caller's limit.
+        limit: usize,
+    },
+    /// The object would be nested too deep: 422.
+    #[error("the patched object would be nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A `test` operation did not hold: 422.
+    #[error("testing value {path} failed")]
+    TestFailed {
+        /// The JSON pointer of the test.
+        path: String,
+    },
+    /// An operation names something that is not there: 422.
+    #[error("operation {index} at {path}: {message}")]
+    Inapplicable {
+        /// Which operation, from 0.
+        index: usize,
+        /// Its JSON pointer.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A parsed JSON patch.
+#[derive(Clone, Debug)]
+pub struct JsonPatch {
+    operations: Vec<PatchOperation>,
+}
+
+impl JsonPatch {
+    /// Reads a patch from its JSON.
+    pub fn parse(patch: Value) -> Result<Self, JsonPatchError> {
+        let Value::Array(operations) = &patch else {
+            return Err(JsonPatchError::Malformed("a JSON patch is a list of operations".to_owned()));
+        };
+        if operations.len() > MAX_JSON_PATCH_OPERATIONS {
+            return Err(JsonPatchError::TooManyOperations(operations.len()));
+        }
+        let patch: Patch =
+            serde_json::from_value(patch).map_err(|error| JsonPatchError::Malformed(error.to_string()))?;
+        Ok(Self { operations: patch.0 })
+    }
+
+    /// Applies all operations, or returns an error with `object` in an unspecified state between.
+    ///
+    /// `max_copied` bounds the JSON bytes that `copy` operations add in all; Kubernetes takes the limit of request
+    /// bodies.
+    pub fn apply(&self, object: &mut Value, max_copied: usize) -> Result<(), JsonPatchError> {
+        let mut copied = 0;
+        for (index, operation) in self.operations.iter().enumerate() {
+            check_growth(object, operation, &mut copied, max_copied)?;
+            if tests_absent_for_null(object, operation) {
+                continue;
+            }
+            json_patch::patch_unsafe(object, std::slice::from_ref(operation)).map_err(|error| {
+                let path = error.path.to_string();
+                match error.kind {
+                    PatchErrorKind::TestFailed => JsonPatchError::TestFailed { path },
+                    kind => JsonPatchError::Inapplicable { index, path, message: kind.to_string() },
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn check_growth(
+    object: &Value,
+    operation: &PatchOperation,
+    copied: &mut usize,
+    max_copied: usize,
+) -> Result<(), JsonPatchError> {
+    let placed = match operation {
+        PatchOperation::Add(add) => Some((&add.path, depth_of(&add.value))),
+        PatchOperation::Replace(replace) => Some((&replace.path, depth_of(&replace.value))),
+        PatchOperation::Move(moved) => Some((&moved.path, depth_at(object, &moved.from))),
+        PatchOperation::Copy(copy) => {
+            if let Ok(source) = copy.from.resolve(object) {
+                *copied = copied.saturating_add(source.to_string().len());
+            }
+            if *copied > max_copied {
+                return Err(JsonPatchError::CopyTooLarge { size: *copied, limit: max_copied });
+            }
+            Some((&copy.path, depth_at(object, &copy.from)))
+        }
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+    };
+    match placed {
+        Some((path, depth)) if path.count() + depth > MAX_DEPTH => Err(JsonPatchError::TooDeep),
+        _ => Ok(()),
+    }
+}
+
+fn depth_at(object: &Value, from: &Pointer) -> usize {
+    from.resolve(object).map_or(0, depth_of)
+}
+
+/// Kubernetes' patch library takes an absent field for null in `test`.
+fn tests_absent_for_null(object: &Value, operation: &PatchOperation) -> bool {
+    match operation {
+        PatchOperation::Test(test) => test.value.is_null() && test.path.resolve(object).is_err(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn apply(object: &mut Value, patch: Value) -> Result<(), JsonPatchError> {
+        JsonPatch::parse(patch)?.apply(object, 100)
+    }
+
+    #[test]
+    fn operations_work() {
+        let table = [
+            (json!([{"op": "add", "path": "/a", "value": 1}]), json!({"a": 1, "l": [1, 2], "m~/x": 3})),
+            (json!([{"op": "add", "path": "/l/-", "value": 3}]), json!({"l": [1, 2, 3], "m~/x": 3})),
+            (json!([{"op": "remove", "path": "/m~0~1x"}]), json!({"l": [1, 2]})),
+            (json!([{"op": "replace", "path": "/l/0", "value": 9}]), json!({"l": [9, 2], "m~/x": 3})),
+            (json!([{"op": "move", "from": "/l", "path": "/k"}]), json!({"k": [1, 2], "m~/x": 3})),
+            (json!([{"op": "copy", "from": "/l", "path": "/k"}]), json!({"k": [1, 2], "l": [1, 2], "m~/x": 3})),
+            (json!([{"op": "test", "path": "/l/1", "value": 2}]), json!({"l": [1, 2], "m~/x": 3})),
+            (json!([{"op": "test", "path": "/absent", "value": null}]), json!({"l": [1, 2], "m~/x": 3})),
+        ];
+        for (patch, expected) in table {
+            let mut object = json!({"l": [1, 2], "m~/x": 3});
+            let shown = patch.to_string();
+            apply(&mut object, patch).unwrap_or_else(|error| panic!("{shown}: {error}"));
+            assert_eq!(object, expected, "{shown}");
+        }
+    }
+
+    #[test]
+    fn failures_are_typed() {
+        let mut object = json!({"a": 1});
+        assert_eq!(
+            apply(&mut object, json!([{"op": "test", "path": "/a", "value": 2}])),
+            Err(JsonPatchError::TestFailed { path: "/a".to_owned() })
+        );
+        for patch in [
+            json!([{"op": "remove", "path": "/zz"}]),
+            json!([{"op": "replace", "path": "/zz", "value": 1}]),
+            json!([{"op": "add", "path": "/zz/y", "value": 1}]),
+            json!([{"op": "copy", "from": "/zz", "path": "/y"}]),
+            json!([{"op": "test", "path": "/zz", "value": 1}]),
+        ] {
+            let error = apply(&mut object, patch.clone());
+            let refused = matches!(
+                error,
+                Err(JsonPatchError::Inapplicable { .. } | JsonPatchError::TestFailed { .. })
+            );
+            assert!(refused, "{patch}: {error:?}");
+        }
+        for patch in [json!({"op": "x"}), json!([{"op": "x", "path": "/a"}]), json!([{"op": "add", "path": "a"}])] {
+            assert!(matches!(apply(&mut object, patch), Err(JsonPatchError::Malformed(_))));
+        }
+    }
+
+    #[test]
+    fn growth_is_bounded() {
+        let many: Vec<Value> = (0..10_001).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
+        assert_eq!(apply(&mut json!({"a": 1}), Value::Array(many)), Err(JsonPatchError::TooManyOperations(10_001)));
+
+        let copies: Vec<Value> =
+            (0..10).map(|index| json!({"op": "copy", "from": "", "path": format!("/c{index}")})).collect();
+        let error = apply(&mut json!({"a": "0123456789"}), Value::Array(copies));
+        assert!(matches!(error, Err(JsonPatchError::CopyTooLarge { limit: 100, .. })), "{error:?}");
+
+        let mut path = String::new();
+        let mut deeper = Vec::new();
+        for _ in 0..=MAX_DEPTH {
+            path.push_str("/a");
+            deeper.push(json!({"op": "add", "path": path, "value": {}}));
+        }
+        assert_eq!(apply(&mut json!({}), Value::Array(deeper)), Err(JsonPatchError::TooDeep));
+    }
+}

@@ -1,0 +1,388 @@
+//! From the JSON of a schema to the arena.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Number, Value};
+
+use super::hash::SchemaHash;
+use super::pattern::Pattern;
+use super::{
+    Additional, Bound, CelRule, Checks, Inner, ListType, Node, NodeId, Property, Schema, TypeSet,
+};
+use crate::field::{FieldError, FieldPath};
+
+/// How a schema is to be understood.
+#[derive(Clone, Copy, Debug)]
+pub struct CompileOptions<'a> {
+    /// Whose rules apply.
+    pub dialect: Dialect,
+    /// Where `$ref` leads; without it a `$ref` is an error.
+    pub definitions: Definitions<'a>,
+}
+
+impl CompileOptions<'static> {
+    /// The schema of a custom resource.
+    pub const fn structural() -> Self {
+        Self { dialect: Dialect::Structural, definitions: Definitions::none() }
+    }
+}
+
+impl<'a> CompileOptions<'a> {
+    /// A component of an OpenAPI v3 document whose other components are `schemas`.
+    pub const fn open_api(schemas: &'a Map<String, Value>) -> Self {
+        Self { dialect: Dialect::OpenApi, definitions: Definitions(Some(schemas)) }
+    }
+}
+
+/// Whose rules apply to a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// A CRD's structural schema: what is not specified is pruned.
+    Structural,
+    /// A built-in type's OpenAPI: an object without properties is free-form, and a schema without a type is anything.
+    OpenApi,
+}
+
+/// The schemas that `$ref` can name, by component name.
+#[derive(Clone, Copy, Debug)]
+pub struct Definitions<'a>(Option<&'a Map<String, Value>>);
+
+impl<'a> Definitions<'a> {
+    /// No `$ref` is possible.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// The `components.schemas` of an OpenAPI v3 document.
+    pub const fn of(schemas: &'a Map<String, Value>) -> Self {
+        Self(Some(schemas))
+    }
+
+    /// Resolves `#/components/schemas/<name>` and `#/definitions/<name>`.
+    fn resolve(self, reference: &str) -> Option<&'a Value> {
+        let name = reference
+            .strip_prefix("#/components/schemas/")
+            .or_else(|| reference.strip_prefix("#/definitions/"))?;
+        self.0?.get(name)
+    }
+}
+
+pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Schema, Vec<FieldError>> {
+    let mut compiler = Compiler {
+        options: *options,
+        nodes: Vec::new(),
+        references: FxHashMap::default(),
+        cel_rules: Vec::new(),
+        errors: Vec::new(),
+    };
+    let root = compiler.use_of("", schema, &FieldPath::root()).node;
+    if !compiler.errors.is_empty() {
+        return Err(compiler.errors);
+    }
+    let context = match options.dialect {
+        Dialect::Structural => "structural",
+        Dialect::OpenApi => "openapi",
+    };
+    let inner = Inner {
+        nodes: compiler.nodes,
+        root,
+        dialect: options.dialect,
+        hash: SchemaHash::of(context, schema),
+        cel_rules: compiler.cel_rules,
+    };
+    Ok(Schema { inner: Arc::new(inner) })
+}
+
+/// How many definitions may be only a name for another one; bounds a loop.
+const MAX_ALIASES: usize = 16;
+
+struct Compiler<'a> {
+    options: CompileOptions<'a>,
+    nodes: Vec<Node>,
+    /// What a `$ref` has been compiled to, or is being compiled to: schemas may refer to themselves.
+    references: FxHashMap<String, NodeId>,
+    cel_rules: Vec<CelRule>,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> Compiler<'a> {
+    /// Compiles a schema as it is used at one place.
+    fn use_of(&mut self, name: &str, schema: &Value, path: &FieldPath) -> Property {
+        let mut property = Property {
+            name: name.into(),
+            node: 0,
+            default: schema.get("default").map(|value| Arc::new(value.clone())),
+            nullable: flag(schema, "nullable"),
+        };
+        let Some(reference) = reference_of(schema) else {
+            property.node = self.reserve();
+            self.fill(property.node, schema, path);
+            return property;
+        };
+        let Some((reference, target)) = self.follow(reference) else {
+            self.errors.push(FieldError::invalid_str(path.child("$ref"), reference, "cannot be resolved"));
+            return property;
+        };
+        if property.default.is_none() {
+            property.default = target.get("default").map(|value| Arc::new(value.clone()));
+        }
+        property.nullable |= flag(target, "nullable");
+        property.node = match self.references.get(reference) {
+            Some(known) => *known,
+            None => {
+                let node = self.reserve();
+                self.references.insert(reference.to_owned(), node);
+                self.fill(node, target, path);
+                node
+            }
+        };
+        property
+    }
+
+    /// The schema behind a reference, through definitions that are references themselves.
+    fn follow<'r>(&self, reference: &'r str) -> Option<(&'r str, &'r Value)>
+    where
+        'a: 'r,
+    {
+        let mut reference = reference;
+        for _ in 0..MAX_ALIASES {
+            let target = self.options.definitions.resolve(reference)?;
+            match reference_of(target) {
+                Some(next) => reference = next,
+                None => return Some((reference, target)),
+            }
+        }
+        None
+    }
+
+    fn reserve(&mut self) -> NodeId {
+        self.nodes.push(Node::default());
+        (self.nodes.len() - 1) as NodeId
+    }
+
+    fn fill(&mut self, id: NodeId, schema: &Value, path: &FieldPath) {
+        let Some(fields) = schema.as_object() else {
+            self.errors.push(FieldError::invalid(path.clone(), schema, "must be a schema object"));
+            return;
+        };
+        let mut node = Node {
+            types: self.types(fields, path),
+            nullable: flag(schema, "nullable"),
+            preserve_unknown: flag(schema, "x-kubernetes-preserve-unknown-fields"),
+            embedded_resource: flag(schema, "x-kubernetes-embedded-resource"),
+            properties: self.properties(fields, path),
+            additional: self.additional(fields, path),
+            items: None,
+            list_type: self.list_type(fields),
+            checks: None,
+        };
+        if let Some(items) = fields.get("items") {
+            node.items = Some(self.use_of("", items, &path.child("items")));
+        }
+        if self.options.dialect == Dialect::OpenApi && is_free_form(&node) {
+            node.preserve_unknown = true;
+        }
+        node.checks = self.checks(fields, path).map(Box::new);
+        self.collect_cel_rules(fields, path);
+        self.nodes[id as usize] = node;
+    }
+
+    fn types(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> TypeSet {
+        let int_or_string = fields.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true))
+            || fields.get("format").and_then(Value::as_str) == Some("int-or-string");
+        if int_or_string {
+            return TypeSet::INT_OR_STRING;
+        }
+        match fields.get("type") {
+            None => TypeSet::default(),
+            Some(Value::String(name)) if name.is_empty() => TypeSet::default(),
+            Some(Value::String(name)) => match TypeSet::parse(name) {
+                Some(types) => types,
+                None => {
+                    let known = TypeSet::NAMES.map(|(_, name)| name);
+                    let error = FieldError::not_supported(path.child("type"), &Value::from(name.as_str()), &known);
+                    self.errors.push(error);
+                    TypeSet::default()
+                }
+            },
+            Some(other) => {
+                self.errors.push(FieldError::invalid(path.child("type"), other, "must be a string"));
+                TypeSet::default()
+            }
+        }
+    }
+
+    fn properties(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Box<[Property]> {
+        let Some(Value::Object(properties)) = fields.get("properties") else {
+            return Box::default();
+        };
+        let path = path.child("properties");
+        let mut compiled: Vec<Property> =
+            properties.iter().map(|(name, schema)| self.use_of(name, schema, &path.key(name))).collect();
+        compiled.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        compiled.into()
+    }
+
+    fn additional(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Additional {
+        match fields.get("additionalProperties") {
+            None | Some(Value::Null) => Additional::Unspecified,
+            Some(Value::Bool(true)) => Additional::Any,
+            Some(Value::Bool(false)) => Additional::Refused,
+            Some(schema) => Additional::Schema(self.use_of("", schema, &path.child("additionalProperties"))),
+        }
+    }
+
+    fn list_type(&mut self, fields: &Map<String, Value>) -> ListType {
+        match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+            Some("set") => ListType::Set,
+            Some("map") => {
+                let keys = fields.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+                let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect();
+                ListType::Map { keys }
+            }
+            _ => ListType::Atomic,
+        }
+    }
+
+    fn checks(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Checks> {
+        let required = fields.get("required").and_then(Value::as_array);
+        let checks = Checks {
+            required: required.into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect(),
+            enumeration: self.enumeration(fields),
+            pattern: self.pattern(fields, path),
+            format: fields.get("format").and_then(Value::as_str).filter(|name| !name.is_empty()).map(Box::from),
+            min_length: self.count(fields, "minLength", path),
+            max_length: self.count(fields, "maxLength", path),
+            min_items: self.count(fields, "minItems", path),
+            max_items: self.count(fields, "maxItems", path),
+            min_properties: self.count(fields, "minProperties", path),
+            max_properties: self.count(fields, "maxProperties", path),
+            minimum: self.bound(fields, "minimum", "exclusiveMinimum", path),
+            maximum: self.bound(fields, "maximum", "exclusiveMaximum", path),
+            multiple_of: self.number(fields, "multipleOf", path).and_then(|number| number.as_f64()),
+            all_of: self.nested_list(fields, "allOf", path),
+            any_of: self.nested_list(fields, "anyOf", path),
+            one_of: self.nested_list(fields, "oneOf", path),
+            not: fields.get("not").map(|schema| self.use_of("", schema, &path.child("not")).node),
+        };
+        checks.is_needed().then_some(checks)
+    }
+
+    fn enumeration(&mut self, fields: &Map<String, Value>) -> Option<Box<[Value]>> {
+        let values = fields.get("enum").and_then(Value::as_array)?;
+        (!values.is_empty()).then(|| values.clone().into())
+    }
+
+    fn pattern(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Pattern> {
+        let source = fields.get("pattern").and_then(Value::as_str).filter(|source| !source.is_empty())?;
+        match Pattern::compile(source) {
+            Ok(pattern) => Some(pattern),
+            Err(error) => {
+                let detail = format!("must be a valid regular expression, but isn't: {error}");
+                self.errors.push(FieldError::invalid_str(path.child("pattern"), source, &detail));
+                None
+            }
+        }
+    }
+
+    fn count(&mut self, fields: &Map<String, Value>, name: &str, path: &FieldPath) -> Option<usize> {
+        let number = self.number(fields, name, path)?;
+        let count = number.as_u64().and_then(|count| usize::try_from(count).ok());
+        if count.is_none() {
+            let value = Value::Number(number);
+            self.errors.push(FieldError::invalid(path.child(name), &value, "must be a non-negative integer"));
+        }
+        count
+    }
+
+    fn bound(
+        &mut self,
+        fields: &Map<String, Value>,
+        name: &str,
+        exclusive: &str,
+        path: &FieldPath,
+    ) -> Option<Bound> {
+        let value = self.number(fields, name, path)?;
+        Some(Bound { value, exclusive: fields.get(exclusive) == Some(&Value::Bool(true)) })
+    }
+
+    fn number(&mut self, fields: &Map<String, Value>, name: &str, path: &FieldPath) -> Option<Number> {
+        match fields.get(name)? {
+            Value::Null => None,
+            Value::Number(number) => Some(number.clone()),
+            other => {
+                self.errors.push(FieldError::invalid(path.child(name), other, "must be a number"));
+                None
+            }
+        }
+    }
+
+    fn nested_list(&mut self, fields: &Map<String, Value>, name: &str, path: &FieldPath) -> Box<[NodeId]> {
+        let Some(schemas) = fields.get(name).and_then(Value::as_array) else {
+            return Box::default();
+        };
+        let path = path.child(name);
+        let nodes = schemas.iter().enumerate();
+        nodes.map(|(index, schema)| self.use_of("", schema, &path.index(index)).node).collect()
+    }
+
+    fn collect_cel_rules(&mut self, fields: &Map<String, Value>, path: &FieldPath) {
+        let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array);
+        for (index, rule) in rules.into_iter().flatten().enumerate() {
+            self.cel_rules.push(CelRule {
+                schema_path: path.child("x-kubernetes-validations").index(index),
+                rule: rule.get("rule").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                message: rule.get("message").and_then(Value::as_str).map(str::to_owned),
+            });
+        }
+    }
+}
+
+impl Checks {
+    fn is_needed(&self) -> bool {
+        !self.required.is_empty()
+            || self.enumeration.is_some()
+            || self.pattern.is_some()
+            || self.format.is_some()
+            || self.min_length.is_some()
+            || self.max_length.is_some()
+            || self.min_items.is_some()
+            || self.max_items.is_some()
+            || self.min_properties.is_some()
+            || self.max_properties.is_some()
+            || self.minimum.is_some()
+            || self.maximum.is_some()
+            || self.multiple_of.is_some()
+            || !self.all_of.is_empty()
+            || !self.any_of.is_empty()
+            || !self.one_of.is_empty()
+            || self.not.is_some()
+    }
+}
+
+/// A schema's `$ref`, also when OpenAPI wraps it as `allOf: [{$ref}]` to give it a description or a default.
+fn reference_of(schema: &Value) -> Option<&str> {
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        return Some(reference);
+    }
+    if schema.get("type").is_some() || schema.get("properties").is_some() {
+        return None;
+    }
+    match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([only]) => only.get("$ref").and_then(Value::as_str),
+        _ => None,
+    }
+}
+
+fn is_free_form(node: &Node) -> bool {
+    let is_object = node.types.is_empty() || node.types.contains(TypeSet::OBJECT);
+    is_object
+        && node.properties.is_empty()
+        && node.items.is_none()
+        && matches!(node.additional, Additional::Unspecified | Additional::Any)
+}
+
+fn flag(schema: &Value, name: &str) -> bool {
+    schema.get(name) == Some(&Value::Bool(true))
+}

@@ -1,0 +1,281 @@
+//! Compiled schemas: what may be in an object, what is filled in, and what is refused.
+//!
+//! A [`Schema`] is an arena of nodes that point at each other by number, so that schemas that refer to themselves
+//! (built-ins reached through `$ref`) need no special care and a schema is shared by cloning one `Arc`.
+
+mod check;
+mod compile;
+mod defaults;
+mod formats;
+mod hash;
+mod list_type;
+mod pattern;
+mod prune;
+mod validate;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use check::check_structural;
+pub use compile::{CompileOptions, Definitions, Dialect};
+pub use hash::SchemaHash;
+
+use crate::field::{FieldError, FieldPath};
+
+/// What a resource's schema means. Cheap to clone.
+///
+/// The order of operations on an incoming object is prune, default, validate.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    nodes: Vec<Node>,
+    root: NodeId,
+    dialect: Dialect,
+    hash: SchemaHash,
+    cel_rules: Vec<CelRule>,
+}
+
+/// A rule of `x-kubernetes-validations`. This crate does not evaluate it: whoever serves the schema enforces it by
+/// other means or refuses the schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CelRule {
+    /// Where in the schema: `properties[spec].x-kubernetes-validations[0]`.
+    pub schema_path: FieldPath,
+    /// The CEL expression.
+    pub rule: String,
+    /// What to say when it fails, if the schema says it.
+    pub message: Option<String>,
+}
+
+impl Schema {
+    /// Compiles an `openAPIV3Schema` or a component of an OpenAPI v3 document.
+    ///
+    /// The errors' paths are relative to the schema. Costs one pass over the schema and the compilation of its
+    /// patterns; the result should be shared by [`Schema::hash`].
+    pub fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Self, Vec<FieldError>> {
+        compile::compile(schema, options)
+    }
+
+    /// The hash of the schema's canonical JSON and of the dialect: the first 128 bits of SHA-256, so that nobody can
+    /// craft a schema that passes for another one. Stable across processes.
+    pub fn hash(&self) -> SchemaHash {
+        self.inner.hash
+    }
+
+    /// The CEL rules anywhere in the schema; empty for most.
+    pub fn cel_rules(&self) -> &[CelRule] {
+        &self.inner.cel_rules
+    }
+
+    /// Removes what the schema does not know and returns the paths of what was removed, sorted by walk order
+    /// (`spec.ports[0].bogus`), for `fieldValidation`.
+    ///
+    /// `apiVersion`, `kind` and `metadata` at the root are kept; `x-kubernetes-preserve-unknown-fields` and
+    /// `x-kubernetes-embedded-resource` are honoured. One pass, no allocation for a clean object.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        prune::prune(&self.inner, object)
+    }
+
+    /// Fills in defaults, then removes nulls that the schema does not allow and that have no default, as Kubernetes
+    /// does on every decode.
+    pub fn apply_defaults(&self, object: &mut Value) {
+        defaults::apply(&self.inner, object);
+    }
+
+    /// All rules the object breaks, in the order of the schema; empty if it is valid.
+    ///
+    /// Paths are relative to the object. `metadata` at the root is not looked at beyond what the schema says of it:
+    /// see [`crate::metadata`].
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        self.validate_at(object, &FieldPath::root())
+    }
+
+    /// [`Schema::validate`] for a value that sits at `path` in a larger object.
+    pub fn validate_at(&self, value: &Value, path: &FieldPath) -> Vec<FieldError> {
+        let mut errors = validate::validate(&self.inner, value, None, path);
+        errors.extend(list_type::validate(&self.inner, value, path));
+        errors
+    }
+
+    /// [`Schema::validate`] for an update: what is unchanged since `old` is not held against the object (validation
+    /// ratcheting, KEP-4008), so that a schema that became stricter does not block unrelated changes.
+    pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let path = FieldPath::root();
+        let mut errors = validate::validate(&self.inner, object, Some(old), &path);
+        errors.extend(list_type::validate_update(&self.inner, object, old, &path));
+        errors
+    }
+
+    /// The schema of one field by its names from the root (`["spec", "replicas"]`): its types as the schema spells
+    /// them, or `None` if the schema does not know the field. List elements and map entries cannot be named.
+    pub fn field(&self, names: &[&str]) -> Option<FieldInfo<'_>> {
+        let mut node = self.inner.root;
+        for name in names {
+            node = self.inner.node(node).property(name)?.node;
+        }
+        let node = self.inner.node(node);
+        Some(FieldInfo { types: node.types, format: node.checks.as_ref().and_then(|checks| checks.format.as_deref()) })
+    }
+}
+
+/// What a schema says of one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldInfo<'a> {
+    types: TypeSet,
+    /// `format`, if given.
+    pub format: Option<&'a str>,
+}
+
+impl FieldInfo<'_> {
+    /// Whether the field can be selected by a field selector (KEP-4358): string, boolean or integer.
+    pub fn is_selectable(&self) -> bool {
+        [TypeSet::STRING, TypeSet::BOOLEAN, TypeSet::INTEGER].contains(&self.types)
+    }
+}
+
+type NodeId = u32;
+
+impl Inner {
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+}
+
+/// One schema.
+#[derive(Debug, Default)]
+struct Node {
+    types: TypeSet,
+    nullable: bool,
+    preserve_unknown: bool,
+    embedded_resource: bool,
+    /// Sorted by name, like the keys of an object.
+    properties: Box<[Property]>,
+    additional: Additional,
+    items: Option<Property>,
+    list_type: ListType,
+    checks: Option<Box<Checks>>,
+}
+
+impl Node {
+    fn property(&self, name: &str) -> Option<&Property> {
+        let found = self.properties.binary_search_by(|property| (*property.name).cmp(name));
+        found.ok().map(|index| &self.properties[index])
+    }
+}
+
+/// The use of a schema at one place; a default belongs to the place, because `$ref` shares the schema.
+#[derive(Debug, Clone)]
+struct Property {
+    name: Box<str>,
+    node: NodeId,
+    default: Option<Arc<Value>>,
+    nullable: bool,
+}
+
+#[derive(Debug, Default)]
+enum Additional {
+    /// Nothing is said: in a structural schema other fields are unknown.
+    #[default]
+    Unspecified,
+    /// `additionalProperties: true`.
+    Any,
+    /// `additionalProperties: false`.
+    Refused,
+    /// A map.
+    Schema(Property),
+}
+
+#[derive(Debug, Default)]
+enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map {
+        keys: Box<[Box<str>]>,
+    },
+}
+
+/// Value validations; most nodes have none.
+#[derive(Debug, Default)]
+struct Checks {
+    required: Box<[Box<str>]>,
+    enumeration: Option<Box<[Value]>>,
+    pattern: Option<pattern::Pattern>,
+    format: Option<Box<str>>,
+    min_length: Option<usize>,
+    max_length: Option<usize>,
+    min_items: Option<usize>,
+    max_items: Option<usize>,
+    min_properties: Option<usize>,
+    max_properties: Option<usize>,
+    minimum: Option<Bound>,
+    maximum: Option<Bound>,
+    multiple_of: Option<f64>,
+    all_of: Box<[NodeId]>,
+    any_of: Box<[NodeId]>,
+    one_of: Box<[NodeId]>,
+    not: Option<NodeId>,
+}
+
+#[derive(Debug, Clone)]
+struct Bound {
+    value: serde_json::Number,
+    exclusive: bool,
+}
+
+/// JSON types as a set of bits; empty means any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct TypeSet(u8);
+
+impl TypeSet {
+    const ARRAY: Self = Self(1);
+    const BOOLEAN: Self = Self(1 << 1);
+    const INTEGER: Self = Self(1 << 2);
+    const NUMBER: Self = Self(1 << 3);
+    const OBJECT: Self = Self(1 << 4);
+    const STRING: Self = Self(1 << 5);
+    const INT_OR_STRING: Self = Self(Self::INTEGER.0 | Self::STRING.0);
+
+    const NAMES: [(Self, &'static str); 6] = [
+        (Self::ARRAY, "array"),
+        (Self::BOOLEAN, "boolean"),
+        (Self::INTEGER, "integer"),
+        (Self::NUMBER, "number"),
+        (Self::OBJECT, "object"),
+        (Self::STRING, "string"),
+    ];
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(bit, _)| *bit)
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `integer,string`.
+    fn names(self) -> String {
+        let names: Vec<&str> = Self::NAMES
+            .iter()
+            .filter(|(bit, _)| self.contains(*bit))
+            .map(|(_, name)| *name)
+            .collect();
+        names.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! `pattern`: Go's regular expressions on Rust's engine.
+
+use regex::{Regex, RegexBuilder};
+
+/// The compiled size in bytes that one pattern may need; both engines run in linear time, so this bounds the work.
+const SIZE_LIMIT: usize = 1 << 20;
+
+/// A pattern of a schema with the text it was written as, which error messages quote.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    pub(super) source: Box<str>,
+    regex: Regex,
+}
+
+impl Pattern {
+    pub(super) fn compile(source: &str) -> Result<Self, String> {
+        let regex = RegexBuilder::new(&to_rust(source))
+            .size_limit(SIZE_LIMIT)
+            .dfa_size_limit(SIZE_LIMIT)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { source: source.into(), regex })
+    }
+
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+/// Rewrites what Go's RE2 syntax means differently from Rust's: `\d`, `\w`, `\s`, `\b` and their negations know
+/// ASCII only, `\Q…\E` quotes, `\z` and `\C` exist, and `[[` or `&&` inside a class are plain characters.
+fn to_rust(source: &str) -> String {
+    let mut output = String::with_capacity(source.len() + 8);
+    let mut characters = source.chars().peekable();
+    let mut in_class = false;
+    let mut class_is_empty = false;
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => {
+                class_is_empty = false;
+                match characters.next() {
+                    Some('Q') if !in_class => quote_literal(&mut characters, &mut output),
+                    Some(escaped) => output.push_str(&escape(escaped, in_class)),
+                    None => output.push('\\'),
+                }
+            }
+            '[' if !in_class => {
+                in_class = true;
+                class_is_empty = true;
+                output.push('[');
+                if characters.next_if_eq(&'^').is_some() {
+                    output.push('^');
+                }
+            }
+            '[' if characters.peek() == Some(&':') => {
+                class_is_empty = false;
+                output.push('[');
+                // A named class runs to its own `:]`.
+                while let Some(inner) = characters.next() {
+                    output.push(inner);
+                    if inner == ':' && characters.next_if_eq(&']').is_some() {
+                        output.push(']');
+                        break;
+                    }
+                }
+            }
+            ']' if in_class && class_is_empty => {
+                class_is_empty = false;
+                output.push_str("\\]");
+            }
+            ']' if in_class => {
+                in_class = false;
+                output.push(']');
+            }
+            '[' | '&' | '~' | '#' if in_class => {
+                class_is_empty = false;
+                output.push('\\');
+                output.push(character);
+            }
+            other => {
+                class_is_empty = false;
+                output.push(other);
+            }
+        }
+    }
+    output
+}
+
+fn quote_literal(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, output: &mut String) {
+    let mut literal = String::new();
+    while let Some(character) = characters.next() {
+        if character == '\\' && characters.next_if_eq(&'E').is_some() {
+            break;
+        }
+        literal.push(character);
+    }
+    output.push_str(&regex::escape(&literal));
+}
+
+fn escape(escaped: char, in_class: bool) -> String {
+    match (escaped, in_class) {
+        ('d', true) => "0-9".to_owned(),
+        ('w', true) => "0-9A-Za-z_".to_owned(),
+        ('s', true) => "\\t\\n\\x0C\\r ".to_owned(),
+        ('D', true) => "[^0-9]".to_owned(),
+        ('W', true) => "[^0-9A-Za-z_]".to_owned(),
+        ('S', true) => "[^\\t\\n\\x0C\\r ]".to_owned(),
+        ('d', false) => "[0-9]".to_owned(),
+        ('w', false) => "[0-9A-Za-z_]".to_owned(),
+        ('s', false) => "[\\t\\n\\x0C\\r ]".to_owned(),
+        ('D', false) => "[^0-9]".to_owned(),
+        ('W', false) => "[^0-9A-Za-z_]".to_owned(),
+        ('S', false) => "[^\\t\\n\\x0C\\r ]".to_owned(),
+        // Word boundaries look at ASCII word characters only; a string is always UTF-8, so the engine accepts it.
+        ('b', false) => "(?-u:\\b)".to_owned(),
+        ('B', false) => "\\B".to_owned(),
+        ('C', false) => "(?s:.)".to_owned(),
+        (other, _) if other.is_ascii_alphanumeric() => format!("\\{other}"),
+        (other, _) if other.is_ascii() => format!("\\{other}"),
+        (other, _) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_mean_what_go_means() {
+        let table: &[(&str, &str, bool)] = &[
+            (r"^\d+$", "123", true),
+            (r"^\d+$", "١٢٣", false),
+            (r"^\w+$", "a_Z9", true),
+            (r"^\w+$", "é", false),
+            (r"^[\w.-]+$", "a.b-c", true),
+            (r"^[^\d]+$", "abc", true),
+            (r"^[\D]+$", "abc", true),
+            (r"^[\S]+$", "a b", false),
+            (r"^\S+$", "a b", false),
+            (r"\bword\b", "a word here", true),
+            (r"^\Qa.b\E$", "a.b", true),
+            (r"^\Qa.b\E$", "axb", false),
+            (r"^[[:alpha:]]+$", "abc", true),
+            (r"^[a[]+$", "a[", true),
+            (r"^[]a]+$", "]a", true),
+            (r"^[a&&b]+$", "&", true),
+            (r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", "bad_Name", false),
+            (r"a#b", "a#b", true),
+            (r"^/$", "/", true),
+            (r"^\/x$", "/x", true),
+            (r"^(?i)ABC$", "abc", true),
+            (r"^a{,2}$", "a{,2}", true),
+        ];
+        for (pattern, text, matches) in table {
+            let compiled = Pattern::compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            assert_eq!(compiled.is_match(text), *matches, "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn broken_or_huge_patterns_are_refused() {
+        for pattern in ["(", "[a", "a**", "(?=a)", r"(?:(?:a{1000}){1000}){1000}"] {
+            assert!(Pattern::compile(pattern).is_err(), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Removing what a schema does not know.
+
+use serde_json::{Map, Value};
+
+use super::{Additional, Dialect, Inner, Node, NodeId};
+
+/// What every object has at its root and every embedded resource at its own.
+pub(super) const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
+    pruner.prune(object, Some(schema.root), AtRoot::Yes);
+    pruner.unknown
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum AtRoot {
+    Yes,
+    No,
+}
+
+struct Pruner<'s> {
+    schema: &'s Inner,
+    /// The path of the value at hand; grows and shrinks with the walk.
+    path: String,
+    unknown: Vec<String>,
+}
+
+impl<'s> Pruner<'s> {
+    fn prune(&mut self, value: &mut Value, node: Option<NodeId>, at_root: AtRoot) {
+        let node = node.map(|id| self.schema.node(id));
+        if let Some(node) = node.filter(|node| node.preserve_unknown) {
+            self.prune_specified(value, node, at_root);
+            return;
+        }
+        match value {
+            Value::Object(fields) => match node {
+                Some(node) => self.prune_object(fields, node, at_root),
+                None => self.remove_all(fields),
+            },
+            Value::Array(items) => {
+                let item_node = node.and_then(|node| node.items.as_ref()).map(|items| items.node);
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.with_index(index, |pruner| pruner.prune(item, item_node, AtRoot::No));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn prune_object(&mut self, fields: &mut Map<String, Value>, node: &'s Node, at_root: AtRoot) {
+        let keeps_meta = self.keeps_meta(node, at_root);
+        let mut unknown_here: Vec<String> = Vec::new();
+        for (name, field) in fields.iter_mut() {
+            if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
+                continue;
+            }
+            match self.node_of(node, name) {
+                Known::As(id) => self.with_field(name, |pruner| pruner.prune(field, Some(id), AtRoot::No)),
+                Known::Untyped => self.with_field(name, |pruner| pruner.prune(field, None, AtRoot::No)),
+                Known::Free => {}
+                Known::Not => unknown_here.push(name.clone()),
+            }
+        }
+        for name in unknown_here {
+            fields.remove(&name);
+            self.record(&name);
+        }
+    }
+
+    /// Below `x-kubernetes-preserve-unknown-fields` only what is specified is looked into.
+    fn prune_specified(&mut self, value: &mut Value, node: &'s Node, at_root: AtRoot) {
+        match value {
+            Value::Object(fields) => {
+                let keeps_meta = self.keeps_meta(node, at_root);
+                for (name, field) in fields.iter_mut() {
+                    if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
+                        continue;
+                    }
+                    if let Known::As(id) = self.node_of(node, name) {
+                        self.with_field(name, |pruner| pruner.prune(field, Some(id), AtRoot::No));
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(item_node) = node.items.as_ref().map(|items| self.schema.node(items.node)) else {
+                    return;
+                };
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.with_index(index, |pruner| pruner.prune_specified(item, item_node, AtRoot::No));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn remove_all(&mut self, fields: &mut Map<String, Value>) {
+        for name in fields.keys() {
+            let path = self.path_of(name);
+            self.unknown.push(path);
+        }
+        fields.clear();
+    }
+
+    fn keeps_meta(&self, node: &Node, at_root: AtRoot) -> bool {
+        let root_of_custom_resource = at_root == AtRoot::Yes && self.schema.dialect == Dialect::Structural;
+        node.embedded_resource || root_of_custom_resource
+    }
+
+    fn node_of(&self, node: &Node, name: &str) -> Known {
+        if let Some(property) = node.property(name) {
+            return Known::As(property.node);
+        }
+        match (&node.additional, self.schema.dialect) {
+            (Additional::Schema(property), _) => Known::As(property.node),
+            // In a structural schema `true` says that there are values, not what is in them.
+            (Additional::Any, Dialect::Structural) => Known::Untyped,
+            (Additional::Any, Dialect::OpenApi) => Known::Free,
+            (Additional::Unspecified | Additional::Refused, _) => Known::Not,
+        }
+    }
+
+    fn record(&mut self, name: &str) {
+        let path = self.path_of(name);
+        self.unknown.push(path);
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn with_field(&mut self, name: &str, walk: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        walk(self);
+        self.path.truncate(length);
+    }
+
+    fn with_index(&mut self, index: usize, walk: impl FnOnce(&mut Self)) {
+        use std::fmt::Write as _;
+        let length = self.path.len();
+        let _ = write!(self.path, "[{index}]");
+        walk(self);
+        self.path.truncate(length);
+    }
+}
+
+/// What a schema says of a field.
+enum Known {
+    /// It is specified.
+    As(NodeId),
+    /// It may be there; nothing is known of its content.
+    Untyped,
+    /// It may be there with any content.
+    Free,
+    /// It is unknown.
+    Not,
+}

@@ -1,0 +1,425 @@
+//! Checking an object against its schema, with the texts of Kubernetes' validator (`kube-openapi/pkg/validation`).
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Number, Value};
+
+use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
+use crate::field::{FieldError, FieldPath, Trail, go_float, go_quote};
+
+/// Checks `value`; parts that equal the corresponding part of `old` are taken as valid.
+pub(super) fn validate(
+    schema: &Inner,
+    value: &Value,
+    old: Option<&Value>,
+    base: &FieldPath,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let start = FieldPath::root();
+    let validator = Validator { schema, base };
+    validator.value(schema.root, value, old, Trail::Start(&start), &mut errors);
+    errors
+}
+
+/// JSON equality with Kubernetes' view of numbers: `1` and `1.0` are the same.
+pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => compare(one, other) == Ordering::Equal,
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| json_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, field)| other.get(name).is_some_and(|other| json_equal(field, other)))
+        }
+        _ => one == other,
+    }
+}
+
+struct Validator<'s> {
+    schema: &'s Inner,
+    /// Where the value sits in a larger object; texts speak of paths below it.
+    base: &'s FieldPath,
+}
+
+impl<'s> Validator<'s> {
+    fn value(
+        &self,
+        id: NodeId,
+        value: &Value,
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        if old == Some(value) {
+            return;
+        }
+        let node = self.schema.node(id);
+        self.types(node, value, trail, errors);
+        let checks = node.checks.as_deref();
+        if value.is_null() {
+            if let Some(checks) = checks {
+                self.enumeration(checks, value, trail, errors);
+            }
+            return;
+        }
+        if let Some(checks) = checks {
+            self.combinations(checks, value, old, trail, errors);
+            match value {
+                Value::String(text) => self.text(checks, text, trail, errors),
+                Value::Number(number) => self.number(node, checks, number, trail, errors),
+                _ => {}
+            }
+        }
+        if let Value::Array(items) = value {
+            self.items(node, items, old, trail, errors);
+            if let Some(checks) = checks {
+                self.item_count(checks, items, trail, errors);
+            }
+        }
+        if let Some(checks) = checks {
+            self.enumeration(checks, value, trail, errors);
+        }
+        if let Value::Object(fields) = value {
+            self.fields(node, fields, old, trail, errors);
+        }
+    }
+
+    fn place(
+        &self,
+        property: &Property,
+        value: &Value,
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let allowed_here_only = property.nullable && !self.schema.node(property.node).nullable;
+        if !(value.is_null() && allowed_here_only) {
+            self.value(property.node, value, old, trail, errors);
+        }
+    }
+
+    fn types(&self, node: &Node, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+        if node.types.is_empty() {
+            return;
+        }
+        let fits = match value {
+            Value::Null => node.nullable,
+            Value::Bool(_) => node.types.contains(TypeSet::BOOLEAN),
+            Value::Number(number) => {
+                let integral = !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0);
+                node.types.contains(TypeSet::NUMBER) || (integral && node.types.contains(TypeSet::INTEGER))
+            }
+            Value::String(_) => node.types.contains(TypeSet::STRING),
+            Value::Array(_) => node.types.contains(TypeSet::ARRAY),
+            Value::Object(_) => node.types.contains(TypeSet::OBJECT),
+        };
+        if !fits {
+            let actual = type_name(value);
+            let expected = node.types.names();
+            let detail = format!("{} in body must be of type {expected}: \"{actual}\"", name_of(trail));
+            errors.push(FieldError::type_invalid_str(self.at(trail), actual, &detail));
+        }
+    }
+
+    fn combinations(
+        &self,
+        checks: &Checks,
+        value: &Value,
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let try_one = |id: NodeId| {
+            let mut failures = Vec::new();
+            self.value(id, value, old, trail, &mut failures);
+            failures
+        };
+        if !checks.any_of.is_empty() {
+            let mut best: Option<Vec<FieldError>> = None;
+            for id in &checks.any_of {
+                let failures = try_one(*id);
+                let better = best.as_ref().is_none_or(|best| failures.len() < best.len());
+                if better {
+                    best = Some(failures);
+                }
+                if best.as_ref().is_some_and(Vec::is_empty) {
+                    break;
+                }
+            }
+            if let Some(failures) = best.filter(|failures| !failures.is_empty()) {
+                errors.push(self.composite(trail, "must validate at least one schema (anyOf)"));
+                errors.extend(failures);
+            }
+        }
+        if !checks.one_of.is_empty() {
+            let mut valid = 0;
+            let mut best: Option<Vec<FieldError>> = None;
+            for id in &checks.one_of {
+                let failures = try_one(*id);
+                if failures.is_empty() {
+                    valid += 1;
+                } else if best.as_ref().is_none_or(|best| failures.len() < best.len()) {
+                    best = Some(failures);
+                }
+            }
+            if valid == 0 {
+                let text = "must validate one and only one schema (oneOf). Found none valid";
+                errors.push(self.composite(trail, text));
+                errors.extend(best.unwrap_or_default());
+            } else if valid > 1 {
+                let text =
+                    format!("must validate one and only one schema (oneOf). Found {valid} valid alternatives");
+                errors.push(self.composite(trail, &text));
+            }
+        }
+        if !checks.all_of.is_empty() {
+            let mut valid = 0;
+            for id in &checks.all_of {
+                let failures = try_one(*id);
+                if failures.is_empty() {
+                    valid += 1;
+                }
+                errors.extend(failures);
+            }
+            if valid == 0 {
+                errors.push(self.composite(trail, "must validate all the schemas (allOf). None validated"));
+            } else if valid < checks.all_of.len() {
+                errors.push(self.composite(trail, "must validate all the schemas (allOf)"));
+            }
+        }
+        if let Some(id) = checks.not {
+            if try_one(id).is_empty() {
+                errors.push(self.composite(trail, "must not validate the schema (not)"));
+            }
+        }
+    }
+
+    fn text(&self, checks: &Checks, text: &str, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+        self.text_shape(checks, text, trail, errors);
+        if let Some(format) = &checks.format {
+            if !formats::check(format, text, self.schema.dialect) {
+                let detail = format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
+                errors.push(FieldError::type_invalid_str(self.at(trail), text, &detail));
+            }
+        }
+    }
+
+    fn text_shape(&self, checks: &Checks, text: &str, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+        if checks.max_length.is_some() || checks.min_length.is_some() {
+            let length = text.chars().count();
+            if let Some(max) = checks.max_length.filter(|max| length > *max) {
+                errors.push(FieldError::too_long(self.at(trail), max));
+                return;
+            }
+            if let Some(min) = checks.min_length.filter(|min| length < *min) {
+                let detail = format!("{} in body should be at least {min} chars long", name_of(trail));
+                errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
+                return;
+            }
+        }
+        if let Some(pattern) = &checks.pattern {
+            if !pattern.is_match(text) {
+                let detail = format!("{} in body should match '{}'", name_of(trail), pattern.source);
+                errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
+            }
+        }
+    }
+
+    fn number(
+        &self,
+        node: &Node,
+        checks: &Checks,
+        number: &Number,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let mut refuse = |detail: String| {
+            let detail = format!("{} in body {detail}", name_of(trail));
+            errors.push(FieldError::invalid(self.at(trail), &Value::Number(number.clone()), &detail));
+        };
+        if let Some(factor) = checks.multiple_of {
+            if !is_multiple(number, factor) {
+                refuse(format!("should be a multiple of {}", go_float(factor)));
+            }
+        }
+        if let Some(Bound { value, exclusive }) = &checks.maximum {
+            match (compare(number, value), exclusive) {
+                (Ordering::Greater, false) => refuse(format!("should be less than or equal to {}", plain(value))),
+                (Ordering::Greater | Ordering::Equal, true) => {
+                    refuse(format!("should be less than {}", plain(value)));
+                }
+                _ => {}
+            }
+        }
+        if let Some(Bound { value, exclusive }) = &checks.minimum {
+            match (compare(number, value), exclusive) {
+                (Ordering::Less, false) => refuse(format!("should be greater than or equal to {}", plain(value))),
+                (Ordering::Less | Ordering::Equal, true) => {
+                    refuse(format!("should be greater than {}", plain(value)));
+                }
+                _ => {}
+            }
+        }
+        if let Some(format) = checks.format.as_deref() {
+            if !formats::check_number(format, number) {
+                let types = node.types.names();
+                let name = name_of(trail);
+                let detail = format!("Checked value must be of type {types} with format {format} in {name}");
+                let value = Value::Number(number.clone());
+                errors.push(FieldError::invalid(self.at(trail), &value, &detail));
+            }
+        }
+    }
+
+    fn items(
+        &self,
+        node: &Node,
+        items: &[Value],
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let Some(property) = &node.items else { return };
+        let old_items = old.and_then(Value::as_array);
+        for (index, item) in items.iter().enumerate() {
+            // Only the elements of a map list have an identity; others are new whenever the list changed.
+            let old_item = match (&node.list_type, old_items) {
+                (ListType::Map { keys }, Some(old_items)) => {
+                    old_items.iter().find(|old_item| same_keys(keys, item, old_item))
+                }
+                _ => None,
+            };
+            self.place(property, item, old_item, Trail::Index(&trail, index), errors);
+        }
+    }
+
+    fn item_count(&self, checks: &Checks, items: &[Value], trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+        if let Some(min) = checks.min_items.filter(|min| items.len() < *min) {
+            let detail = format!("{} in body should have at least {min} items", name_of(trail));
+            errors.push(FieldError::invalid(self.at(trail), &Value::from(items.len()), &detail));
+        }
+        if let Some(max) = checks.max_items.filter(|max| items.len() > *max) {
+            errors.push(FieldError::too_many(self.at(trail), items.len(), max));
+        }
+    }
+
+    fn enumeration(&self, checks: &Checks, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+        let Some(allowed) = &checks.enumeration else { return };
+        if allowed.iter().any(|allowed| json_equal(allowed, value)) {
+            return;
+        }
+        let supported: Vec<String> = allowed
+            .iter()
+            .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
+            .collect();
+        errors.push(FieldError::not_supported(self.at(trail), value, &supported));
+    }
+
+    fn fields(
+        &self,
+        node: &'s Node,
+        fields: &Map<String, Value>,
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let checks = node.checks.as_deref();
+        if let Some(checks) = checks {
+            if let Some(min) = checks.min_properties.filter(|min| fields.len() < *min) {
+                let detail = format!("{} in body should have at least {min} properties", name_of(trail));
+                errors.push(FieldError::invalid(self.at(trail), &Value::from(fields.len()), &detail));
+                return;
+            }
+            if let Some(max) = checks.max_properties.filter(|max| fields.len() > *max) {
+                errors.push(FieldError::too_many(self.at(trail), fields.len(), max));
+                return;
+            }
+        }
+        for (name, field) in fields {
+            let old_field = old.and_then(|old| old.get(name));
+            let place = match (node.property(name), &node.additional) {
+                (Some(property), _) | (None, Additional::Schema(property)) => property,
+                (None, Additional::Refused) => {
+                    let detail = format!("{}.{name} in body is a forbidden property", name_of(trail));
+                    errors.push(FieldError::invalid_str(self.at(trail), "", &detail));
+                    continue;
+                }
+                (None, Additional::Any | Additional::Unspecified) => continue,
+            };
+            self.place(place, field, old_field, Trail::Child(&trail, name), errors);
+        }
+        for name in checks.map(|checks| &checks.required).into_iter().flatten() {
+            if !fields.contains_key(&**name) {
+                errors.push(FieldError::required(self.at(Trail::Child(&trail, name)), ""));
+            }
+        }
+    }
+
+    /// The failure of a combination of schemas; Kubernetes reports it at the object and names the field in the text.
+    fn composite(&self, trail: Trail<'_>, text: &str) -> FieldError {
+        let detail = format!("\"{}\" {text}", name_of(trail));
+        FieldError::invalid_str(self.base.clone(), "", &detail)
+    }
+
+    fn at(&self, trail: Trail<'_>) -> FieldPath {
+        let below = trail.path();
+        if self.base.is_root() || below.is_root() {
+            return if below.is_root() { self.base.clone() } else { below };
+        }
+        self.base.child(below.as_str())
+    }
+}
+
+fn name_of(trail: Trail<'_>) -> String {
+    trail.path().as_str().to_owned()
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn same_keys(keys: &[Box<str>], one: &Value, other: &Value) -> bool {
+    keys.iter().all(|key| match (one.get(&**key), other.get(&**key)) {
+        (Some(one), Some(other)) => json_equal(one, other),
+        (None, None) => true,
+        _ => false,
+    })
+}
+
+/// Integers are compared exactly, also where an `f64` could not hold them.
+fn compare(one: &Number, other: &Number) -> Ordering {
+    match (one.as_i128(), other.as_i128()) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        _ => {
+            let one = one.as_f64().unwrap_or(f64::NAN);
+            let other = other.as_f64().unwrap_or(f64::NAN);
+            one.partial_cmp(&other).unwrap_or(Ordering::Equal)
+        }
+    }
+}
+
+fn is_multiple(number: &Number, factor: f64) -> bool {
+    let integral_factor = factor.fract() == 0.0 && factor.abs() < 2f64.powi(53) && factor != 0.0;
+    if let (true, Some(integer)) = (integral_factor, number.as_i128()) {
+        return integer % (factor as i128) == 0;
+    }
+    let quotient = number.as_f64().unwrap_or(f64::NAN) / factor;
+    quotient.fract() == 0.0
+}
+
+/// A bound as Go prints it: a whole number without a fraction, however the schema wrote it.
+fn plain(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => go_float(float),
+        _ => number.to_string(),
+    }
+}
