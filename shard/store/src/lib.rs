@@ -23,7 +23,7 @@
 //! transaction comparing `mod_revision`s, whose header revision is the [`Revision`]; the view is a local, disposable
 //! file or map filled by a single watch over the whole prefix, and `commit` returns once that watch has passed its
 //! revision, which is what makes reads see acknowledged commits; `compact` is left to a leader. Everything in
-//! `tests/suite` is written against the trait and is to be passed by every backend.
+//! `tests/suite` that uses `on_every_backend` is written against the trait and is to be passed by every backend.
 
 mod durable;
 mod error;

@@ -1,0 +1,145 @@
+//! Compaction: what is forgotten, what never is, and who notices.
+
+use std::sync::Arc;
+
+use fairlead_store::{FollowError, Range, ReadError, Revision};
+
+use crate::backend::{delete, list_all, on_every_backend, put, take};
+
+#[test]
+fn what_is_at_or_above_the_compacted_revision_stays_readable() {
+    on_every_backend(|store| async move {
+        put(&*store, "a", "1").await;
+        put(&*store, "gone", "1").await;
+        put(&*store, "a", "2").await;
+        delete(&*store, "gone").await;
+        put(&*store, "a", "3").await;
+        put(&*store, "gone", "2").await;
+        let revisions: Vec<_> = (0..=6).map(|at| list_all(&*store, Some(Revision(at)))).collect();
+        let log = take(&mut store.follow(Revision(0)).unwrap(), 6).await;
+
+        for (below, compacted) in [(0, 0), (1, 1), (4, 4), (2, 4), (5, 5), (99, 6), (6, 6)] {
+            store.compact(Revision(below)).await.unwrap();
+            assert_eq!(store.compacted(), Revision(compacted), "compacted below {below}");
+            for at in 0..=6_u64 {
+                let page = store.list(&Range::all(), None, Some(Revision(at)));
+                let follower = store.follow(Revision(at));
+                if at < compacted {
+                    let oldest = Revision(compacted);
+                    assert!(
+                        matches!(page, Err(ReadError::Compacted { oldest: o }) if o == oldest),
+                        "{page:?}"
+                    );
+                    assert!(
+                        matches!(follower, Err(ReadError::Compacted { oldest: o }) if o == oldest),
+                        "{follower:?}"
+                    );
+                } else {
+                    assert_eq!(list_all(&*store, Some(Revision(at))), revisions[at as usize]);
+                    let rest = take(&mut follower.unwrap(), (6 - at) as usize).await;
+                    assert_eq!(rest, log[at as usize..]);
+                }
+            }
+            assert_eq!(list_all(&*store, None), revisions[6]);
+            assert_eq!(store.revision(), Revision(6));
+        }
+    });
+}
+
+#[test]
+fn compaction_frees_exactly_what_nobody_can_ask_for() {
+    on_every_backend(|store| async move {
+        for value in 0..600 {
+            put(&*store, "hot", &value.to_string()).await;
+        }
+        put(&*store, "still", "-").await;
+        put(&*store, "gone", "-").await;
+        delete(&*store, "gone").await;
+        let stats = store.stats();
+        assert_eq!((stats.keys, stats.history, stats.log), (2, 600, 603));
+
+        store.compact(Revision(590)).await.unwrap();
+        let stats = store.stats();
+        assert_eq!((stats.keys, stats.history, stats.log), (2, 11, 13));
+
+        store.compact(store.revision()).await.unwrap();
+        let stats = store.stats();
+        assert_eq!((stats.keys, stats.history, stats.log), (2, 0, 0));
+        assert_eq!((stats.revision, stats.compacted), (Revision(603), Revision(603)));
+        assert_eq!(list_all(&*store, None), ["hot=599@1/600", "still=-@601/601"]);
+    });
+}
+
+#[test]
+fn a_follower_that_fell_behind_the_compaction_is_told() {
+    on_every_backend(|store| async move {
+        let mut behind = store.follow(Revision(0)).unwrap();
+        let mut ahead = store.follow(Revision(0)).unwrap();
+        for value in 0..5 {
+            put(&*store, "a", &value.to_string()).await;
+        }
+        take(&mut ahead, 5).await;
+        store.compact(Revision(3)).await.unwrap();
+        let told = behind.next().await;
+        assert!(
+            matches!(told, Err(FollowError::Compacted { oldest: Revision(3) })),
+            "{told:?}"
+        );
+        put(&*store, "a", "5").await;
+        assert_eq!(ahead.next().await.unwrap().revision, Revision(6));
+    });
+}
+
+#[test]
+fn readers_and_writers_go_on_while_history_is_compacted() {
+    on_every_backend(|store| async move {
+        let writer = {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                for round in 0..400_u64 {
+                    put(&*store, &format!("key-{}", round % 7), &round.to_string()).await;
+                    if round % 50 == 49 {
+                        store.compact(Revision(round - 20)).await.unwrap();
+                    }
+                }
+            })
+        };
+        let mut follower = store.follow(Revision(0)).unwrap();
+        let mut expected = 1;
+        while expected <= 400 {
+            match follower.next().await {
+                Ok(batch) => {
+                    assert_eq!(batch.revision, Revision(expected));
+                    let at = store.scan(&Range::all(), Some(batch.revision), &mut |record| {
+                        assert!(record.modified <= batch.revision);
+                        std::ops::ControlFlow::Continue(())
+                    });
+                    match at {
+                        Ok(at) => assert_eq!(at, batch.revision),
+                        Err(ReadError::Compacted { oldest }) => assert!(oldest > batch.revision),
+                        Err(other) => panic!("{other}"),
+                    }
+                    expected += 1;
+                }
+                Err(FollowError::Compacted { oldest }) => {
+                    assert!(oldest.0 >= expected);
+                    expected = oldest.0 + 1;
+                    follower = match store.follow(oldest) {
+                        Ok(follower) => follower,
+                        Err(ReadError::Compacted { oldest }) => {
+                            expected = oldest.0 + 1;
+                            store.follow(store.compacted()).unwrap()
+                        }
+                        Err(other) => panic!("{other}"),
+                    };
+                    expected = expected.max(follower.position().0 + 1);
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        writer.await.unwrap();
+        let stats = store.stats();
+        assert_eq!((stats.keys, stats.compacted), (7, Revision(379)));
+        assert_eq!((stats.history, stats.log), (21, 21));
+    });
+}

@@ -1,0 +1,302 @@
+//! Random histories against a model that is too simple to be wrong: a copy of the whole map per revision.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairlead_store::{
+    Change, CommitError, Event, Expect, MemoryStore, Mutation, Range, ReadError, Record, RedbOptions,
+    RedbStore, Revision, Store,
+};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use proptest::prelude::*;
+
+use crate::backend::{cramped, runtime, take};
+
+const KEYS: [&str; 6] = ["", "a", "a/b", "a/b\0", "a0", "\u{10ffff}"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Commits that are sent together, so that a backend may group them.
+    Commits(Vec<Vec<Planned>>),
+    /// Compact below this part of the revisions so far, in percent; more than 100 is the future.
+    Compact(u64),
+    /// Close and open again; nothing for a store that keeps nothing.
+    Reopen,
+    /// Compare everything that can be read.
+    Read { page: usize, from: usize, to: usize },
+}
+
+/// A mutation with its expectation relative to what the model knows.
+#[derive(Clone, Debug)]
+struct Planned {
+    key: usize,
+    expect: PlannedExpect,
+    change: Change,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PlannedExpect {
+    Any,
+    Absent,
+    Present,
+    /// The revision that modified the key, plus this (0 for an absent key).
+    Modified(u64),
+}
+
+fn planned() -> impl Strategy<Value = Planned> {
+    let expect = prop_oneof![
+        6 => Just(PlannedExpect::Any),
+        2 => Just(PlannedExpect::Absent),
+        2 => Just(PlannedExpect::Present),
+        2 => Just(PlannedExpect::Modified(0)),
+        1 => Just(PlannedExpect::Modified(1)),
+    ];
+    let value = prop_oneof![9 => 0..40_usize, 1 => 3000..6000_usize];
+    let change = prop_oneof![
+        6 => (value, any::<u8>()).prop_map(|(bytes, fill)| Change::Put(Bytes::from(vec![fill; bytes]))),
+        3 => Just(Change::Delete),
+        1 => Just(Change::Keep),
+    ];
+    (0..KEYS.len(), expect, change).prop_map(|(key, expect, change)| Planned { key, expect, change })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let commit = prop::collection::vec(planned(), 1..4);
+    let step = prop_oneof![
+        12 => prop::collection::vec(commit, 1..5).prop_map(Step::Commits),
+        2 => (0..120_u64).prop_map(Step::Compact),
+        1 => Just(Step::Reopen),
+        2 => (1..5_usize, 0..KEYS.len(), 0..=KEYS.len()).prop_map(|(page, from, to)| Step::Read { page, from, to }),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// What the store must be. Index = revision.
+struct Model {
+    states: Vec<BTreeMap<Bytes, Record>>,
+    events: Vec<Vec<Event>>,
+    compacted: usize,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            states: vec![BTreeMap::new()],
+            events: vec![Vec::new()],
+            compacted: 0,
+        }
+    }
+
+    fn revision(&self) -> Revision {
+        Revision(self.states.len() as u64 - 1)
+    }
+
+    /// The outcome: the revision, or the first mutation in conflict with what its key holds.
+    fn commit(&mut self, mutations: &[Mutation]) -> Result<Revision, (usize, Option<Record>)> {
+        let now = self.states.last().unwrap();
+        let revision = Revision(self.states.len() as u64);
+        let (mut next, mut events) = (now.clone(), Vec::new());
+        for (index, mutation) in mutations.iter().enumerate() {
+            let previous = now.get(&mutation.key).cloned();
+            let modified = previous.as_ref().map(|record| record.modified);
+            let holds = match mutation.expect {
+                Expect::Any => true,
+                Expect::Absent => modified.is_none(),
+                Expect::Present => modified.is_some(),
+                Expect::At(at) => modified == Some(at),
+            };
+            if !holds {
+                return Err((index, previous));
+            }
+            let value = match &mutation.change {
+                Change::Keep => continue,
+                Change::Delete => None,
+                Change::Put(value) => Some(value.clone()),
+            };
+            if let Some(value) = &value {
+                let created = previous.as_ref().map_or(revision, |record| record.created);
+                let (key, value) = (mutation.key.clone(), value.clone());
+                next.insert(
+                    key.clone(),
+                    Record {
+                        key,
+                        value,
+                        created,
+                        modified: revision,
+                    },
+                );
+            } else if next.remove(&mutation.key).is_none() {
+                continue;
+            }
+            events.push(Event {
+                key: mutation.key.clone(),
+                value,
+                previous,
+            });
+        }
+        if events.is_empty() {
+            return Ok(self.revision());
+        }
+        self.states.push(next);
+        self.events.push(events);
+        Ok(revision)
+    }
+
+    fn plan(&self, commit: &[Planned]) -> Vec<Mutation> {
+        let now = self.states.last().unwrap();
+        let mut mutations: Vec<Mutation> = Vec::new();
+        for planned in commit {
+            let key = Bytes::from_static(KEYS[planned.key].as_bytes());
+            if mutations.iter().any(|mutation| mutation.key == key) {
+                continue;
+            }
+            let modified = now.get(&key).map_or(0, |record| record.modified.0);
+            let expect = match planned.expect {
+                PlannedExpect::Any => Expect::Any,
+                PlannedExpect::Absent => Expect::Absent,
+                PlannedExpect::Present => Expect::Present,
+                PlannedExpect::Modified(plus) => Expect::At(Revision(modified + plus)),
+            };
+            mutations.push(Mutation {
+                key,
+                expect,
+                change: planned.change.clone(),
+            });
+        }
+        mutations
+    }
+
+    /// Compares all that can be asked of the store, in pages of `page` records of `range`.
+    async fn compare(&self, store: &dyn Store, range: &Range, page: usize) {
+        assert_eq!(store.revision(), self.revision());
+        assert_eq!(store.compacted().0, self.compacted as u64);
+        let now = self.states.last().unwrap();
+        for key in KEYS {
+            assert_eq!(
+                store.get(key.as_bytes()).unwrap().as_ref(),
+                now.get(key.as_bytes())
+            );
+        }
+        for (at, state) in self.states.iter().enumerate() {
+            let at_revision = Revision(at as u64);
+            if at < self.compacted {
+                let refused = store.list(range, NonZeroUsize::new(page), Some(at_revision));
+                assert!(matches!(refused, Err(ReadError::Compacted { .. })), "{refused:?}");
+                continue;
+            }
+            let expected: Vec<_> = state
+                .values()
+                .filter(|record| range.contains(&record.key))
+                .cloned()
+                .collect();
+            assert_eq!(
+                read_in_pages(store, range, page, at_revision),
+                expected,
+                "at {at}"
+            );
+        }
+        for after in self.compacted..self.states.len() {
+            let mut follower = store.follow(Revision(after as u64)).unwrap();
+            for batch in take(&mut follower, self.states.len() - 1 - after).await {
+                assert_eq!(
+                    batch.events,
+                    self.events[usize::try_from(batch.revision.0).unwrap()]
+                );
+            }
+            assert_eq!(follower.position(), self.revision());
+            assert!(follower.next().now_or_never().is_none());
+        }
+    }
+}
+
+fn read_in_pages(store: &dyn Store, range: &Range, page: usize, at: Revision) -> Vec<Record> {
+    let (mut range, mut records) = (range.clone(), Vec::new());
+    loop {
+        let read = store.list(&range, NonZeroUsize::new(page), Some(at)).unwrap();
+        assert_eq!(read.revision, at);
+        assert!(read.records.len() == page || !read.more);
+        if let Some(last) = read.records.last() {
+            range = range.after(&last.key);
+        }
+        records.extend(read.records);
+        if !read.more {
+            return records;
+        }
+    }
+}
+
+async fn check(
+    steps: Vec<Step>,
+    mut store: Arc<dyn Store>,
+    reopen: impl Fn(Arc<dyn Store>) -> Arc<dyn Store>,
+) {
+    let mut model = Model::new();
+    for step in steps {
+        match step {
+            Step::Commits(commits) => {
+                let commits: Vec<_> = commits.iter().map(|commit| model.plan(commit)).collect();
+                let outcomes = join_all(commits.iter().map(|commit| store.commit(commit.clone()))).await;
+                for (commit, outcome) in commits.iter().zip(outcomes) {
+                    let outcome = outcome.map_err(|error| match error {
+                        CommitError::Conflict { index, current } => (index, current),
+                        other => panic!("{other}"),
+                    });
+                    assert_eq!(outcome, model.commit(commit), "{commit:?}");
+                }
+            }
+            Step::Compact(percent) => {
+                let below = model.revision().0 * percent / 100;
+                store.compact(Revision(below)).await.unwrap();
+                let below = usize::try_from(below.min(model.revision().0)).unwrap();
+                model.compacted = model.compacted.max(below);
+            }
+            Step::Reopen => store = reopen(store),
+            Step::Read { page, from, to } => {
+                let end = KEYS.get(to).map(|key| Bytes::from_static(key.as_bytes()));
+                let range = Range {
+                    start: Bytes::from_static(KEYS[from].as_bytes()),
+                    end,
+                };
+                model.compare(&*store, &range, page).await;
+            }
+        }
+    }
+    model.compare(&*store, &Range::all(), 3).await;
+}
+
+fn open(path: &Path, options: RedbOptions) -> Arc<dyn Store> {
+    Arc::new(RedbStore::open(path, options).unwrap())
+}
+
+fn check_redb(steps: Vec<Step>, options: RedbOptions) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let reopen = |store: Arc<dyn Store>| {
+        drop(store);
+        open(&path, options)
+    };
+    runtime().block_on(check(steps, open(&path, options), reopen));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_memory_backend_is_the_model(steps in steps(), seed in any::<u64>()) {
+        runtime().block_on(check(steps, Arc::new(MemoryStore::with_seed(seed)), |store| store));
+    }
+
+    #[test]
+    fn the_redb_backend_is_the_model(steps in steps()) {
+        check_redb(steps, RedbOptions::default());
+    }
+
+    #[test]
+    fn the_redb_backend_is_the_model_when_nothing_fits(steps in steps()) {
+        check_redb(steps, cramped());
+    }
+}

@@ -1,0 +1,231 @@
+//! Opening a file: a new one, our own, somebody else's, a damaged one, one in use.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use fairlead_store::{OpenError, RedbOptions, RedbStore, Revision, Store};
+use redb::{Database, ReadableDatabase, TableDefinition};
+
+use crate::backend::{list_all, put, runtime, take};
+
+fn open(path: &Path) -> Result<RedbStore, OpenError> {
+    RedbStore::open(path, RedbOptions::default())
+}
+
+fn with_some_content(path: &Path) {
+    let store = open(path).unwrap();
+    runtime().block_on(async {
+        for round in 0..50 {
+            put(&store, &format!("key-{}", round % 20), &"v".repeat(500)).await;
+        }
+    });
+}
+
+#[test]
+fn everything_is_there_after_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    runtime().block_on(async {
+        let store = open(&path).unwrap();
+        for (key, value) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
+            put(&store, key, value).await;
+        }
+        store.compact(Revision(2)).await.unwrap();
+        let log = take(&mut store.follow(Revision(2)).unwrap(), 2).await;
+        let listed = [list_all(&store, Some(Revision(2))), list_all(&store, None)];
+        drop(store);
+
+        let store = open(&path).unwrap();
+        assert_eq!((store.revision(), store.compacted()), (Revision(4), Revision(2)));
+        assert_eq!(
+            [list_all(&store, Some(Revision(2))), list_all(&store, None)],
+            listed
+        );
+        assert_eq!(take(&mut store.follow(Revision(2)).unwrap(), 2).await, log);
+        assert_eq!(put(&store, "d", "1").await, Revision(5));
+    });
+}
+
+#[test]
+fn a_new_file_is_for_its_owner_only_and_leaves_nothing_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    drop(open(&path).unwrap());
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_in_use_is_refused_until_it_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let first = open(&path).unwrap();
+    // A reader that outlives the store must not keep the file.
+    let follower = first.follow(Revision(0)).unwrap();
+    let second = open(&path);
+    assert!(matches!(second, Err(OpenError::InUse { .. })), "{second:?}");
+    drop(first);
+    open(&path).unwrap();
+    drop(follower);
+}
+
+#[test]
+fn a_file_in_a_missing_directory_is_an_io_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = open(&directory.path().join("missing/store.redb")).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+    assert!(error.to_string().contains("No such file or directory"), "{error}");
+}
+
+#[test]
+fn a_newer_format_is_refused_and_not_touched() {
+    const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    with_some_content(&path);
+    let database = Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(META).unwrap().insert("format", 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+
+    let before = std::fs::read(&path).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::NewerFormat {
+                found: 2,
+                supported: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(before == std::fs::read(&path).unwrap(), "the file has changed");
+}
+
+#[test]
+fn a_file_that_is_no_store_is_refused_with_a_hint_and_not_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    with_some_content(&path);
+    let good = std::fs::read(&path).unwrap();
+
+    let foreign = directory.path().join("foreign.redb");
+    let database = Database::create(&foreign).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction
+        .open_table(TableDefinition::<u64, u64>::new("meta"))
+        .unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+
+    let zeroed = |from: usize, to: usize| {
+        let mut bytes = good.clone();
+        bytes[from..to].fill(0);
+        bytes
+    };
+    let cases = [
+        ("empty", Vec::new(), "it is empty; restore"),
+        (
+            "text",
+            b"apiVersion: v1\n".to_vec(),
+            "it does not begin like a store file; check the path",
+        ),
+        (
+            "short text",
+            b"re".to_vec(),
+            "it does not begin like a store file; check the path",
+        ),
+        ("signature only", good[..9].to_vec(), "it is damaged ("),
+        ("cut in the header", good[..100].to_vec(), "it is damaged ("),
+        ("cut in half", good[..good.len() / 2].to_vec(), "it is damaged ("),
+        ("zeroed commit slots", zeroed(64, 320), "it is damaged ("),
+        (
+            "zeroed behind the header",
+            zeroed(4096, good.len()),
+            "it is damaged (",
+        ),
+        (
+            "another program's",
+            std::fs::read(&foreign).unwrap(),
+            "it is damaged (",
+        ),
+    ];
+    for (name, bytes, hint) in cases {
+        let path = directory.path().join("bad.redb");
+        std::fs::write(&path, &bytes).unwrap();
+        let error = open(&path).expect_err(name);
+        assert!(
+            matches!(&error, OpenError::Corrupt { hint: found, .. } if found.starts_with(hint)),
+            "{name}: {error}"
+        );
+        assert!(!error.to_string().contains('\n'), "{name}: {error}");
+        assert!(
+            std::fs::read(&path).unwrap() == bytes,
+            "{name}: the file has changed"
+        );
+    }
+}
+
+#[test]
+fn flipped_bits_never_bring_the_process_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    with_some_content(&path);
+    let good = std::fs::read(&path).unwrap();
+    let path = directory.path().join("flipped.redb");
+    for position in (9..320)
+        .step_by(3)
+        .chain((4096..good.len()).step_by(good.len() / 40))
+    {
+        let mut bytes = good.clone();
+        bytes[position] ^= 0x10;
+        std::fs::write(&path, &bytes).unwrap();
+        // Either it is noticed, or it was in a place that nothing depends on.
+        if let Err(error) = open(&path) {
+            assert!(
+                matches!(error, OpenError::Corrupt { .. }),
+                "byte {position}: {error}"
+            );
+            assert!(
+                std::fs::read(&path).unwrap() == bytes,
+                "byte {position}: the file has changed"
+            );
+        }
+    }
+}
+
+/// redb itself, read by an independent reader: the tables hold what their description says.
+#[test]
+fn the_file_has_the_documented_layout() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    runtime().block_on(async {
+        let store = open(&path).unwrap();
+        put(&store, "a", "1").await;
+        put(&store, "a", "2").await;
+    });
+    let database = Database::open(&path).unwrap();
+    let transaction = database.begin_read().unwrap();
+    let current = TableDefinition::<&[u8], (u64, u64, &[u8])>::new("current");
+    let history = TableDefinition::<(&[u8], u64), (u64, u64, &[u8])>::new("history");
+    let log = TableDefinition::<(u64, u32), (u8, &[u8])>::new("log");
+    let current = transaction.open_table(current).unwrap();
+    let history = transaction.open_table(history).unwrap();
+    let log = transaction.open_table(log).unwrap();
+    assert_eq!(
+        current.get(&b"a"[..]).unwrap().unwrap().value(),
+        (1, 2, &b"2"[..])
+    );
+    assert_eq!(
+        history.get((&b"a"[..], 2)).unwrap().unwrap().value(),
+        (1, 1, &b"1"[..])
+    );
+    assert_eq!(log.get((1, 0)).unwrap().unwrap().value(), (0, &b"a"[..]));
+    assert_eq!(log.get((2, 0)).unwrap().unwrap().value(), (1, &b"a"[..]));
+}
