@@ -114,14 +114,18 @@ impl Drain {
     /// at once.
     pub async fn end_of_stream(&self, stream: u64) {
         self.shutdown.draining().await;
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(stream);
-        let share = (hasher.finish() >> 40) as f64 / f64::from(1_u32 << 24);
-        let before_end = self.shutdown.inner.window.mul_f64(1.0 - share * 0.8);
-        if let Some(deadline) = *self.shutdown.inner.deadline.lock() {
-            tokio::time::sleep_until(deadline - before_end).await;
+        let deadline = *self.shutdown.inner.deadline.lock();
+        if let Some(deadline) = deadline {
+            tokio::time::sleep_until(deadline - before_deadline(stream, self.shutdown.inner.window)).await;
         }
     }
+}
+
+fn before_deadline(stream: u64, window: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(stream);
+    let share = (hasher.finish() >> 40) as f64 / f64::from(1_u32 << 24);
+    window.mul_f64(1.0 - share * 0.8)
 }
 
 /// Waits for signals until the process drains: SIGTERM and SIGINT begin the shutdown, a second one exits at once with
@@ -165,6 +169,7 @@ pub struct Tasks {
     failed: Arc<Mutex<Option<mpsc::UnboundedReceiver<TaskFailed>>>>,
     running: Arc<Mutex<BTreeMap<u64, &'static str>>>,
     next: Arc<AtomicU64>,
+    grace: Duration,
 }
 
 /// A background task ended with an error or a panic, which ends the process.
@@ -190,6 +195,7 @@ impl Tasks {
             failed: Arc::new(Mutex::new(Some(failed))),
             running: Arc::default(),
             next: Arc::default(),
+            grace: GRACE,
         }
     }
 
@@ -251,7 +257,7 @@ impl Tasks {
         tokio::select! {
             // Empty before the window has ended: no reason to wait for its end.
             () = self.tracker.wait() => {}
-            () = async { steps.await; tokio::time::sleep(GRACE).await } => {
+            () = async { steps.await; tokio::time::sleep(self.grace).await } => {
                 let names: Vec<_> = self.running.lock().values().copied().collect();
                 tracing::warn!(tasks = ?names, "aborting tasks that did not end in time");
                 self.abort.cancel();
@@ -262,5 +268,76 @@ impl Tasks {
             first_failure.get_or_insert(failure);
         }
         first_failure.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn shutdown(delay: &str, window: &str) -> Shutdown {
+        Shutdown::new(&DrainConfig { delay: delay.parse().unwrap(), window: window.parse().unwrap() })
+    }
+
+    #[tokio::test]
+    async fn the_end_comes_in_steps() {
+        let shutdown = shutdown("1ms", "1ms");
+        let steps = shutdown.clone();
+        let steps = tokio::spawn(async move { steps.run().await });
+        assert!(!shutdown.is_announced());
+        shutdown.begin();
+        assert!(shutdown.is_announced() && !shutdown.is_draining(), "still accepting");
+        shutdown.draining().await;
+        shutdown.drain().end_of_stream(7).await;
+        shutdown.over().await;
+        steps.await.unwrap();
+    }
+
+    #[test]
+    fn streams_end_spread_over_the_window() {
+        let window = Duration::from_secs(10);
+        let ends: Vec<u64> =
+            (0..1000).map(|stream| (window - before_deadline(stream, window)).as_secs()).collect();
+        assert!(ends.iter().all(|end| *end < 8), "{ends:?}");
+        for second in 0..8 {
+            let share = ends.iter().filter(|end| **end == second).count();
+            assert!((90..=160).contains(&share), "{share} of 1000 in second {second}");
+        }
+    }
+
+    #[tokio::test]
+    async fn supervision_ends_as_soon_as_all_tasks_have() {
+        let shutdown = shutdown("0s", "1h");
+        let tasks = Tasks::new(shutdown.clone());
+        let seen = shutdown.clone();
+        tasks.spawn("waits", async move { seen.draining().await });
+        shutdown.begin();
+        assert_eq!(tasks.supervise().await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_failed_or_panicked_task_ends_the_process_and_is_named() {
+        let fails = |tasks: &Tasks| tasks.spawn_fallible("store", async { Err(io::Error::other("disk full")) });
+        let panics = |tasks: &Tasks| tasks.spawn("store", async { panic!("bug") });
+        for (start, reason) in [(&fails as &dyn Fn(&Tasks), "disk full"), (&panics, "it panicked")] {
+            let shutdown = shutdown("0s", "1h");
+            let tasks = Tasks::new(shutdown.clone());
+            let seen = shutdown.clone();
+            tasks.spawn("server", async move { seen.draining().await });
+            start(&tasks);
+            let failed = tasks.supervise().await.unwrap_err();
+            assert_eq!(failed, TaskFailed { task: "store", reason: reason.to_owned() });
+            assert!(shutdown.is_draining());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_does_not_end_is_aborted_after_the_window() {
+        let shutdown = shutdown("0s", "1ms");
+        let tasks = Tasks { grace: Duration::ZERO, ..Tasks::new(shutdown.clone()) };
+        tasks.spawn("stuck", std::future::pending());
+        shutdown.begin();
+        assert_eq!(tasks.supervise().await, Ok(()));
     }
 }

@@ -184,3 +184,39 @@ fn boot_time() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn value(text: &str, name: &str) -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+
+    #[test]
+    fn a_process_tells_of_itself() {
+        let metrics = Metrics::new("shard", "1.2.3").unwrap();
+        metrics.counter("things_total", "Things.").unwrap().inc_by(3);
+        let text = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
+        assert!(text.contains("fairlead_build_info{process=\"shard\",version=\"1.2.3\"} 1\n"), "{text}");
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
+        assert!(value(&text, "things_total") == 3.0);
+        assert!(value(&text, "process_resident_memory_bytes") > 1e5);
+        assert!(value(&text, "process_virtual_memory_bytes") > value(&text, "process_resident_memory_bytes"));
+        assert!(value(&text, "process_threads") >= 1.0);
+        assert!(value(&text, "process_max_fds") > value(&text, "process_open_fds"));
+        // Later than the day this was written and not in the future.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let started = value(&text, "process_start_time_seconds");
+        assert!(started > 1.7e9 && started <= now + 1.0, "{started}");
+    }
+
+    #[test]
+    fn a_name_can_be_taken_once() {
+        let metrics = Metrics::new("shard", "1").unwrap();
+        metrics.gauge("a", "A.").unwrap();
+        assert!(metrics.gauge("a", "A.").is_err());
+    }
+}

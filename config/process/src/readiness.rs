@@ -181,3 +181,64 @@ fn text(code: StatusCode, body: String) -> Response<Bytes> {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use fairlead_config::DrainConfig;
+
+    use super::*;
+
+    fn answer(health: &Health, path: &str, query: Option<&str>) -> Option<(u16, String)> {
+        let response = health.respond(path, query)?;
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        Some((response.status().as_u16(), String::from_utf8(response.body().to_vec()).unwrap()))
+    }
+
+    fn ok(body: &str) -> Option<(u16, String)> {
+        Some((200, body.to_owned()))
+    }
+
+    fn failed(body: &str) -> Option<(u16, String)> {
+        Some((500, body.to_owned()))
+    }
+
+    #[test]
+    fn endpoints_print_as_kubernetes_does() {
+        let shutdown = Shutdown::new(&DrainConfig::default());
+        let health = Health::new();
+        health.ping(ALL_PROBES);
+        let synced = health.flag("informer-sync", &[Probe::Ready]);
+        health.shutdown(&shutdown);
+        let failing = "[+]ping ok\n[-]informer-sync failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
+
+        assert_eq!(answer(&health, "/livez", None), ok("ok"));
+        assert_eq!(answer(&health, "/livez", Some("verbose")), ok("[+]ping ok\nlivez check passed\n"));
+        assert_eq!(answer(&health, "/healthz", Some("verbose=")), ok("[+]ping ok\nhealthz check passed\n"));
+        assert_eq!(answer(&health, "/readyz", None), failed(failing));
+        assert_eq!(answer(&health, "/readyz/informer-sync", None), failed("internal server error: not yet\n"));
+        assert_eq!(answer(&health, "/readyz", Some("exclude=informer-sync")), ok("ok"));
+        assert_eq!(
+            answer(&health, "/readyz", Some("verbose&exclude=informer-sync&exclude=x%2Fy")),
+            ok("[+]ping ok\n[+]informer-sync excluded: ok\n[+]shutdown ok\n\
+                warn: some health checks cannot be excluded: no matches for \"x/y\"\nreadyz check passed\n")
+        );
+
+        synced.set();
+        assert_eq!(answer(&health, "/readyz", None), ok("ok"));
+        assert_eq!(answer(&health, "/readyz/informer-sync", None), ok("ok"));
+        shutdown.begin();
+        assert!(!health.passes(Probe::Ready));
+        assert!(health.passes(Probe::Live), "a draining process must not be restarted");
+    }
+
+    #[test]
+    fn other_paths_are_somebody_elses() {
+        let health = Health::new();
+        health.ping(&[Probe::Live]);
+        for path in ["/", "/livezz", "/livez/", "/livez/other", "/readyz/ping", "livez", "/livez/ping/x"] {
+            assert_eq!(answer(&health, path, None), None, "{path}");
+        }
+    }
+}

@@ -272,3 +272,139 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+    use std::num::ParseIntError;
+    use std::path::Path;
+
+    use fairlead_config::DrainConfig;
+
+    use super::*;
+
+    struct Fixture {
+        dir: tempfile::TempDir,
+        metrics: Metrics,
+        reloads: Reloads,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let metrics = Metrics::new("test", "0").unwrap();
+            let reloads = Reloads::new(&metrics).unwrap();
+            Self { dir: tempfile::tempdir().unwrap(), metrics, reloads }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.dir.path().join("number")
+        }
+
+        /// Replaces the file as an atomic writer does, so that its inode changes.
+        fn write(&self, text: &str) {
+            let new = self.dir.path().join("new");
+            fs::write(&new, text).unwrap();
+            fs::rename(new, self.path()).unwrap();
+        }
+
+        fn number(&self) -> Result<Arc<Reloadable<u32>>, LoadError> {
+            let path = self.path();
+            self.reloads.register("number", [self.path()], move || read_number(&path))
+        }
+
+        fn count(&self, result: &str) -> Option<String> {
+            let text = String::from_utf8(self.metrics.text().unwrap().to_vec()).unwrap();
+            let name = format!("fairlead_reload_total{{result=\"{result}\",what=\"number\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+        }
+    }
+
+    fn read_number(path: &Path) -> Result<u32, ParseIntError> {
+        fs::read_to_string(path).unwrap_or_default().trim().parse()
+    }
+
+    #[test]
+    fn a_changed_file_replaces_the_value_and_a_bad_one_does_not() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let number = fixture.number().unwrap();
+        let early = number.load();
+        assert_eq!((*early, number.generation()), (1, 1));
+
+        fixture.reloads.look(Look::Stamps);
+        assert_eq!(number.generation(), 1, "nothing has changed");
+
+        fixture.write("2");
+        fixture.reloads.look(Look::Stamps);
+        assert_eq!((*number.load(), number.generation(), *early), (2, 2, 1));
+
+        for bad in ["x", "y"] {
+            fixture.write(bad);
+            fixture.reloads.look(Look::Stamps);
+            assert_eq!((*number.load(), number.generation()), (2, 2));
+        }
+        fs::remove_file(fixture.path()).unwrap();
+        fixture.reloads.check_now();
+        assert_eq!(*number.load(), 2);
+
+        fixture.write("3");
+        fixture.reloads.check_now();
+        assert_eq!((*number.load(), number.generation()), (3, 3));
+        assert_eq!(fixture.count("success").as_deref(), Some("3"));
+        assert_eq!(fixture.count("failure").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn the_same_content_in_a_new_file_is_no_change() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let number = fixture.number().unwrap();
+        fixture.write("1");
+        fixture.reloads.look(Look::Stamps);
+        fixture.reloads.check_now();
+        assert_eq!(number.generation(), 1);
+    }
+
+    #[test]
+    fn a_fault_outside_the_files_is_tried_again() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let other = fixture.dir.path().join("other");
+        fs::write(&other, "1").unwrap();
+        let (first, second) = (fixture.path(), other.clone());
+        let load = move || Ok::<_, ParseIntError>(read_number(&first)? + read_number(&second)?);
+        let sum = fixture.reloads.register("sum", [fixture.path()], load).unwrap();
+        fixture.write("2");
+        fs::write(&other, "x").unwrap();
+        fixture.reloads.look(Look::Stamps);
+        assert_eq!(*sum.load(), 2);
+        fs::write(&other, "5").unwrap();
+        fixture.reloads.look(Look::Stamps);
+        assert_eq!(*sum.load(), 7);
+    }
+
+    #[test]
+    fn at_the_start_a_bad_file_is_an_error_that_names_it() {
+        let fixture = Fixture::new();
+        let error = fixture.number().unwrap_err();
+        assert_eq!(error.to_string(), "number cannot be loaded: cannot parse integer from empty string");
+    }
+
+    #[tokio::test]
+    async fn a_trigger_is_heard_and_followers_are_told() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let number = fixture.number().unwrap();
+        let mut changes = number.changes();
+        let shutdown = Shutdown::new(&DrainConfig { window: "0s".parse().unwrap(), ..DrainConfig::default() });
+        let task = tokio::spawn(fixture.reloads.clone().run(shutdown.clone()));
+        fixture.write("2");
+        fixture.reloads.trigger().fire();
+        changes.changed().await.unwrap();
+        assert_eq!(*number.load(), 2);
+        shutdown.begin();
+        shutdown.run().await;
+        task.await.unwrap();
+    }
+}
