@@ -355,7 +355,8 @@ mod tests {
             }
             object
         };
-        let cases: Vec<(&str, &str, Option<&Value>, Value, &[(&str, &str)])> = vec![
+        type Expected = &'static [(&'static str, &'static str)];
+        let cases: Vec<(&str, &str, Option<&Value>, Value, Expected)> = vec![
             (
                 "tenancy.kcp.io/v1alpha1",
                 "workspaces",
