@@ -110,7 +110,15 @@ macro_rules! plain_settings {
 }
 pub(crate) use plain_settings;
 
-plain_settings!(bool, u32, u64, usize, String, crate::units::Timespan, crate::units::ByteSize);
+plain_settings!(
+    bool,
+    u32,
+    u64,
+    usize,
+    String,
+    crate::units::Timespan,
+    crate::units::ByteSize
+);
 
 impl Setting for SocketAddr {
     fn meaning(&self) -> Meaning<'_> {

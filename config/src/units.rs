@@ -29,8 +29,7 @@ impl FromStr for Timespan {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        let malformed =
-            || UnitError::new(text, "a duration such as \"250ms\", \"30s\", \"1m30s\" or \"2h\"");
+        let malformed = || UnitError::new(text, "a duration such as \"250ms\", \"30s\", \"1m30s\" or \"2h\"");
         let mut rest = text;
         let mut total: u64 = 0;
         // Each unit may appear once, largest first, so that "1s1h" is caught as the slip it is.
@@ -45,7 +44,10 @@ impl FromStr for Timespan {
             let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
             let unit = &rest[..letters];
             rest = &rest[letters..];
-            let index = allowed.iter().position(|(name, _)| *name == unit).ok_or_else(malformed)?;
+            let index = allowed
+                .iter()
+                .position(|(name, _)| *name == unit)
+                .ok_or_else(malformed)?;
             let millis = amount.checked_mul(allowed[index].1).ok_or_else(malformed)?;
             total = total.checked_add(millis).ok_or_else(malformed)?;
             allowed = &allowed[index + 1..];
@@ -112,7 +114,10 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match SIZES.iter().find(|(_, size)| self.0 >= *size && self.0 % size == 0) {
+        match SIZES
+            .iter()
+            .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size))
+        {
             Some((unit, size)) => write!(f, "{}{unit}", self.0 / size),
             None => write!(f, "{}", self.0),
         }
@@ -129,7 +134,10 @@ pub struct UnitError {
 
 impl UnitError {
     pub(crate) fn new(text: &str, wanted: &'static str) -> Self {
-        Self { text: text.to_owned(), wanted }
+        Self {
+            text: text.to_owned(),
+            wanted,
+        }
     }
 }
 
@@ -178,7 +186,18 @@ mod tests {
 
     #[test]
     fn malformed_durations_are_refused() {
-        for text in ["", "30", "s", "-1s", "1.5s", "1s1h", "1s1s", "5d", "30 s", "99999999999999999999s"] {
+        for text in [
+            "",
+            "30",
+            "s",
+            "-1s",
+            "1.5s",
+            "1s1h",
+            "1s1s",
+            "5d",
+            "30 s",
+            "99999999999999999999s",
+        ] {
             assert!(text.parse::<Timespan>().is_err(), "{text:?}");
         }
     }
@@ -196,7 +215,16 @@ mod tests {
             assert_eq!(size.bytes(), bytes, "{text}");
             assert_eq!(size.to_string(), printed);
         }
-        for text in ["", "MiB", "-1", "1.5GiB", "64MB", "64 MiB", "+1", "18446744073709551615GiB"] {
+        for text in [
+            "",
+            "MiB",
+            "-1",
+            "1.5GiB",
+            "64MB",
+            "64 MiB",
+            "+1",
+            "18446744073709551615GiB",
+        ] {
             assert!(text.parse::<ByteSize>().is_err(), "{text:?}");
         }
     }

@@ -65,9 +65,9 @@ macro_rules! path_setting {
 }
 
 path_setting!(
-    InputFile |path| Meaning::ReadFile(path),
-    SecretFile |path| Meaning::SecretFile(path),
-    OwnPath |_| Meaning::Plain
+    InputFile | path | Meaning::ReadFile(path),
+    SecretFile | path | Meaning::SecretFile(path),
+    OwnPath | _ | Meaning::Plain
 );
 
 /// An `https://host[:port][/path]` address without a trailing slash, query or credentials.
@@ -164,8 +164,17 @@ mod tests {
             let url: HttpsUrl = text.parse().unwrap();
             assert_eq!((url.as_str(), url.authority()), (kept, authority));
         }
-        for text in ["", "a", "http://a", "https://", "https://:1", "https://a:x", "https://u@a", "https://a?b", "https://a b"]
-        {
+        for text in [
+            "",
+            "a",
+            "http://a",
+            "https://",
+            "https://:1",
+            "https://a:x",
+            "https://u@a",
+            "https://a?b",
+            "https://a b",
+        ] {
             assert!(text.parse::<HttpsUrl>().is_err(), "{text:?}");
         }
     }

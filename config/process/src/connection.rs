@@ -38,8 +38,21 @@ impl ConnectionInfo {
         tls: PeerChain,
         drain: Drain,
     ) -> Self {
-        let activity = Activity { began: Instant::now(), open: AtomicUsize::new(0), total: AtomicU64::new(0), last_end: AtomicU64::new(0) };
-        Self(Arc::new(Inner { id, peer_addr, local_addr, tls, drain, slot: ArcSwapOption::empty(), activity }))
+        let activity = Activity {
+            began: Instant::now(),
+            open: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            last_end: AtomicU64::new(0),
+        };
+        Self(Arc::new(Inner {
+            id,
+            peer_addr,
+            local_addr,
+            tls,
+            drain,
+            slot: ArcSwapOption::empty(),
+            activity,
+        }))
     }
 
     /// Different for every connection of the process.
@@ -96,7 +109,10 @@ impl ConnectionInfo {
         if activity.open.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
         }
-        activity.began.elapsed().saturating_sub(Duration::from_millis(activity.last_end.load(Ordering::Relaxed)))
+        activity
+            .began
+            .elapsed()
+            .saturating_sub(Duration::from_millis(activity.last_end.load(Ordering::Relaxed)))
     }
 }
 

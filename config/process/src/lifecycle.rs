@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::exit::FatalError;
 use crate::reload::{ReloadTrigger, chain};
 
 /// Extra time after the drain window for tasks to return before they are aborted.
@@ -51,7 +52,9 @@ impl Shutdown {
             over: CancellationToken::new(),
             deadline: Mutex::new(None),
         };
-        Self { inner: Arc::new(steps) }
+        Self {
+            inner: Arc::new(steps),
+        }
     }
 
     /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
@@ -81,7 +84,9 @@ impl Shutdown {
 
     /// The view of a long-running request on the shutdown.
     pub fn drain(&self) -> Drain {
-        Drain { shutdown: self.clone() }
+        Drain {
+            shutdown: self.clone(),
+        }
     }
 
     /// Walks through the steps once [`Shutdown::begin`] has been called, and returns at the last. One per process;
@@ -182,6 +187,8 @@ pub struct TaskFailed {
     pub reason: String,
 }
 
+impl FatalError for TaskFailed {}
+
 impl Tasks {
     /// No tasks yet; a failing one will begin `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
@@ -214,7 +221,11 @@ impl Tasks {
     {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().insert(id, name);
-        let (abort, failures, running) = (self.abort.clone(), self.failures.clone(), Arc::clone(&self.running));
+        let (abort, failures, running) = (
+            self.abort.clone(),
+            self.failures.clone(),
+            Arc::clone(&self.running),
+        );
         self.tracker.spawn(async move {
             let outcome = tokio::select! {
                 outcome = AssertUnwindSafe(task).catch_unwind() => outcome,
@@ -277,7 +288,10 @@ mod tests {
     use super::*;
 
     fn shutdown(delay: &str, window: &str) -> Shutdown {
-        Shutdown::new(&DrainConfig { delay: delay.parse().unwrap(), window: window.parse().unwrap() })
+        Shutdown::new(&DrainConfig {
+            delay: delay.parse().unwrap(),
+            window: window.parse().unwrap(),
+        })
     }
 
     #[tokio::test]
@@ -287,7 +301,10 @@ mod tests {
         let steps = tokio::spawn(async move { steps.run().await });
         assert!(!shutdown.is_announced());
         shutdown.begin();
-        assert!(shutdown.is_announced() && !shutdown.is_draining(), "still accepting");
+        assert!(
+            shutdown.is_announced() && !shutdown.is_draining(),
+            "still accepting"
+        );
         shutdown.draining().await;
         shutdown.drain().end_of_stream(7).await;
         shutdown.over().await;
@@ -297,8 +314,9 @@ mod tests {
     #[test]
     fn streams_end_spread_over_the_window() {
         let window = Duration::from_secs(10);
-        let ends: Vec<u64> =
-            (0..1000).map(|stream| (window - before_deadline(stream, window)).as_secs()).collect();
+        let ends: Vec<u64> = (0..1000)
+            .map(|stream| (window - before_deadline(stream, window)).as_secs())
+            .collect();
         assert!(ends.iter().all(|end| *end < 8), "{ends:?}");
         for second in 0..8 {
             let share = ends.iter().filter(|end| **end == second).count();
@@ -318,7 +336,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_or_panicked_task_ends_the_process_and_is_named() {
-        let fails = |tasks: &Tasks| tasks.spawn_fallible("store", async { Err(io::Error::other("disk full")) });
+        let fails =
+            |tasks: &Tasks| tasks.spawn_fallible("store", async { Err(io::Error::other("disk full")) });
         let panics = |tasks: &Tasks| tasks.spawn("store", async { panic!("bug") });
         for (start, reason) in [(&fails as &dyn Fn(&Tasks), "disk full"), (&panics, "it panicked")] {
             let shutdown = shutdown("0s", "1h");
@@ -327,7 +346,13 @@ mod tests {
             tasks.spawn("server", async move { seen.draining().await });
             start(&tasks);
             let failed = tasks.supervise().await.unwrap_err();
-            assert_eq!(failed, TaskFailed { task: "store", reason: reason.to_owned() });
+            assert_eq!(
+                failed,
+                TaskFailed {
+                    task: "store",
+                    reason: reason.to_owned()
+                }
+            );
             assert!(shutdown.is_draining());
         }
     }
@@ -335,7 +360,10 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_does_not_end_is_aborted_after_the_window() {
         let shutdown = shutdown("0s", "1ms");
-        let tasks = Tasks { grace: Duration::ZERO, ..Tasks::new(shutdown.clone()) };
+        let tasks = Tasks {
+            grace: Duration::ZERO,
+            ..Tasks::new(shutdown.clone())
+        };
         tasks.spawn("stuck", std::future::pending());
         shutdown.begin();
         assert_eq!(tasks.supervise().await, Ok(()));

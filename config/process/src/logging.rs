@@ -5,8 +5,17 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::util::TryInitError;
 
+use crate::exit::FatalError;
+
 /// Libraries that tell of every odd peer as if it were our fault; a scanner must not flood the log.
-const NOISY: &[&str] = &["pingora=off", "pingora_core=off", "pingora_proxy=off", "h2=error", "hyper=error", "rustls=error"];
+const NOISY: &[&str] = &[
+    "pingora=off",
+    "pingora_core=off",
+    "pingora_proxy=off",
+    "h2=error",
+    "hyper=error",
+    "rustls=error",
+];
 
 /// Logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -19,18 +28,27 @@ pub enum LoggingError {
     Twice(#[source] TryInitError),
 }
 
+impl FatalError for LoggingError {}
+
 /// Starts logging for the whole process and logs panics. `RUST_LOG` overrides the configured level.
 pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
     let level = std::env::var("RUST_LOG").ok().filter(|level| !level.is_empty());
     let filter = filter(level.as_deref().unwrap_or(&config.level))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
     match config.format {
         LogFormat::Text => tracing_subscriber::util::SubscriberInitExt::try_init(builder.finish()),
         LogFormat::Json => tracing_subscriber::util::SubscriberInitExt::try_init(builder.json().finish()),
     }
     .map_err(LoggingError::Twice)?;
     std::panic::set_hook(Box::new(|panic| {
-        let message = panic.payload_as_str().unwrap_or("(no text)");
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let message = text
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("(no text)");
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(location, message, "panic: this is a bug");
     }));
@@ -52,7 +70,9 @@ mod tests {
     fn libraries_are_quiet_unless_the_operator_asks() {
         let printed = |level: &str| filter(level).unwrap().to_string();
         assert!(printed("info").contains("h2=error"), "{}", printed("info"));
-        assert!(printed("info,h2=trace").contains("h2=trace") && !printed("info,h2=trace").contains("h2=error"));
+        assert!(
+            printed("info,h2=trace").contains("h2=trace") && !printed("info,h2=trace").contains("h2=error")
+        );
         assert!(matches!(filter("a=b=c"), Err(LoggingError::Level(level, _)) if level == "a=b=c"));
     }
 }

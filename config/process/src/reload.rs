@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::sync::{Notify, watch};
 
+use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 
@@ -35,7 +36,10 @@ pub struct Reloadable<T> {
 impl<T> Reloadable<T> {
     /// Holds `value`; it changes only by [`Reloadable::replace`].
     pub fn new(value: T) -> Self {
-        Self { current: ArcSwap::from_pointee(value), generation: watch::Sender::new(1) }
+        Self {
+            current: ArcSwap::from_pointee(value),
+            generation: watch::Sender::new(1),
+        }
     }
 
     /// The value in effect.
@@ -94,6 +98,8 @@ pub struct LoadError {
     reason: String,
 }
 
+impl FatalError for LoadError {}
+
 impl Reloads {
     /// With its metrics: `fairlead_reload_total{what,result}` and `fairlead_reload_last_success_timestamp_seconds{what}`.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
@@ -132,12 +138,22 @@ impl Reloads {
         // The state of the files is taken before they are loaded: a change in between is found by the next look.
         let stamps = files.iter().map(stamp).collect();
         let digest = digest(&files);
-        let value = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
+        let value = load().map_err(|e| LoadError {
+            what: what.to_owned(),
+            reason: chain(&e),
+        })?;
         let reloadable = Arc::new(Reloadable::new(value));
         self.note_success(what);
         let target = Arc::clone(&reloadable);
         let swap = move || load().map(|value| target.replace(value)).map_err(|e| chain(&e));
-        let watched = Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
+        let watched = Watched {
+            what: what.to_owned(),
+            files,
+            stamps,
+            digest,
+            failure: None,
+            swap: Box::new(swap),
+        };
         self.watched.lock().push(Arc::new(Mutex::new(watched)));
         Ok(reloadable)
     }
@@ -158,7 +174,10 @@ impl Reloads {
                 _ = interval.tick() => Look::Stamps,
             };
             let reloads = self.clone();
-            if tokio::task::spawn_blocking(move || reloads.look(look)).await.is_err() {
+            if tokio::task::spawn_blocking(move || reloads.look(look))
+                .await
+                .is_err()
+            {
                 tracing::error!("a load function panicked while files were checked");
             }
         }
@@ -195,10 +214,16 @@ impl Reloads {
                 tracing::info!(what = entry.what, "reloaded");
             }
             Err(reason) => {
-                self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
+                self.outcomes
+                    .with_label_values(&[entry.what.as_str(), "failure"])
+                    .inc();
                 // Tried again with every look, for the fault may pass without a change of the file; said once.
                 if entry.failure.as_ref() != Some(&reason) {
-                    tracing::error!(what = entry.what, reason, "cannot be reloaded; the last good one stays in effect");
+                    tracing::error!(
+                        what = entry.what,
+                        reason,
+                        "cannot be reloaded; the last good one stays in effect"
+                    );
                     entry.failure = Some(reason);
                 }
             }
@@ -207,7 +232,9 @@ impl Reloads {
 
     fn note_success(&self, what: &str) {
         self.outcomes.with_label_values(&[what, "success"]).inc();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
         self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
     }
 }
@@ -239,7 +266,12 @@ struct Stamp {
 }
 
 fn stamp(path: &PathBuf) -> Option<Stamp> {
-    let of = |m: Metadata| Stamp { device: m.dev(), inode: m.ino(), length: m.len(), changed: (m.ctime(), m.ctime_nsec()) };
+    let of = |m: Metadata| Stamp {
+        device: m.dev(),
+        inode: m.ino(),
+        length: m.len(),
+        changed: (m.ctime(), m.ctime_nsec()),
+    };
     std::fs::metadata(path).ok().map(of)
 }
 
@@ -252,7 +284,11 @@ fn digest(files: &[PathBuf]) -> u64 {
                 hasher.write_usize(content.len());
                 hasher.write(&content);
             }
-            Err(error) => hasher.write_u8(if error.kind() == io::ErrorKind::NotFound { 1 } else { 2 }),
+            Err(error) => hasher.write_u8(if error.kind() == io::ErrorKind::NotFound {
+                1
+            } else {
+                2
+            }),
         }
     }
     hasher.finish()
@@ -294,7 +330,11 @@ mod tests {
         fn new() -> Self {
             let metrics = Metrics::new("test", "0").unwrap();
             let reloads = Reloads::new(&metrics).unwrap();
-            Self { dir: tempfile::tempdir().unwrap(), metrics, reloads }
+            Self {
+                dir: tempfile::tempdir().unwrap(),
+                metrics,
+                reloads,
+            }
         }
 
         fn path(&self) -> PathBuf {
@@ -310,13 +350,15 @@ mod tests {
 
         fn number(&self) -> Result<Arc<Reloadable<u32>>, LoadError> {
             let path = self.path();
-            self.reloads.register("number", [self.path()], move || read_number(&path))
+            self.reloads
+                .register("number", [self.path()], move || read_number(&path))
         }
 
         fn count(&self, result: &str) -> Option<String> {
             let text = String::from_utf8(self.metrics.text().unwrap().to_vec()).unwrap();
             let name = format!("fairlead_reload_total{{result=\"{result}\",what=\"number\"}} ");
-            text.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+            text.lines()
+                .find_map(|line| line.strip_prefix(&name).map(str::to_owned))
         }
     }
 
@@ -388,7 +430,10 @@ mod tests {
     fn at_the_start_a_bad_file_is_an_error_that_names_it() {
         let fixture = Fixture::new();
         let error = fixture.number().unwrap_err();
-        assert_eq!(error.to_string(), "number cannot be loaded: cannot parse integer from empty string");
+        assert_eq!(
+            error.to_string(),
+            "number cannot be loaded: cannot parse integer from empty string"
+        );
     }
 
     #[tokio::test]
@@ -397,7 +442,10 @@ mod tests {
         fixture.write("1");
         let number = fixture.number().unwrap();
         let mut changes = number.changes();
-        let shutdown = Shutdown::new(&DrainConfig { window: "0s".parse().unwrap(), ..DrainConfig::default() });
+        let shutdown = Shutdown::new(&DrainConfig {
+            window: "0s".parse().unwrap(),
+            ..DrainConfig::default()
+        });
         let task = tokio::spawn(fixture.reloads.clone().run(shutdown.clone()));
         fixture.write("2");
         fixture.reloads.trigger().fire();

@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::ConnectionInfo;
+use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::reply::{self, Service};
@@ -108,13 +109,14 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-impl BindError {
-    /// Advice for the operator.
-    pub fn hint(&self) -> Option<String> {
+impl FatalError for BindError {
+    fn hint(&self) -> Option<String> {
         match self.source.kind() {
             io::ErrorKind::AddrInUse => Some(format!("something else listens on port {}", self.addr.port())),
             io::ErrorKind::PermissionDenied => Some("ports below 1024 need CAP_NET_BIND_SERVICE".to_owned()),
-            io::ErrorKind::AddrNotAvailable => Some(format!("this machine has no address {}", self.addr.ip())),
+            io::ErrorKind::AddrNotAvailable => {
+                Some(format!("this machine has no address {}", self.addr.ip()))
+            }
             _ => None,
         }
     }
@@ -124,7 +126,11 @@ impl BoundServer {
     /// Listens. Port 0 takes a free one. Needs a Tokio runtime.
     pub fn bind(addr: SocketAddr) -> Result<Self, BindError> {
         let listen = || {
-            let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            let socket = if addr.is_ipv4() {
+                TcpSocket::new_v4()?
+            } else {
+                TcpSocket::new_v6()?
+            };
             // A restarted server must not wait for its predecessor's connections to time out.
             socket.set_reuseaddr(true)?;
             socket.bind(addr)?;
@@ -143,8 +149,15 @@ impl BoundServer {
     /// Serves until the shutdown's drain is done: when it begins no connection is accepted any more, open ones are told
     /// (GOAWAY, `Connection: close`), and this returns when the last one has ended or the window is over.
     pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
-        let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
-        let shared = Arc::new(Shared { protocols: Protocols::new(&options.limits), options, service, tracker: TaskTracker::new() });
+        let slots = Arc::new(Semaphore::new(
+            options.limits.max_connections.min(Semaphore::MAX_PERMITS),
+        ));
+        let shared = Arc::new(Shared {
+            protocols: Protocols::new(&options.limits),
+            options,
+            service,
+            tracker: TaskTracker::new(),
+        });
         let mut backoff = Duration::ZERO;
         loop {
             let accepted = tokio::select! {
@@ -201,13 +214,22 @@ async fn serve_connection<S: Service>(
 
     tune(&stream);
     let acceptor = TlsAcceptor::from(options.tls.load());
-    let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(stream));
+    let handshake = timeout(
+        options.limits.tls_handshake_timeout.get(),
+        acceptor.accept(stream),
+    );
     // Boxed, so that the task of an open connection has no room for a handshake.
     let established = tokio::select! {
         established = Box::pin(handshake) => established,
         () = options.shutdown.over() => return,
     };
-    let count = |result| options.metrics.handshakes.with_label_values(&[name, result]).inc();
+    let count = |result| {
+        options
+            .metrics
+            .handshakes
+            .with_label_values(&[name, result])
+            .inc()
+    };
     let stream = match established {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -217,7 +239,13 @@ async fn serve_connection<S: Service>(
         Err(_) => return count("timeout"),
     };
     let (_, session) = stream.get_ref();
-    count(if session.handshake_kind() == Some(rustls::HandshakeKind::Resumed) { "resumed" } else { "full" });
+    count(
+        if session.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+            "resumed"
+        } else {
+            "full"
+        },
+    );
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let info = ConnectionInfo::new(id, peer, local, PeerChain::of(session), options.shutdown.drain());
@@ -231,11 +259,30 @@ async fn serve_connection<S: Service>(
     };
     let io = TokioIo::new(stream);
     let outcome = if is_http2 {
-        let connection = shared.protocols.http2(&shared.tracker).serve_connection(io, answering);
-        drive(connection, |connection| connection.graceful_shutdown(), options, &info).await
+        let connection = shared
+            .protocols
+            .http2(&shared.tracker)
+            .serve_connection(io, answering);
+        drive(
+            connection,
+            |connection| connection.graceful_shutdown(),
+            options,
+            &info,
+        )
+        .await
     } else {
-        let connection = shared.protocols.http1.serve_connection(io, answering).with_upgrades();
-        drive(connection, |connection| connection.graceful_shutdown(), options, &info).await
+        let connection = shared
+            .protocols
+            .http1
+            .serve_connection(io, answering)
+            .with_upgrades();
+        drive(
+            connection,
+            |connection| connection.graceful_shutdown(),
+            options,
+            &info,
+        )
+        .await
     };
     if let Err(error) = outcome {
         tracing::debug!(listener = name, %peer, %error, "connection ended");
@@ -248,7 +295,14 @@ async fn answer<S: Service>(
     mut request: Request<Incoming>,
 ) -> http::Response<reply::ReplyBody<S::Body>> {
     let open = info.begin_request();
-    let refused = |why| shared.options.metrics.refused.with_label_values(&[shared.options.name.as_str(), why]).inc();
+    let refused = |why| {
+        shared
+            .options
+            .metrics
+            .refused
+            .with_label_values(&[shared.options.name.as_str(), why])
+            .inc()
+    };
     if !shared.protocols.admits(&request) {
         refused("headers");
         return reply::from_status(&Status::request_header_fields_too_large(), open);
@@ -256,18 +310,29 @@ async fn answer<S: Service>(
     request.extensions_mut().insert(info);
     // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
     // sound under a dropped future at any point, which is the same thing.
-    match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
+    match AssertUnwindSafe(async { shared.service.call(request).await })
+        .catch_unwind()
+        .await
+    {
         Ok(response) => reply::from_service(response, open),
         Err(_) => {
             refused("panic");
-            reply::from_status(&Status::internal("the server met a bug while it handled the request"), open)
+            reply::from_status(
+                &Status::internal("the server met a bug while it handled the request"),
+                open,
+            )
         }
     }
 }
 
 /// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
 /// connection itself: what may end it is polled only when that wakes up.
-async fn drive<C, G>(connection: C, graceful: G, options: &ServerOptions, info: &ConnectionInfo) -> hyper::Result<()>
+async fn drive<C, G>(
+    connection: C,
+    graceful: G,
+    options: &ServerOptions,
+    info: &ConnectionInfo,
+) -> hyper::Result<()>
 where
     C: Future<Output = hyper::Result<()>>,
     G: Fn(Pin<&mut C>),
@@ -342,7 +407,11 @@ impl Protocols {
             .max_headers(limits.max_header_fields.saturating_mul(2))
             .max_header_size(header_bytes.saturating_mul(2))
             .max_buf_size(header_bytes.saturating_mul(2).max(16 << 10));
-        Self { http1, limits: limits.clone(), header_bytes }
+        Self {
+            http1,
+            limits: limits.clone(),
+            header_bytes,
+        }
     }
 
     fn http2(&self, tracker: &TaskTracker) -> http2::Builder<Tracked> {
@@ -364,10 +433,14 @@ impl Protocols {
     /// Whether a request's header is within the limits, counted as RFC 9113 counts it (32 bytes per field).
     fn admits(&self, request: &Request<Incoming>) -> bool {
         let headers = request.headers();
-        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or(0, |path| path.as_str().len());
         headers.len() <= self.limits.max_header_fields
-            && headers.iter().fold(path, |sum, (name, value)| sum + name.as_str().len() + value.len() + 32)
-                <= self.header_bytes
+            && headers.iter().fold(path, |sum, (name, value)| {
+                sum + name.as_str().len() + value.len() + 32
+            }) <= self.header_bytes
     }
 }
 

@@ -132,7 +132,11 @@ impl StatusCause {
         field: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { reason: reason.into(), message: message.into(), field: field.into() }
+        Self {
+            reason: reason.into(),
+            message: message.into(),
+            field: field.into(),
+        }
     }
 }
 
@@ -167,43 +171,67 @@ impl StatusReason {
 impl Status {
     /// A failure with an own code, reason and text and no details.
     pub fn new(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, metadata: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            metadata: None,
+        }
     }
 
     /// 404: no object of that name.
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
-        Self::new(404, StatusReason::NotFound, format!("{resource} {} not found", quoted(name)))
-            .about(resource, name)
+        Self::new(
+            404,
+            StatusReason::NotFound,
+            format!("{resource} {} not found", quoted(name)),
+        )
+        .about(resource, name)
     }
 
     /// 404: no such resource or path below `/api` and `/apis`.
     pub fn unknown_resource() -> Self {
-        Self::new(404, StatusReason::NotFound, "the server could not find the requested resource")
-            .with_details(StatusDetails::default())
+        Self::new(
+            404,
+            StatusReason::NotFound,
+            "the server could not find the requested resource",
+        )
+        .with_details(StatusDetails::default())
     }
 
     /// 409: the name is taken.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
-        Self::new(409, StatusReason::AlreadyExists, format!("{resource} {} already exists", quoted(name)))
-            .about(resource, name)
+        Self::new(
+            409,
+            StatusReason::AlreadyExists,
+            format!("{resource} {} already exists", quoted(name)),
+        )
+        .about(resource, name)
     }
 
     /// 409: a precondition does not hold; the client may read again and retry.
     pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl fmt::Display) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quoted(name));
+        let message = format!(
+            "Operation cannot be fulfilled on {resource} {}: {why}",
+            quoted(name)
+        );
         Self::new(409, StatusReason::Conflict, message).about(resource, name)
     }
 
     /// 409: the object's resource version is not the one that the client wrote against.
     pub fn modified(resource: GroupResource<'_>, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
     /// 409: server-side apply met fields of other managers.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<StatusCause>) -> Self {
-        Self::new(409, StatusReason::Conflict, message)
-            .with_details(StatusDetails { causes, ..StatusDetails::default() })
+        Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails {
+            causes,
+            ..StatusDetails::default()
+        })
     }
 
     /// 422: the object breaks the rules of its kind. `kind` is the kind, not the resource.
@@ -265,14 +293,19 @@ impl Status {
 
     /// 406: none of the media types in `Accept` can be served.
     pub fn not_acceptable(served: &[&str]) -> Self {
-        let message = format!("only the following media types are accepted: {}", served.join(", "));
+        let message = format!(
+            "only the following media types are accepted: {}",
+            served.join(", ")
+        );
         Self::new(406, StatusReason::NotAcceptable, message)
     }
 
     /// 415: the body's `Content-Type` cannot be read.
     pub fn unsupported_media_type(read: &[&str]) -> Self {
-        let message =
-            format!("the body of the request was in an unknown format - accepted media types include: {}", read.join(", "));
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            read.join(", ")
+        );
         Self::new(415, StatusReason::UnsupportedMediaType, message)
     }
 
@@ -284,7 +317,11 @@ impl Status {
 
     /// 431: too many or too large header fields.
     pub fn request_header_fields_too_large() -> Self {
-        Self::new(431, StatusReason::Unknown, "the header fields of the request are too large")
+        Self::new(
+            431,
+            StatusReason::Unknown,
+            "the header fields of the request are too large",
+        )
     }
 
     /// 429: slow down; safe to retry.
@@ -299,9 +336,16 @@ impl Status {
 
     /// 504: a read asks for a revision that this server has not reached.
     pub fn resource_version_too_large(asked: u64, current: u64) -> Self {
-        let mut status = Self::timeout(format_args!("Too large resource version: {asked}, current: {current}"), 1);
+        let mut status = Self::timeout(
+            format_args!("Too large resource version: {asked}, current: {current}"),
+            1,
+        );
         if let Some(details) = &mut status.details {
-            details.causes = vec![StatusCause::field("ResourceVersionTooLarge", "", "Too large resource version")];
+            details.causes = vec![StatusCause::field(
+                "ResourceVersionTooLarge",
+                "",
+                "Too large resource version",
+            )];
         }
         status
     }
@@ -323,9 +367,19 @@ impl Status {
 
     /// 500: our fault. The text is shown to the client: no secrets, no paths of files.
     pub fn internal(why: impl fmt::Display) -> Self {
-        let cause = StatusCause { message: why.to_string(), ..StatusCause::default() };
-        Self::new(500, StatusReason::InternalError, format!("Internal error occurred: {why}"))
-            .with_details(StatusDetails { causes: vec![cause], ..StatusDetails::default() })
+        let cause = StatusCause {
+            message: why.to_string(),
+            ..StatusCause::default()
+        };
+        Self::new(
+            500,
+            StatusReason::InternalError,
+            format!("Internal error occurred: {why}"),
+        )
+        .with_details(StatusDetails {
+            causes: vec![cause],
+            ..StatusDetails::default()
+        })
     }
 
     /// 503: not now; safe to retry.
@@ -356,7 +410,10 @@ impl Status {
 
     /// When the client is told to come back, if it is.
     pub fn retry_after_seconds(&self) -> Option<u32> {
-        self.details.as_ref().map(|d| d.retry_after_seconds).filter(|seconds| *seconds > 0)
+        self.details
+            .as_ref()
+            .map(|d| d.retry_after_seconds)
+            .filter(|seconds| *seconds > 0)
     }
 
     /// The body, byte for byte as Go's encoder prints it, with the newline.
@@ -436,9 +493,13 @@ fn print(wire: &Wire<'_>) -> Bytes {
     // A struct of strings and numbers always serialises.
     let mut json = serde_json::to_string(wire).unwrap_or_default();
     // Go escapes these for HTML. In compact JSON they can only stand inside a string.
-    for (plain, escaped) in
-        [("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u{2028}", "\\u2028"), ("\u{2029}", "\\u2029")]
-    {
+    for (plain, escaped) in [
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u{2028}", "\\u2028"),
+        ("\u{2029}", "\\u2029"),
+    ] {
         if json.contains(plain) {
             json = json.replace(plain, escaped);
         }
@@ -480,8 +541,14 @@ fn is_zero_code(code: &u16) -> bool {
 mod tests {
     use super::*;
 
-    const WIDGETS: GroupResource<'_> = GroupResource { group: "example.com", resource: "widgets" };
-    const CONFIG_MAPS: GroupResource<'_> = GroupResource { group: "", resource: "configmaps" };
+    const WIDGETS: GroupResource<'_> = GroupResource {
+        group: "example.com",
+        resource: "widgets",
+    };
+    const CONFIG_MAPS: GroupResource<'_> = GroupResource {
+        group: "",
+        resource: "configmaps",
+    };
 
     /// What a Kubernetes API server prints for the same failure.
     #[test]
@@ -509,27 +576,40 @@ mod tests {
                 r#""message":"Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again","reason":"Conflict","details":{"name":"a","kind":"configmaps"},"code":409}"#,
             ),
             (
-                Status::apply_conflict("Apply failed with 1 conflict: conflict with \"kubectl\": .data.k", vec![cause(
-                    "FieldManagerConflict",
-                    ".data.k",
-                    "conflict with \"kubectl\"",
-                )]),
+                Status::apply_conflict(
+                    "Apply failed with 1 conflict: conflict with \"kubectl\": .data.k",
+                    vec![cause(
+                        "FieldManagerConflict",
+                        ".data.k",
+                        "conflict with \"kubectl\"",
+                    )],
+                ),
                 r#""message":"Apply failed with 1 conflict: conflict with \"kubectl\": .data.k","reason":"Conflict","details":{"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".data.k"}]},"code":409}"#,
             ),
             (
-                Status::invalid("example.com", "Widget", "w", vec![cause(
-                    "FieldValueForbidden",
-                    "spec.color",
-                    "Forbidden: color is immutable",
-                )]),
+                Status::invalid(
+                    "example.com",
+                    "Widget",
+                    "w",
+                    vec![cause(
+                        "FieldValueForbidden",
+                        "spec.color",
+                        "Forbidden: color is immutable",
+                    )],
+                ),
                 r#""message":"Widget.example.com \"w\" is invalid: spec.color: Forbidden: color is immutable","reason":"Invalid","details":{"name":"w","group":"example.com","kind":"Widget","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: color is immutable","field":"spec.color"}]},"code":422}"#,
             ),
             (
-                Status::invalid("", "Secret", "", vec![
-                    cause("FieldValueRequired", "a", "Required value"),
-                    cause("FieldValueRequired", "a", "Required value"),
-                    cause("FieldValueRequired", "b", "Required value"),
-                ]),
+                Status::invalid(
+                    "",
+                    "Secret",
+                    "",
+                    vec![
+                        cause("FieldValueRequired", "a", "Required value"),
+                        cause("FieldValueRequired", "a", "Required value"),
+                        cause("FieldValueRequired", "b", "Required value"),
+                    ],
+                ),
                 r#""message":"Secret \"\" is invalid: [a: Required value, b: Required value]","reason":"Invalid","details":{"kind":"Secret","causes":[{"reason":"FieldValueRequired","message":"Required value","field":"a"},{"reason":"FieldValueRequired","message":"Required value","field":"a"},{"reason":"FieldValueRequired","message":"Required value","field":"b"}]},"code":422}"#,
             ),
             (
@@ -544,7 +624,10 @@ mod tests {
                 Status::forbidden(GroupResource::default(), "", "User \"\" cannot get path \"/\""),
                 r#""message":"forbidden: User \"\" cannot get path \"/\"","reason":"Forbidden","details":{},"code":403}"#,
             ),
-            (Status::unauthorized(), r#""message":"Unauthorized","reason":"Unauthorized","code":401}"#),
+            (
+                Status::unauthorized(),
+                r#""message":"Unauthorized","reason":"Unauthorized","code":401}"#,
+            ),
             (
                 Status::bad_request("field label not supported: <x>"),
                 r#""message":"field label not supported: \u003cx\u003e","reason":"BadRequest","code":400}"#,
@@ -605,21 +688,31 @@ mod tests {
     #[test]
     fn a_continue_token_stands_in_the_metadata() {
         let json = Status::expired("too old").with_continue("abc").to_json();
-        assert!(json.starts_with(br#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"abc"},"#), "{json:?}");
+        assert!(
+            json.starts_with(br#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"abc"},"#),
+            "{json:?}"
+        );
     }
 
     #[test]
     fn a_finished_deletion_is_a_success() {
-        let details = StatusDetails { name: "a".into(), kind: "configmaps".into(), uid: "u".into(), ..Default::default() };
+        let details = StatusDetails {
+            name: "a".into(),
+            kind: "configmaps".into(),
+            uid: "u".into(),
+            ..Default::default()
+        };
         let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"a","kind":"configmaps","uid":"u"}}"#;
         assert_eq!(Status::success_json(&details), format!("{expected}\n").as_bytes());
     }
 
     #[test]
     fn names_are_quoted_as_go_does() {
-        for (name, expected) in
-            [("a'b", r#""a'b""#), ("a\"\\", r#""a\"\\""#), ("\n\u{1}\u{85}ü", r#""\n\x01\u0085ü""#)]
-        {
+        for (name, expected) in [
+            ("a'b", r#""a'b""#),
+            ("a\"\\", r#""a\"\\""#),
+            ("\n\u{1}\u{85}ü", r#""\n\x01\u0085ü""#),
+        ] {
             assert_eq!(quoted(name), expected);
         }
     }
@@ -627,7 +720,15 @@ mod tests {
     #[test]
     fn retry_after_is_a_header_too() {
         let response = Status::service_unavailable("not yet", 3).to_response();
-        assert_eq!((response.status().as_u16(), &response.headers()[RETRY_AFTER]), (503, &HeaderValue::from(3)));
-        assert!(!Status::unauthorized().to_response().headers().contains_key(RETRY_AFTER));
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[RETRY_AFTER]),
+            (503, &HeaderValue::from(3))
+        );
+        assert!(
+            !Status::unauthorized()
+                .to_response()
+                .headers()
+                .contains_key(RETRY_AFTER)
+        );
     }
 }

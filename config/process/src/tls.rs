@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use fairlead_config::KeyPairConfig;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WantsServerCert};
 use rustls::{ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
@@ -111,9 +113,14 @@ impl TlsSource {
         }
         let key = PrivateKeyDer::from_pem_file(&self.private_key)
             .map_err(|e| TlsError::PrivateKey(self.private_key.clone(), e))?;
-        let mut config = self.asking_for_certificates()?.with_single_cert(chain, key).map_err(|source| {
-            TlsError::Pair { certificate: self.certificate.clone(), private_key: self.private_key.clone(), source }
-        })?;
+        let mut config = self
+            .asking_for_certificates()?
+            .with_single_cert(chain, key)
+            .map_err(|source| TlsError::Pair {
+                certificate: self.certificate.clone(),
+                private_key: self.private_key.clone(),
+                source,
+            })?;
         config.alpn_protocols.clone_from(&self.alpn);
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
         // Tickets do; a cache in memory would be a second place with sessions.
@@ -148,7 +155,9 @@ struct ProofOfPossession {
 
 impl ProofOfPossession {
     fn new(provider: &CryptoProvider) -> Self {
-        Self { algorithms: provider.signature_verification_algorithms }
+        Self {
+            algorithms: provider.signature_verification_algorithms,
+        }
     }
 }
 

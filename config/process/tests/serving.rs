@@ -1,0 +1,345 @@
+//! What a client sees of a server: protocols, limits, panics, drain.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use common::{Client, TestServer, get, reply, text};
+use fairlead_config::ConnectionLimits;
+use fairlead_process::{BoundServer, ConnectionInfo, FatalError};
+use futures_util::StreamExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+fn info(request: &Request<Incoming>) -> ConnectionInfo {
+    request.extensions().get::<ConnectionInfo>().unwrap().clone()
+}
+
+#[tokio::test]
+async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
+    let server = TestServer::start(async |request: Request<Incoming>| {
+        let info = info(&request);
+        // The first request on a connection fills the slot, later ones find it.
+        let count = info.cached::<AtomicU64>().unwrap_or_else(|| {
+            info.cache(Arc::new(AtomicU64::new(0)));
+            info.cached().unwrap()
+        });
+        let count = count.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            info.cached::<String>().is_none(),
+            "another type is not in the slot"
+        );
+        reply(format!(
+            "{:?} {} {} {count}",
+            request.version(),
+            info.id(),
+            info.peer_addr().ip()
+        ))
+    });
+    let mut ids = Vec::new();
+    let mut clients = Client::both(&server).await;
+    for (version, client) in ["HTTP/1.1", "HTTP/2.0"].into_iter().zip(&mut clients) {
+        for count in ["0", "1"] {
+            let answer = text(client.send(get("/")).await.unwrap()).await;
+            let words: Vec<_> = answer.split(' ').collect();
+            assert_eq!((words[0], words[2], words[3]), (version, "127.0.0.1", count));
+            ids.push(words[1].to_owned());
+        }
+    }
+    assert!(
+        ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2],
+        "{ids:?}"
+    );
+    assert_eq!(
+        server.metric("fairlead_connections_open{listener=\"test\"}"),
+        Some(2.0)
+    );
+}
+
+#[tokio::test]
+async fn too_much_header_gets_431() {
+    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let many = |count: usize| {
+        let mut request = get("/");
+        for index in 0..count - request.headers().len() {
+            request.headers_mut().append("x", index.into());
+        }
+        request
+    };
+    let large = |bytes: usize| {
+        let mut request = get("/");
+        request
+            .headers_mut()
+            .insert("x", "y".repeat(bytes).parse().unwrap());
+        request
+    };
+    let long_path = get(&format!("/{}", "p".repeat(33 << 10)));
+    let cases = [
+        ("few fields", many(120), 200, true),
+        ("many fields", many(140), 431, true),
+        ("a large field", large(33 << 10), 431, true),
+        ("a long path", long_path, 431, true),
+        ("a very large field", large(80 << 10), 431, false),
+    ];
+    for (what, request, code, has_body) in cases {
+        // Each on its own connection: HTTP/1.1 closes after a header that hyper itself refuses.
+        for mut client in Client::both(&server).await {
+            let response = client.send(request.clone()).await.unwrap();
+            assert_eq!(response.status(), code, "{what}");
+            let body = text(response).await;
+            if code == 431 && has_body {
+                assert!(
+                    body.contains("\"kind\":\"Status\"") && body.contains("\"code\":431"),
+                    "{what}: {body}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_a_500_and_the_connection_survives() {
+    let server = TestServer::start(async |request: Request<Incoming>| {
+        assert_ne!(request.uri().path(), "/panic", "on purpose");
+        reply("fine")
+    });
+    for mut client in Client::both(&server).await {
+        let response = client.send(get("/panic")).await.unwrap();
+        assert_eq!(response.status(), 500);
+        let body = text(response).await;
+        assert!(
+            body.contains("InternalError") && !body.contains("on purpose"),
+            "{body}"
+        );
+        assert_eq!(text(client.send(get("/")).await.unwrap()).await, "fine");
+    }
+    assert_eq!(
+        server.metric("fairlead_server_errors_total{listener=\"test\",why=\"panic\"}"),
+        Some(2.0)
+    );
+}
+
+type Frames = futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
+
+/// A watch that says one word at once and then nothing until the server drains.
+fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
+    let info = info(request);
+    let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED ")))]);
+    let last = futures_util::stream::once(async move {
+        info.drain().end_of_stream(info.id()).await;
+        Ok(Frame::data(Bytes::from_static(b"END")))
+    });
+    Response::new(StreamBody::new(first.chain(last).boxed()))
+}
+
+#[tokio::test]
+async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
+    let server = TestServer::with(
+        ConnectionLimits::default(),
+        "2s",
+        async |request: Request<Incoming>| watch(&request),
+    );
+    let mut idle = server.http1().await;
+    idle.ready().await.unwrap();
+    let mut bodies = Vec::new();
+    for mut client in Client::both(&server).await {
+        let mut body = client.send(get("/")).await.unwrap().into_body();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first, "ADDED ", "sent before there is more");
+        bodies.push((client, body));
+    }
+    server.shutdown.begin();
+    let steps = tokio::spawn({
+        let shutdown = server.shutdown.clone();
+        async move { shutdown.run().await }
+    });
+    for (client, body) in bodies {
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "END");
+        drop(client);
+    }
+    server.serving.await.unwrap();
+    assert!(idle.ready().await.is_err(), "idle connections are closed");
+    assert!(
+        TcpStream::connect(server.addr).await.is_err(),
+        "nobody listens any more"
+    );
+    steps.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_the_window_is_cut_off() {
+    let server = TestServer::with(
+        ConnectionLimits::default(),
+        "1ms",
+        async |_: Request<Incoming>| {
+            std::future::pending::<()>().await;
+            reply("never")
+        },
+    );
+    let requests: Vec<_> = Client::both(&server)
+        .await
+        .into_iter()
+        .map(|mut client| tokio::spawn(async move { client.send(get("/")).await.map(|r| r.status()) }))
+        .collect();
+    // Both have arrived when both are counted as open; a third connection proves that the server still answers.
+    while server.metric("fairlead_connections_open{listener=\"test\"}") != Some(2.0) {
+        tokio::task::yield_now().await;
+    }
+    server.drain().await;
+    server.serving.await.unwrap();
+    for request in requests {
+        assert!(request.await.unwrap().is_err());
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_a_free_place() {
+    let limits = ConnectionLimits {
+        max_connections: 1,
+        ..ConnectionLimits::default()
+    };
+    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<Incoming>| {
+        reply("fine")
+    }));
+    let mut first = server.http2().await;
+    let second = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move { server.http2().await }
+    });
+    for _ in 0..10 {
+        first.send_request(get("/")).await.unwrap();
+    }
+    assert!(!second.is_finished());
+    drop(first);
+    second.await.unwrap().send_request(get("/")).await.unwrap();
+}
+
+#[tokio::test]
+async fn peers_that_send_nothing_are_cut_off() {
+    let soon = "1ms".parse().unwrap();
+    let limits = ConnectionLimits {
+        header_read_timeout: soon,
+        ..ConnectionLimits::default()
+    };
+    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    for protocol in [&b"h2"[..], b"http/1.1"] {
+        let mut silent = server.connect(&server.pki.client(&[protocol])).await.unwrap();
+        // The end may come with or without close_notify; a server that waits for ever would not end it.
+        let mut rest = Vec::new();
+        let _ = silent.read_to_end(&mut rest).await;
+    }
+
+    let limits = ConnectionLimits {
+        tls_handshake_timeout: soon,
+        ..ConnectionLimits::default()
+    };
+    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    let mut silent = TcpStream::connect(server.addr).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = silent.read_to_end(&mut rest).await;
+    assert_eq!(
+        server.metric("fairlead_tls_handshakes_total{listener=\"test\",result=\"timeout\"}"),
+        Some(1.0)
+    );
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_but_not_busy_ones() {
+    let limits = ConnectionLimits {
+        idle_timeout: "10ms".parse().unwrap(),
+        header_read_timeout: "1s".parse().unwrap(),
+        ..ConnectionLimits::default()
+    };
+    let (arrived, mut arrivals) = mpsc::channel(2);
+    let (finish, wait) = tokio::sync::watch::channel(());
+    let server = TestServer::with(limits, "10s", move |request: Request<Incoming>| {
+        let (arrived, mut wait) = (arrived.clone(), wait.clone());
+        async move {
+            if request.uri().path() == "/wait" {
+                arrived.send(()).await.unwrap();
+                wait.changed().await.unwrap();
+            }
+            reply("fine")
+        }
+    });
+    let busy = Client::both(&server).await.map(|mut client| {
+        tokio::spawn(async move {
+            client
+                .send(get("/wait"))
+                .await
+                .map(|response| response.status().as_u16())
+        })
+    });
+    for _ in &busy {
+        arrivals.recv().await.unwrap();
+    }
+    for mut idle in Client::both(&server).await {
+        assert_eq!(text(idle.send(get("/")).await.unwrap()).await, "fine");
+        while !idle.is_closed() {
+            tokio::task::yield_now().await;
+        }
+    }
+    finish.send(()).unwrap();
+    for busy in busy {
+        assert_eq!(busy.await.unwrap().unwrap(), 200);
+    }
+}
+
+#[tokio::test]
+async fn upgrades_pass() {
+    let (upgraded, mut seen) = mpsc::channel(1);
+    let server = TestServer::start(move |mut request: Request<Incoming>| {
+        let upgraded = upgraded.clone();
+        async move {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut stream = TokioIo::new(upgrade.await.unwrap());
+                let mut ping = [0; 4];
+                stream.read_exact(&mut ping).await.unwrap();
+                stream.write_all(b"pong").await.unwrap();
+                upgraded.send(ping).await.unwrap();
+            });
+            let mut response = reply("");
+            *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+            response
+                .headers_mut()
+                .insert("connection", "upgrade".parse().unwrap());
+            response.headers_mut().insert("upgrade", "test".parse().unwrap());
+            response
+        }
+    });
+    let mut client = server.http1().await;
+    let mut request = get("/");
+    request
+        .headers_mut()
+        .insert("connection", "upgrade".parse().unwrap());
+    request.headers_mut().insert("upgrade", "test".parse().unwrap());
+    let response = client.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 101);
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    stream.write_all(b"ping").await.unwrap();
+    let mut pong = [0; 4];
+    stream.read_exact(&mut pong).await.unwrap();
+    assert_eq!((&pong, &seen.recv().await.unwrap()), (b"pong", b"ping"));
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let error = BoundServer::bind(server.addr).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen on {}", server.addr));
+    assert_eq!(
+        error.hint(),
+        Some(format!("something else listens on port {}", server.addr.port()))
+    );
+}
