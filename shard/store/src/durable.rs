@@ -10,6 +10,9 @@ mod sweep;
 mod view;
 mod writer;
 
+#[cfg(test)]
+mod faults;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use fairlead_store::{FollowError, Range, ReadError, Revision};
+use fairlead_store::{FollowError, Mutation, Range, ReadError, RedbOptions, RedbStore, Revision, Store};
+use futures_util::future::join_all;
 
-use crate::backend::{delete, list_all, on_every_backend, put, take};
+use crate::backend::{delete, list_all, on_every_backend, put, runtime, take};
 
 #[test]
 fn what_is_at_or_above_the_compacted_revision_stays_readable() {
@@ -141,5 +142,37 @@ fn readers_and_writers_go_on_while_history_is_compacted() {
         let stats = store.stats();
         assert_eq!((stats.keys, stats.compacted), (7, Revision(379)));
         assert_eq!((stats.history, stats.log), (21, 21));
+    });
+}
+
+#[test]
+fn the_file_stops_growing_when_history_is_compacted() {
+    const CLIENTS: u64 = 64;
+    let directory = tempfile::tempdir().unwrap();
+    let store = RedbStore::open(directory.path().join("store.redb"), RedbOptions::default()).unwrap();
+    let overwrite_everything = async |times: u64| {
+        for round in 0..times {
+            let value = vec![round as u8; 4096];
+            let writes = (0..CLIENTS)
+                .map(|client| store.commit(vec![Mutation::put(format!("key-{client}"), value.clone())]));
+            join_all(writes)
+                .await
+                .into_iter()
+                .for_each(|written| assert!(written.is_ok()));
+            let kept = Revision(store.revision().0.saturating_sub(CLIENTS * 4));
+            store.compact(kept).await.unwrap();
+        }
+    };
+    runtime().block_on(async {
+        overwrite_everything(20).await;
+        let settled = store.stats().file_bytes;
+        overwrite_everything(100).await;
+        // 25 MiB were written in between.
+        assert!(
+            store.stats().file_bytes <= settled + (1 << 20),
+            "{settled} -> {}",
+            store.stats().file_bytes
+        );
+        assert_eq!(store.stats().history, CLIENTS * 4);
     });
 }
