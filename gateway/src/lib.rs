@@ -1,5 +1,6 @@
 //! The front proxy: finds the shard, authenticates, forwards.
 
+mod index;
 mod pick;
 mod request;
 mod route;

@@ -107,9 +107,10 @@ impl Picker {
         ))
     }
 
-    /// The table shows the workspace now: its reservation no longer counts, but its answer stays the same.
-    pub fn placed(&self, workspace_uid: &str) {
-        self.reservations.lock().settle(workspace_uid);
+    /// The table shows these workspaces now: their reservations no longer count, but the answers stay the same.
+    pub fn placed<'u>(&self, workspace_uids: impl Iterator<Item = &'u str>) {
+        let mut reservations = self.reservations.lock();
+        workspace_uids.for_each(|uid| reservations.settle(uid));
     }
 }
 
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(world.pick("1", "{}"), "b");
         // The pick is now a workspace of the table, and no longer a reservation.
         world.place("b", "c3");
-        world.picker.placed("1");
+        world.picker.placed(["1"].into_iter());
         assert_eq!(world.pick("2", "{}"), "b");
         assert_eq!(world.pick("3", "{}"), "a");
     }
@@ -327,8 +328,8 @@ mod tests {
         assert_eq!(world.pick("1", "{}"), "a");
         assert_eq!(world.pick("2", "{}"), "b");
         world.place("a", "c1");
-        world.picker.placed("1");
-        world.picker.placed("1");
+        world.picker.placed(["1"].into_iter());
+        world.picker.placed(["1"].into_iter());
         assert_eq!(world.pick("1", "{}"), "a");
         assert_eq!(world.pick("3", "{}"), "a");
     }

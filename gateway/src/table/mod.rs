@@ -74,6 +74,11 @@ impl Root {
         self.shards.listed && self.shards.iter().all(ShardEntry::is_synced)
     }
 
+    /// Whether the list of shards has been read once.
+    pub fn is_listed(&self) -> bool {
+        self.shards.listed
+    }
+
     /// Bytes on the heap for this view (without the allocator's overhead).
     pub fn heap_bytes(&self) -> usize {
         let buckets: usize = self

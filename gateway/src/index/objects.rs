@@ -1,0 +1,317 @@
+//! What the index reads of an object, and what that means for the table. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::table::{Change, ClusterRecord, ShardSpec, WorkspaceRecord, WorkspaceTarget};
+
+/// A `Shard` of `core.kcp.io/v1alpha1`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ShardObject {
+    metadata: ShardMeta,
+    #[serde(default)]
+    spec: ShardObjectSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ShardMeta {
+    name: Arc<str>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: ShardAnnotations,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ShardAnnotations {
+    /// Present in any form means: no new workspaces.
+    #[serde(rename = "experimental.core.kcp.io/unschedulable")]
+    unschedulable: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ShardObjectSpec {
+    #[serde(rename = "baseURL", default)]
+    base_url: String,
+}
+
+impl ShardObject {
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.metadata.name
+    }
+
+    pub(super) fn into_spec(self) -> ShardSpec {
+        ShardSpec {
+            name: self.metadata.name,
+            url: self.spec.base_url.trim_end_matches('/').into(),
+            labels: Arc::new(self.metadata.labels),
+            cordoned: self.metadata.annotations.unschedulable.is_some(),
+        }
+    }
+}
+
+/// A `Workspace` of `tenancy.kcp.io/v1alpha1`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct WorkspaceObject {
+    metadata: WorkspaceMeta,
+    #[serde(default)]
+    spec: WorkspaceSpec,
+    #[serde(default)]
+    status: WorkspaceStatus,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct WorkspaceMeta {
+    name: Box<str>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: ClusterAnnotation,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ClusterAnnotation {
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct WorkspaceSpec {
+    #[serde(default)]
+    cluster: Box<str>,
+    #[serde(rename = "URL", default)]
+    url: Box<str>,
+    mount: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct WorkspaceStatus {
+    #[serde(default)]
+    phase: Box<str>,
+}
+
+impl WorkspaceObject {
+    pub(super) fn into_change(self) -> Change {
+        if &*self.status.phase == "Scheduling" {
+            // Nothing to route to yet; what was routed so far stays.
+            return Change::TouchWorkspace {
+                parent: self.metadata.annotations.cluster,
+                name: self.metadata.name,
+            };
+        }
+        Change::PutWorkspace(self.record())
+    }
+
+    pub(super) fn into_removal(self) -> Change {
+        Change::RemoveWorkspace {
+            parent: self.metadata.annotations.cluster,
+            name: self.metadata.name,
+        }
+    }
+
+    pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
+        (&*self.status.phase != "Scheduling").then(|| self.record())
+    }
+
+    fn record(self) -> WorkspaceRecord {
+        let target = if !self.spec.cluster.is_empty() {
+            WorkspaceTarget::Cluster(self.spec.cluster)
+        } else if self.spec.mount.is_some() && !self.spec.url.is_empty() {
+            WorkspaceTarget::Mount(self.spec.url)
+        } else {
+            WorkspaceTarget::None
+        };
+        WorkspaceRecord {
+            parent: self.metadata.annotations.cluster,
+            name: self.metadata.name,
+            target,
+            unavailable: &*self.status.phase == "Unavailable",
+        }
+    }
+}
+
+/// A `LogicalCluster` of `core.kcp.io/v1alpha1`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LogicalClusterObject {
+    metadata: LogicalClusterMeta,
+    #[serde(default)]
+    spec: LogicalClusterSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LogicalClusterMeta {
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: LogicalClusterAnnotations,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct LogicalClusterAnnotations {
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
+    #[serde(rename = "internal.tenancy.kcp.io/type")]
+    workspace_type: Option<Box<str>>,
+    #[serde(rename = "internal.kcp.io/migrating")]
+    migrating: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct LogicalClusterSpec {
+    owner: Option<Owner>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Owner {
+    #[serde(default)]
+    uid: Box<str>,
+}
+
+impl LogicalClusterObject {
+    /// The UID of the Workspace that it was made for.
+    pub(super) fn workspace_uid(&self) -> Option<&str> {
+        self.spec
+            .owner
+            .as_ref()
+            .map(|owner| &*owner.uid)
+            .filter(|uid| !uid.is_empty())
+    }
+
+    pub(super) fn into_record(self) -> ClusterRecord {
+        let LogicalClusterAnnotations {
+            cluster,
+            workspace_type,
+            migrating,
+        } = self.metadata.annotations;
+        ClusterRecord {
+            id: cluster,
+            workspace_type,
+            migrating: migrating.is_some(),
+        }
+    }
+
+    pub(super) fn into_removal(self) -> Change {
+        Change::RemoveCluster(self.metadata.annotations.cluster)
+    }
+}
+
+/// The part of an `APIExport` that says how its resources are addressed across logical clusters.
+#[derive(Debug, Deserialize)]
+pub(super) struct ExportIdentity {
+    #[serde(default)]
+    status: ExportStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ExportStatus {
+    #[serde(rename = "identityHash", default)]
+    identity_hash: String,
+}
+
+impl ExportIdentity {
+    pub(super) fn into_hash(self) -> Option<String> {
+        Some(self.status.identity_hash).filter(|hash| !hash.is_empty())
+    }
+}
+
+/// Go servers write `null` for empty maps.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    fn workspace(spec: &str, phase: &str) -> String {
+        let json = format!(
+            r#"{{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace",
+                "metadata":{{"name":"w","uid":"u","annotations":{{"kcp.io/cluster":"p","other":"x"}}}},
+                "spec":{spec},"status":{{"phase":"{phase}","conditions":[]}}}}"#
+        );
+        let object: WorkspaceObject = serde_json::from_str(&json).unwrap();
+        match object.into_change() {
+            Change::PutWorkspace(record) => {
+                assert_eq!((&*record.parent, &*record.name), ("p", "w"));
+                let available = if record.unavailable { "unavailable " } else { "" };
+                format!("{available}{:?}", record.target)
+            }
+            Change::TouchWorkspace { parent, name } => format!("touched {parent}/{name}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_a_workspace_leads_to() {
+        let ready = r#"{"cluster":"c","URL":"https://x/clusters/c","type":{"name":"universal"}}"#;
+        let mount = r#"{"mount":{"ref":{"kind":"K"}},"URL":"https://x/clusters/y"}"#;
+        for (spec, phase, expected) in [
+            (ready, "Ready", "Cluster(\"c\")"),
+            (ready, "Initializing", "Cluster(\"c\")"),
+            (ready, "Terminating", "Cluster(\"c\")"),
+            (ready, "Inactive", "Cluster(\"c\")"),
+            (ready, "Unavailable", "unavailable Cluster(\"c\")"),
+            (ready, "Scheduling", "touched p/w"),
+            ("{}", "Scheduling", "touched p/w"),
+            ("{}", "", "None"),
+            (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
+            (
+                mount,
+                "Unavailable",
+                "unavailable Mount(\"https://x/clusters/y\")",
+            ),
+            (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
+            // A URL without a mount is only the address of the workspace itself.
+            (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "None"),
+        ] {
+            assert_eq!(workspace(spec, phase), expected, "{spec} {phase}");
+        }
+    }
+
+    #[test]
+    fn what_a_logical_cluster_says() {
+        let json = r#"{"metadata":{"name":"cluster","annotations":{"kcp.io/cluster":"c","kcp.io/path":"root:w",
+            "internal.tenancy.kcp.io/type":"root:universal"}},"spec":{"owner":{"uid":"u","name":"w"}},"status":{}}"#;
+        let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+        assert_eq!(object.workspace_uid(), Some("u"));
+        let record = object.into_record();
+        assert_eq!(
+            record,
+            ClusterRecord {
+                id: "c".into(),
+                workspace_type: Some("root:universal".into()),
+                migrating: false
+            }
+        );
+        let json =
+            r#"{"metadata":{"annotations":{"kcp.io/cluster":"root","internal.kcp.io/migrating":"true"}}}"#;
+        let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+        assert_eq!(object.workspace_uid(), None);
+        assert!(object.into_record().migrating);
+    }
+
+    #[test]
+    fn what_a_shard_says() {
+        let json = r#"{"metadata":{"name":"alpha","labels":{"name":"alpha"},"annotations":null},
+            "spec":{"baseURL":"https://alpha:6443/","externalURL":"https://kcp"}}"#;
+        let object: ShardObject = serde_json::from_str(json).unwrap();
+        let spec = object.into_spec();
+        assert_eq!(
+            (&*spec.name, &*spec.url, spec.cordoned),
+            ("alpha", "https://alpha:6443", false)
+        );
+        assert_eq!(spec.labels["name"], "alpha");
+        let json =
+            r#"{"metadata":{"name":"a","annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}"#;
+        assert!(
+            serde_json::from_str::<ShardObject>(json)
+                .unwrap()
+                .into_spec()
+                .cordoned
+        );
+    }
+}
