@@ -92,10 +92,11 @@ impl Pool {
     fn lease_or_dial(self: &Arc<Self>) -> Result<Lease, DialOutcome> {
         let current = self.credentials.load_full();
         let mut state = self.state.lock();
+        state.forget_closed();
         // What was dialled with older credentials only finishes what it carries.
         state
             .multiplexed
-            .retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
+            .retain(|c| Arc::ptr_eq(&c.credentials, &current));
         state
             .idle
             .retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
@@ -146,18 +147,18 @@ impl Pool {
         state.dial = None;
         match result {
             Ok(connection) => {
-                state.backoff.reset();
                 state.not_before = None;
                 match connection {
                     Connection::Http2(sender) => {
-                        let in_flight = Arc::new(AtomicUsize::new(0));
                         state.multiplexed.push(Multiplexed {
                             sender,
-                            in_flight,
+                            in_flight: Arc::new(AtomicUsize::new(0)),
                             credentials,
+                            since: Instant::now(),
                         });
                     }
                     Connection::Http1(sender) => {
+                        state.backoff.reset();
                         let pool = Arc::downgrade(&self);
                         state.idle.push(Exclusive {
                             sender,
@@ -220,9 +221,26 @@ struct Multiplexed {
     sender: http2::SendRequest<Full<Bytes>>,
     in_flight: Arc<AtomicUsize>,
     credentials: Arc<Credentials>,
+    since: Instant,
 }
 
 impl State {
+    /// A server that accepts connections and closes them at once is as good as one that does not answer.
+    fn forget_closed(&mut self) {
+        const SHORT_LIVED: Duration = Duration::from_secs(1);
+        let now = Instant::now();
+        for closed in self
+            .multiplexed
+            .extract_if(.., |connection| connection.sender.is_closed())
+        {
+            if now.duration_since(closed.since) < SHORT_LIVED {
+                self.not_before = Some(now + self.backoff.next_delay());
+            } else {
+                self.backoff.reset();
+            }
+        }
+    }
+
     /// Joins the dial under way or starts one. It runs as a task of its own, limited by the connect timeout, so that
     /// a caller that goes away does not stop it for the others.
     fn dial(&mut self, pool: &Arc<Pool>) -> DialOutcome {
