@@ -189,6 +189,7 @@ pub fn bound_crd(schema: &Value, schema_cluster: &str) -> Result<Value, Incomple
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
+        .filter(|version| version.is_object())
         .map(|version| {
             let mut version = version.clone();
             version["schema"] = json!({"openAPIV3Schema": version["schema"].take()});

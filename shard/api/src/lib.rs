@@ -6,6 +6,7 @@
 
 mod bootstrap;
 mod condition;
+mod conversion;
 mod derived;
 mod head;
 mod keys;
@@ -23,6 +24,7 @@ pub use condition::{
     Condition, ConditionStatus, Severity, conditions_of, find_condition, format_time, is_condition_true,
     set_condition, set_summary, write_conditions,
 };
+pub use conversion::{ConversionError, apis_to_v1alpha1, apis_to_v1alpha2};
 pub use derived::{
     IncompleteSchema, NewLogicalCluster, api_binding, bound_crd, default_api_binding, default_endpoint_slice,
     workspace_admin_binding,

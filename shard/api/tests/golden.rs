@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use fairlead_api::{
     APIBinding, APIExport, APIExportEndpointSlice, APIResourceSchema, ExportReference, LogicalCluster,
-    NewLogicalCluster, ObjectMeta, Shard, TypeReference, UserInfo, WorkspaceType, bound_crd,
-    default_api_binding, default_endpoint_slice, identity_namespace, owner_annotation, resources,
-    root_phase0, root_phase1, system_admin, system_resources, system_shard, universal_workspace,
-    workspace_admin_binding,
+    NewLogicalCluster, ObjectMeta, Shard, TypeReference, UserInfo, WorkspaceType, apis_to_v1alpha1,
+    apis_to_v1alpha2, bound_crd, default_api_binding, default_endpoint_slice, identity_namespace,
+    owner_annotation, resources, root_phase0, root_phase1, system_admin, system_resources, system_shard,
+    universal_workspace, workspace_admin_binding,
 };
 use serde_json::Value;
 
@@ -451,6 +451,24 @@ fn default_endpoint_slices_equal_the_recorded_ones() {
         &["/spec", "/apiVersion", "/metadata/ownerReferences"],
         &[],
     );
+}
+
+#[test]
+fn older_versions_are_read_as_recorded() {
+    let places = [
+        ("root", "apiexports.apis.kcp.io"),
+        ("root", "apibindings.apis.kcp.io"),
+        ("fresh-organization", "apibindings.apis.kcp.io"),
+        ("system-shard.root-shard", "apibindings.apis.kcp.io"),
+    ];
+    for (place, resource) in places {
+        let newer = recorded(place, &format!("{resource}_v1alpha2.json")).unwrap_or_default();
+        let older = recorded(place, &format!("{resource}_v1alpha1.json")).unwrap_or_default();
+        for (newer, older) in newer.iter().zip(&older) {
+            assert_same(name(newer), &apis_to_v1alpha1(newer.clone()), older);
+            assert_same(name(newer), &apis_to_v1alpha2(older.clone()).unwrap(), newer);
+        }
+    }
 }
 
 /// What the types of a kind read and write again is a part of what they read, and whole for the parts that kcp's own
