@@ -1,0 +1,372 @@
+//! OpenAPI component definitions of the built-in kinds, generated once from the k8s-openapi types.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
+use k8s_openapi::api::authorization::v1::{
+    LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+};
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, DeleteOptions, Patch, Status};
+use schemars::generate::SchemaSettings;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::kind::builtin_kinds;
+use super::overlay;
+use super::shape::{ShapeTable, shape_table};
+
+/// Where definitions live in an OpenAPI v3 document.
+pub(crate) const REFERENCE_PREFIX: &str = "#/components/schemas/";
+
+/// What is kept of the generated schemas: their text for OpenAPI documents, and their bare shape for everything
+/// else. The trees they came from are dropped, being ten times as large.
+struct Definitions {
+    texts: BTreeMap<String, Box<RawValue>>,
+    shapes: ShapeTable,
+}
+
+/// The OpenAPI v3 component of that name as JSON text; references are relative to `#/components/schemas/`.
+///
+/// The first call generates all of them (some ten milliseconds); later ones are map look-ups.
+#[must_use]
+pub fn definition_json(name: &str) -> Option<&'static RawValue> {
+    definitions().texts.get(name).map(AsRef::as_ref)
+}
+
+/// All definitions as a tree, for compilers that follow references. Large (some megabytes): not to be kept.
+#[must_use]
+pub fn open_api_components() -> Map<String, Value> {
+    let parsed = definitions().texts.iter().filter_map(|(name, text)| {
+        let schema = serde_json::from_str(text.get()).ok()?;
+        Some((name.clone(), schema))
+    });
+    parsed.collect()
+}
+
+/// The shapes of all definitions.
+pub(crate) fn builtin_shapes() -> &'static ShapeTable {
+    &definitions().shapes
+}
+
+/// The schema of a definition without references, in the form of a CRD's `openAPIV3Schema`.
+///
+/// `metadata` is an open object, as in CRDs. Recursion (only `JSONSchemaProps` has it) ends in an open value. Builds
+/// a new tree with each call: meant for compilers of schemas, which run once per kind.
+#[must_use]
+pub fn structural_schema(definition: &str) -> Option<Value> {
+    definition_json(definition)?;
+    let mut open = Vec::new();
+    let mut schema = inline(definition, &mut open);
+    if let Some(metadata) = schema.pointer_mut("/properties/metadata") {
+        *metadata = json!({"type": "object"});
+    }
+    Some(schema)
+}
+
+fn definitions() -> &'static Definitions {
+    static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();
+    DEFINITIONS.get_or_init(|| {
+        let schemas = generate();
+        let texts = schemas.iter().filter_map(|(name, schema)| {
+            let text = serde_json::value::to_raw_value(schema).ok()?;
+            Some((name.clone(), text))
+        });
+        Definitions {
+            texts: texts.collect(),
+            shapes: shape_table(&schemas),
+        }
+    })
+}
+
+fn generate() -> Map<String, Value> {
+    let settings = SchemaSettings::openapi3();
+    let mut generator = settings.into_generator();
+    macro_rules! add {
+        ($($kind:ty),* $(,)?) => {$( generator.subschema_for::<$kind>(); )*};
+    }
+    add!(
+        ConfigMap,
+        Event,
+        Namespace,
+        Secret,
+        ServiceAccount,
+        Lease,
+        ClusterRole,
+        ClusterRoleBinding,
+        Role,
+        RoleBinding,
+        CustomResourceDefinition,
+        LocalSubjectAccessReview,
+        SelfSubjectAccessReview,
+        SelfSubjectRulesReview,
+        SubjectAccessReview,
+        SelfSubjectReview,
+        TokenRequest,
+        TokenReview,
+        Scale,
+        APIResourceList,
+        DeleteOptions,
+        Patch,
+        Status,
+    );
+    let mut schemas = generator.take_definitions(true);
+    for (name, schema) in &mut schemas {
+        if let Some(replacement) = overlay::replacement(name) {
+            *schema = replacement;
+        }
+        complete(name, schema);
+    }
+    for kind in builtin_kinds() {
+        set_type(&mut schemas, kind.definition, kind.group, kind.version, kind.kind);
+        if kind.is_stored() {
+            let list = list_definition(kind.definition, kind.group, kind.version, &kind.list_kind());
+            schemas.insert(format!("{}List", kind.definition), list);
+        }
+    }
+    for (definition, group, kind) in [
+        (
+            "io.k8s.api.authentication.v1.TokenRequest",
+            "authentication.k8s.io",
+            "TokenRequest",
+        ),
+        ("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "Scale"),
+        (
+            "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList",
+            "",
+            "APIResourceList",
+        ),
+        (
+            "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+            "",
+            "DeleteOptions",
+        ),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.Status", "", "Status"),
+    ] {
+        set_type(&mut schemas, definition, group, "v1", kind);
+    }
+    schemas
+}
+
+/// Kubernetes never requires `metadata` (one kind excepted), and says of every list how it merges.
+fn complete(name: &str, schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
+    if !overlay::requires_metadata(name) {
+        let mut empty = false;
+        if let Some(Value::Array(required)) = fields.get_mut("required") {
+            required.retain(|field| field != "metadata");
+            empty = required.is_empty();
+        }
+        if empty {
+            fields.remove("required");
+        }
+    }
+    if overlay::ATOMIC_OBJECTS.contains(&name) {
+        fields.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+    }
+    let Some(Value::Object(properties)) = fields.get_mut("properties") else {
+        return;
+    };
+    for (property, schema) in properties {
+        let Value::Object(schema) = schema else { continue };
+        let is_items = property == "items" && name.ends_with("List");
+        if schema.get("type") == Some(&json!("array")) && !is_items {
+            schema.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
+        }
+        for note in overlay::PROPERTY_NOTES
+            .iter()
+            .filter(|n| n.definition == name && n.property == property)
+        {
+            for (extension, value) in note.note.extensions() {
+                schema.insert(extension.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// The component of a list of `item` definitions.
+pub(crate) fn list_definition(item: &str, group: &str, version: &str, list_kind: &str) -> Value {
+    let reference = |name: &str| json!({"$ref": format!("{REFERENCE_PREFIX}{name}")});
+    json!({
+        "description": format!("{list_kind} is a list of objects."),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"description": "Version of this form of the object.", "type": "string"},
+            "items": {"description": "The objects.", "type": "array", "items": reference(item)},
+            "kind": {"description": "What the object is.", "type": "string"},
+            "metadata": reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
+        },
+        "x-kubernetes-group-version-kind": [{"group": group, "version": version, "kind": list_kind}],
+    })
+}
+
+fn set_type(schemas: &mut Map<String, Value>, definition: &str, group: &str, version: &str, kind: &str) {
+    if let Some(Value::Object(schema)) = schemas.get_mut(definition) {
+        let types = json!([{"group": group, "version": version, "kind": kind}]);
+        schema.insert("x-kubernetes-group-version-kind".to_owned(), types);
+    }
+}
+
+/// `open` holds the definitions being inlined, to notice recursion.
+fn inline(definition: &str, open: &mut Vec<String>) -> Value {
+    let parsed = definition_json(definition).map(|text| serde_json::from_str(text.get()));
+    let Some(Ok(schema)) = parsed else {
+        return open_value();
+    };
+    if open.iter().any(|name| name == definition) {
+        return open_value();
+    }
+    open.push(definition.to_owned());
+    let schema = inline_schema(schema, open);
+    open.pop();
+    schema
+}
+
+fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
+    let Value::Object(mut fields) = schema else {
+        return schema;
+    };
+    if let Some(definition) = referenced(&fields) {
+        let mut target = inline(&definition, open);
+        // What is said beside a reference (its description) belongs to the field and wins.
+        if let Value::Object(target) = &mut target {
+            fields.remove("$ref");
+            fields.remove("allOf");
+            target.extend(fields);
+        }
+        return target;
+    }
+    fields.remove("x-kubernetes-group-version-kind");
+    if !["type", "properties", "x-kubernetes-preserve-unknown-fields"]
+        .iter()
+        .any(|key| fields.contains_key(*key))
+    {
+        return open_value();
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.remove(key) {
+            fields.insert(key.to_owned(), inline_schema(inner, open));
+        }
+    }
+    if let Some(Value::Object(properties)) = fields.remove("properties") {
+        let properties = properties
+            .into_iter()
+            .map(|(name, schema)| (name, inline_schema(schema, open)));
+        fields.insert("properties".to_owned(), Value::Object(properties.collect()));
+    } else if fields.get("type") == Some(&json!("object")) && !fields.contains_key("additionalProperties") {
+        fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+    }
+    Value::Object(fields)
+}
+
+/// The definition that a schema stands for: `$ref`, alone or wrapped in `allOf` beside a description.
+pub(super) fn referenced(schema: &Map<String, Value>) -> Option<String> {
+    let direct = schema.get("$ref");
+    let wrapped = || schema.get("allOf")?.as_array()?.first()?.get("$ref");
+    let reference = direct.or_else(wrapped)?.as_str()?;
+    Some(reference.strip_prefix(REFERENCE_PREFIX)?.to_owned())
+}
+
+fn open_value() -> Value {
+    json!({"x-kubernetes-preserve-unknown-fields": true})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    fn definition(name: &str) -> Value {
+        serde_json::from_str(definition_json(name).unwrap().get()).unwrap()
+    }
+
+    #[test]
+    fn definitions_say_what_the_generator_leaves_out() {
+        let map = definition("io.k8s.api.core.v1.ConfigMap");
+        assert_eq!(map.get("required"), None, "metadata is not required");
+        assert_eq!(
+            map["x-kubernetes-group-version-kind"],
+            json!([{"group": "", "version": "v1", "kind": "ConfigMap"}])
+        );
+        assert!(
+            map["properties"]["data"]["description"]
+                .as_str()
+                .unwrap()
+                .contains("configuration data")
+        );
+        let event = definition("io.k8s.api.core.v1.Event");
+        assert_eq!(event["required"], json!(["involvedObject", "metadata"]));
+        let meta = definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+        assert_eq!(
+            meta["properties"]["finalizers"]["x-kubernetes-patch-strategy"],
+            "merge"
+        );
+        assert_eq!(
+            meta["properties"]["ownerReferences"]["x-kubernetes-list-map-keys"],
+            json!(["uid"])
+        );
+        assert_eq!(
+            meta["properties"]["managedFields"]["x-kubernetes-list-type"],
+            "atomic"
+        );
+        let rule = definition("io.k8s.api.rbac.v1.PolicyRule");
+        assert_eq!(rule["required"], json!(["verbs"]));
+        assert_eq!(rule["properties"]["verbs"]["x-kubernetes-list-type"], "atomic");
+        assert_eq!(
+            definition("io.k8s.api.rbac.v1.Subject")["x-kubernetes-map-type"],
+            "atomic"
+        );
+    }
+
+    #[test]
+    fn every_reference_has_a_definition() {
+        for (name, text) in &definitions().texts {
+            for part in text.get().split(REFERENCE_PREFIX).skip(1) {
+                let target = part.split('"').next().unwrap();
+                assert!(
+                    definitions().texts.contains_key(target),
+                    "{name} refers to {target}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn structural_schemas_have_no_references() {
+        for kind in builtin_kinds() {
+            let text = structural_schema(kind.definition).unwrap().to_string();
+            assert!(!text.contains("$ref\":\"#"), "{}", kind.kind);
+            assert!(!text.contains("allOf\":[{\"$ref"), "{}", kind.kind);
+        }
+        let schema = structural_schema("io.k8s.api.rbac.v1.Role").unwrap();
+        assert_eq!(schema["properties"]["metadata"], json!({"type": "object"}));
+        assert_eq!(
+            schema["properties"]["rules"]["items"]["properties"]["verbs"]["items"]["type"],
+            "string"
+        );
+    }
+
+    /// Notes that match nothing are mistakes of ours.
+    #[test]
+    fn every_note_of_the_overlay_applies() {
+        for note in overlay::PROPERTY_NOTES {
+            let schema = definition(note.definition);
+            assert!(
+                schema["properties"].get(note.property).is_some(),
+                "{} {}",
+                note.definition,
+                note.property
+            );
+        }
+        for name in overlay::ATOMIC_OBJECTS {
+            assert!(definition_json(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The table of built-in kinds: names, scope, verbs and subresources, as discovery shows them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
+use super::semantics::{self, Semantics};
+use crate::names::NameRule;
+
+/// A kind that the server knows without a CRD.
+#[derive(Debug)]
+pub struct BuiltinKind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Version, always `v1` so far.
+    pub version: &'static str,
+    /// Kind of one object.
+    pub kind: &'static str,
+    /// Resource name in URLs.
+    pub plural: &'static str,
+    /// `singularName` of discovery.
+    pub singular: &'static str,
+    /// Short names of discovery.
+    pub short_names: &'static [&'static str],
+    /// Categories of discovery.
+    pub categories: &'static [&'static str],
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs, sorted.
+    pub verbs: &'static [&'static str],
+    /// What exists below an object.
+    pub subresources: &'static [BuiltinSubresource],
+    /// Name of the OpenAPI component, for example `io.k8s.api.core.v1.ConfigMap`.
+    pub definition: &'static str,
+    /// What object names may look like.
+    pub name_rule: NameRule,
+    /// Fields usable in field selectors beside `metadata.name` and `metadata.namespace`.
+    pub selectable_fields: &'static [&'static str],
+    /// Whether a PUT to a missing name creates the object.
+    pub create_on_update: bool,
+    /// Whether an update without a resourceVersion is accepted.
+    pub unconditional_update: bool,
+    /// Whether `metadata.generation` is kept.
+    pub has_generation: bool,
+    /// The version in which kcp stores the kind, which its discovery hash shows.
+    hashed_version: &'static str,
+    semantics: &'static dyn Semantics,
+}
+
+/// A subresource of a [`BuiltinKind`].
+#[derive(Debug)]
+pub struct BuiltinSubresource {
+    /// The last path segment: `status`, `token`.
+    pub name: &'static str,
+    /// Verbs, sorted.
+    pub verbs: &'static [&'static str],
+    /// Group, version and kind of the body, if it is not the parent's.
+    pub body: Option<(&'static str, &'static str, &'static str)>,
+}
+
+impl BuiltinKind {
+    /// `apiVersion` of its objects: `v1` or `rbac.authorization.k8s.io/v1`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// Kind of a list of its objects.
+    #[must_use]
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
+    }
+
+    /// Whether objects are stored at all; reviews are answered and forgotten.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.verbs.contains(&"get")
+    }
+
+    /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
+    #[must_use]
+    pub fn storage_version_hash(&self) -> Option<String> {
+        self.is_stored()
+            .then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
+    }
+
+    /// Defaulting, validation and preparation particular to the kind.
+    #[must_use]
+    pub fn semantics(&self) -> &'static dyn Semantics {
+        self.semantics
+    }
+}
+
+/// All built-in kinds; groups in the order of `/apis`, resources sorted by name within a group version.
+#[must_use]
+pub fn builtin_kinds() -> &'static [BuiltinKind] {
+    KINDS
+}
+
+/// The kind behind a URL such as `/apis/<group>/<version>/<plural>`.
+#[must_use]
+pub fn builtin_by_resource(group: &str, version: &str, plural: &str) -> Option<&'static BuiltinKind> {
+    KINDS
+        .iter()
+        .find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
+}
+
+/// The kind of an object by its type.
+#[must_use]
+pub fn builtin_by_kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKind> {
+    KINDS
+        .iter()
+        .find(|known| known.kind == kind && known.group == group && known.version == version)
+}
+
+/// The hash by which storage migrators notice a new storage version: the first eight bytes of the SHA-256 of
+/// `<cluster>/<group>/<version>/<kind>` in base64. The cluster is empty for built-in kinds.
+#[must_use]
+pub fn storage_version_hash(cluster: &str, group: &str, version: &str, kind: &str) -> String {
+    let digest = Sha256::digest(format!("{cluster}/{group}/{version}/{kind}"));
+    STANDARD.encode(&digest[..8])
+}
+
+const STANDARD_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+const CREATE_ONLY: &[&str] = &["create"];
+const STATUS: BuiltinSubresource = BuiltinSubresource {
+    name: "status",
+    verbs: &["get", "patch", "update"],
+    body: None,
+};
+
+/// What most stored kinds have in common.
+const STORED: BuiltinKind = BuiltinKind {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    singular: "",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    verbs: STANDARD_VERBS,
+    subresources: &[],
+    definition: "",
+    name_rule: NameRule::Dns1123Subdomain,
+    selectable_fields: &[],
+    create_on_update: false,
+    unconditional_update: true,
+    has_generation: false,
+    hashed_version: "v1",
+    semantics: &semantics::Plain,
+};
+
+const REVIEW: BuiltinKind = BuiltinKind {
+    namespaced: false,
+    verbs: CREATE_ONLY,
+    ..STORED
+};
+
+const AUTHENTICATION: BuiltinKind = BuiltinKind {
+    group: "authentication.k8s.io",
+    ..REVIEW
+};
+
+const AUTHORIZATION: BuiltinKind = BuiltinKind {
+    group: "authorization.k8s.io",
+    semantics: &semantics::AccessReview,
+    ..REVIEW
+};
+
+const RBAC: BuiltinKind = BuiltinKind {
+    group: "rbac.authorization.k8s.io",
+    name_rule: NameRule::PathSegment,
+    create_on_update: true,
+    ..STORED
+};
+
+static KINDS: &[BuiltinKind] = &[
+    BuiltinKind {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        singular: "configmap",
+        short_names: &["cm"],
+        definition: "io.k8s.api.core.v1.ConfigMap",
+        semantics: &semantics::ConfigMap,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        definition: "io.k8s.api.core.v1.Event",
+        selectable_fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        create_on_update: true,
+        semantics: &semantics::Event,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "Namespace",
+        plural: "namespaces",
+        singular: "namespace",
+        short_names: &["ns"],
+        namespaced: false,
+        verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
+        subresources: &[
+            BuiltinSubresource {
+                name: "finalize",
+                verbs: &["update"],
+                body: None,
+            },
+            STATUS,
+        ],
+        definition: "io.k8s.api.core.v1.Namespace",
+        name_rule: NameRule::Dns1123Label,
+        selectable_fields: &["status.phase"],
+        semantics: &semantics::Namespace,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "Secret",
+        plural: "secrets",
+        singular: "secret",
+        definition: "io.k8s.api.core.v1.Secret",
+        selectable_fields: &["type"],
+        semantics: &semantics::Secret,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "ServiceAccount",
+        plural: "serviceaccounts",
+        singular: "serviceaccount",
+        short_names: &["sa"],
+        subresources: &[BuiltinSubresource {
+            name: "token",
+            verbs: CREATE_ONLY,
+            body: Some(("authentication.k8s.io", "v1", "TokenRequest")),
+        }],
+        definition: "io.k8s.api.core.v1.ServiceAccount",
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        definition: "io.k8s.api.authentication.v1.SelfSubjectReview",
+        ..AUTHENTICATION
+    },
+    BuiltinKind {
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        definition: "io.k8s.api.authentication.v1.TokenReview",
+        ..AUTHENTICATION
+    },
+    BuiltinKind {
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        singular: "localsubjectaccessreview",
+        namespaced: true,
+        definition: "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
+        ..AUTHORIZATION
+    },
+    BuiltinKind {
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        definition: "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
+        ..AUTHORIZATION
+    },
+    BuiltinKind {
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        definition: "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
+        ..AUTHORIZATION
+    },
+    BuiltinKind {
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        singular: "subjectaccessreview",
+        definition: "io.k8s.api.authorization.v1.SubjectAccessReview",
+        ..AUTHORIZATION
+    },
+    BuiltinKind {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        definition: "io.k8s.api.coordination.v1.Lease",
+        create_on_update: true,
+        unconditional_update: false,
+        semantics: &semantics::Lease,
+        ..STORED
+    },
+    BuiltinKind {
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        namespaced: false,
+        definition: "io.k8s.api.rbac.v1.ClusterRoleBinding",
+        semantics: &semantics::RoleBinding { namespaced: false },
+        ..RBAC
+    },
+    BuiltinKind {
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        singular: "clusterrole",
+        namespaced: false,
+        definition: "io.k8s.api.rbac.v1.ClusterRole",
+        semantics: &semantics::Role { namespaced: false },
+        ..RBAC
+    },
+    BuiltinKind {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        singular: "rolebinding",
+        definition: "io.k8s.api.rbac.v1.RoleBinding",
+        semantics: &semantics::RoleBinding { namespaced: true },
+        ..RBAC
+    },
+    BuiltinKind {
+        kind: "Role",
+        plural: "roles",
+        singular: "role",
+        definition: "io.k8s.api.rbac.v1.Role",
+        semantics: &semantics::Role { namespaced: true },
+        ..RBAC
+    },
+    BuiltinKind {
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        singular: "customresourcedefinition",
+        short_names: &["crd", "crds"],
+        categories: &["api-extensions"],
+        namespaced: false,
+        subresources: &[STATUS],
+        definition: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+        unconditional_update: false,
+        has_generation: true,
+        hashed_version: "v1beta1",
+        ..STORED
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    /// Hashes that a kcp server shows in its discovery.
+    #[test]
+    fn storage_version_hashes_are_those_of_kcp() {
+        for (group, plural, hash) in [
+            ("", "configmaps", "BcsYVNKF43M="),
+            ("", "events", "9dDOQsG8mfE="),
+            ("", "namespaces", "DYe+LmmEOcs="),
+            ("", "secrets", "cqhVaDyekjw="),
+            ("", "serviceaccounts", "4Bd9hRsOD00="),
+            (
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "E7AaFfG1bHc=",
+            ),
+            ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
+            ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),
+            ("rbac.authorization.k8s.io", "clusterroles", "EaTVTweV/FA="),
+            ("rbac.authorization.k8s.io", "rolebindings", "MzIGXqlinao="),
+            ("rbac.authorization.k8s.io", "roles", "dL2xUOdnrqs="),
+        ] {
+            let kind = builtin_by_resource(group, "v1", plural).unwrap();
+            assert_eq!(kind.storage_version_hash().as_deref(), Some(hash), "{plural}");
+        }
+        let review = builtin_by_kind("authentication.k8s.io", "v1", "TokenReview").unwrap();
+        assert_eq!(review.storage_version_hash(), None);
+    }
+
+    #[test]
+    fn verbs_are_sorted_and_every_definition_exists() {
+        for kind in builtin_kinds() {
+            assert!(kind.verbs.is_sorted(), "{}", kind.kind);
+            assert!(
+                super::super::definition_json(kind.definition).is_some(),
+                "{}",
+                kind.definition
+            );
+            assert!(
+                super::super::definition_json(&format!("{}List", kind.definition)).is_some()
+                    == kind.is_stored()
+            );
+        }
+    }
+}

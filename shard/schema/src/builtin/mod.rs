@@ -1,0 +1,22 @@
+//! The kinds that exist without a CRD: what they are called, what their objects mean, how they are shown.
+
+mod definitions;
+mod kind;
+mod normalize;
+mod overlay;
+mod semantics;
+mod shape;
+mod table;
+
+pub use definitions::{definition_json, open_api_components, structural_schema};
+pub use kind::{
+    BuiltinKind, BuiltinSubresource, builtin_by_kind, builtin_by_resource, builtin_kinds, storage_version_hash,
+};
+pub use normalize::{NormalizeError, normalize_definition};
+pub use semantics::{NAMESPACE_NAME_LABEL, Semantics};
+pub use table::{ColumnFormat, TableColumn};
+
+pub(crate) use definitions::{REFERENCE_PREFIX, builtin_shapes, list_definition};
+#[cfg(test)]
+pub(crate) use shape::shape_table;
+pub(crate) use shape::{ListMerge, Shape, ShapeTable};

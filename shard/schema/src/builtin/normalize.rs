@@ -1,0 +1,449 @@
+//! Brings a decoded object into the form that a Kubernetes server stores: as if it had passed through the Go type.
+//!
+//! Wrong types are errors, unknown fields are dropped and reported, nulls and zeros that mean nothing disappear,
+//! times and base64 are written canonically. One pass, in place.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::definitions::builtin_shapes;
+use super::kind::BuiltinKind;
+use super::shape::{ObjectShape, Scalar, Shape, ShapeTable};
+
+/// A value that cannot be held by its field: the sender's fault (400). The text is Go's, without the leading
+/// `<Kind> in version "v1" cannot be handled as a <Kind>: `.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NormalizeError(String);
+
+impl BuiltinKind {
+    /// Normalises an object of this kind and returns the paths of the unknown fields that were dropped, such as
+    /// `spec.x` or `rules[0].y` (for `fieldValidation`).
+    ///
+    /// # Errors
+    /// A value has the wrong type; the object is then half normalised and must be thrown away.
+    pub fn normalize(&self, object: &mut Value) -> Result<Vec<String>, NormalizeError> {
+        normalize_definition(self.definition, object)
+    }
+}
+
+/// The same for any definition: `DeleteOptions`, `TokenRequest`, or the `ObjectMeta` of a custom resource. An
+/// unknown definition leaves the value alone.
+///
+/// # Errors
+/// As [`BuiltinKind::normalize`].
+pub fn normalize_definition(definition: &str, value: &mut Value) -> Result<Vec<String>, NormalizeError> {
+    let shapes = builtin_shapes();
+    let Some(shape) = shapes.get(definition) else {
+        return Ok(Vec::new());
+    };
+    let name = definition.rsplit('.').next().unwrap_or(definition);
+    let mut walk = Walk {
+        shapes,
+        unknown: Vec::new(),
+    };
+    walk.value(
+        shape,
+        value,
+        &Place {
+            go_type: name,
+            go_field: "",
+            path: "",
+        },
+    )?;
+    Ok(walk.unknown)
+}
+
+struct Walk<'a> {
+    shapes: &'a ShapeTable,
+    unknown: Vec<String>,
+}
+
+/// Where the walk is: once as Go names it in errors, once as a field path.
+struct Place<'a> {
+    go_type: &'a str,
+    go_field: &'a str,
+    path: &'a str,
+}
+
+impl Walk<'_> {
+    fn value(&mut self, shape: &Shape, value: &mut Value, place: &Place<'_>) -> Result<(), NormalizeError> {
+        match (self.shapes.resolve(shape), value) {
+            (Shape::Any | Shape::Definition(_), _) => Ok(()),
+            (Shape::Scalar(scalar), value) => self.scalar(*scalar, value, place),
+            (Shape::Object(object), Value::Object(fields)) => self.object(object, fields, place),
+            (Shape::Map(values), Value::Object(entries)) => {
+                for (key, value) in entries {
+                    self.element(values, value, &join(place.path, key), place)?;
+                }
+                Ok(())
+            }
+            (Shape::List { items, .. }, Value::Array(elements)) => {
+                for (index, element) in elements.iter_mut().enumerate() {
+                    self.element(items, element, &format!("{}[{index}]", place.path), place)?;
+                }
+                Ok(())
+            }
+            (shape, value) => Err(self.mismatch(shape, value, place)),
+        }
+    }
+
+    /// An item of a list or a map; null is the zero of its type there.
+    fn element(
+        &mut self,
+        shape: &Shape,
+        value: &mut Value,
+        path: &str,
+        place: &Place<'_>,
+    ) -> Result<(), NormalizeError> {
+        if value.is_null() {
+            *value = self.zero(shape);
+            return Ok(());
+        }
+        self.value(shape, value, &Place { path, ..*place })
+    }
+
+    fn object(
+        &mut self,
+        shape: &ObjectShape,
+        fields: &mut Map<String, Value>,
+        place: &Place<'_>,
+    ) -> Result<(), NormalizeError> {
+        let mut dropped: Vec<String> = Vec::new();
+        for (name, value) in fields.iter_mut() {
+            let Some(field) = shape.field(name) else {
+                self.unknown.push(join(place.path, name));
+                dropped.push(name.clone());
+                continue;
+            };
+            if value.is_null() {
+                // An open field may hold a null that means something; elsewhere it is "not given".
+                if !matches!(self.shapes.resolve(&field.shape), Shape::Any) {
+                    dropped.push(name.clone());
+                }
+                continue;
+            }
+            let path = join(place.path, name);
+            let go_field = join(place.go_field, name);
+            self.value(
+                &field.shape,
+                value,
+                &Place {
+                    go_type: &shape.name,
+                    go_field: &go_field,
+                    path: &path,
+                },
+            )?;
+            let says_nothing = match self.shapes.resolve(&field.shape) {
+                Shape::List { .. } | Shape::Map(_) => is_empty(value),
+                Shape::Scalar(_) => !field.keeps_zero && is_zero(value),
+                _ => false,
+            };
+            if says_nothing {
+                dropped.push(name.clone());
+            }
+        }
+        for name in dropped {
+            fields.remove(&name);
+        }
+        Ok(())
+    }
+
+    fn scalar(&self, scalar: Scalar, value: &mut Value, place: &Place<'_>) -> Result<(), NormalizeError> {
+        let fits = match (scalar, &mut *value) {
+            (Scalar::Text | Scalar::Quantity, Value::String(_))
+            | (Scalar::Bool, Value::Bool(_))
+            | (Scalar::Number | Scalar::Quantity, Value::Number(_)) => true,
+            (Scalar::Int64, Value::Number(number)) => number.is_i64(),
+            (Scalar::Int32, Value::Number(number)) => number
+                .as_i64()
+                .is_some_and(|number| i32::try_from(number).is_ok()),
+            (Scalar::Bytes, Value::String(text)) => {
+                *text = canonical_base64(text)?;
+                true
+            }
+            (Scalar::Time, Value::String(text)) => {
+                *text = canonical_time(text, 0)?;
+                true
+            }
+            (Scalar::MicroTime, Value::String(text)) => {
+                *text = canonical_time(text, 6)?;
+                true
+            }
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(self.mismatch(&Shape::Scalar(scalar), value, place))
+    }
+
+    fn mismatch(&self, shape: &Shape, value: &Value, place: &Place<'_>) -> NormalizeError {
+        let found = match value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Number(number) if matches!(shape, Shape::Scalar(Scalar::Int32 | Scalar::Int64)) => {
+                format!("number {number}")
+            }
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            Value::Object(_) => "object".to_owned(),
+        };
+        let wanted = self.go_type(shape);
+        let field = match place.go_field {
+            "" => String::new(),
+            field => format!("Go struct field {}.{field}", place.go_type),
+        };
+        NormalizeError(match field.as_str() {
+            "" => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+            field => format!("json: cannot unmarshal {found} into {field} of type {wanted}"),
+        })
+    }
+
+    fn go_type(&self, shape: &Shape) -> String {
+        match self.shapes.resolve(shape) {
+            Shape::Any | Shape::Definition(_) => "interface {}".to_owned(),
+            Shape::Object(object) => format!("v1.{}", object.name),
+            Shape::Map(values) => format!("map[string]{}", self.go_type(values)),
+            Shape::List { items, .. } => format!("[]{}", self.go_type(items)),
+            Shape::Scalar(scalar) => match scalar {
+                Scalar::Text => "string",
+                Scalar::Bytes => "[]uint8",
+                Scalar::Bool => "bool",
+                Scalar::Int32 => "int32",
+                Scalar::Int64 => "int64",
+                Scalar::Number => "float64",
+                Scalar::Time => "v1.Time",
+                Scalar::MicroTime => "v1.MicroTime",
+                Scalar::Quantity => "resource.Quantity",
+            }
+            .to_owned(),
+        }
+    }
+
+    fn zero(&self, shape: &Shape) -> Value {
+        match self.shapes.resolve(shape) {
+            Shape::Any | Shape::Definition(_) => Value::Null,
+            Shape::Object(_) | Shape::Map(_) => Value::Object(Map::new()),
+            Shape::List { .. } => Value::Array(Vec::new()),
+            Shape::Scalar(Scalar::Bool) => Value::Bool(false),
+            Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Number) => Value::from(0),
+            Shape::Scalar(_) => Value::from(""),
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Bool(truth) => !truth,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
+}
+
+/// Go skips line breaks within base64.
+fn canonical_base64(text: &str) -> Result<String, NormalizeError> {
+    let compact: String = text
+        .chars()
+        .filter(|character| !matches!(character, '\r' | '\n'))
+        .collect();
+    match STANDARD.decode(&compact) {
+        Ok(bytes) => Ok(STANDARD.encode(bytes)),
+        Err(error) => {
+            let position = match error {
+                base64::DecodeError::InvalidByte(position, _)
+                | base64::DecodeError::InvalidLastSymbol(position, _) => position,
+                base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
+                    compact.len() - compact.len() % 4
+                }
+            };
+            Err(NormalizeError(format!(
+                "illegal base64 data at input byte {position}"
+            )))
+        }
+    }
+}
+
+fn canonical_time(text: &str, digits: usize) -> Result<String, NormalizeError> {
+    let instant = if text.contains('T') {
+        text.parse::<jiff::Timestamp>().ok()
+    } else {
+        None
+    };
+    let Some(instant) = instant else {
+        let layout = if digits == 0 {
+            "2006-01-02T15:04:05Z07:00"
+        } else {
+            "2006-01-02T15:04:05.000000Z07:00"
+        };
+        let quoted = crate::field::go_quote(text);
+        return Err(NormalizeError(format!(
+            "parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""
+        )));
+    };
+    let unit = if digits == 0 {
+        jiff::Unit::Second
+    } else {
+        jiff::Unit::Microsecond
+    };
+    let cut = jiff::TimestampRound::new()
+        .smallest(unit)
+        .mode(jiff::RoundMode::Trunc);
+    let instant = instant.round(cut).unwrap_or(instant);
+    Ok(format!("{instant:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::super::kind::builtin_by_resource;
+    use super::*;
+
+    fn normalize(group: &str, plural: &str, mut object: Value) -> Result<(Value, Vec<String>), String> {
+        let kind = builtin_by_resource(group, "v1", plural).unwrap();
+        let unknown = kind.normalize(&mut object).map_err(|error| error.to_string())?;
+        Ok((object, unknown))
+    }
+
+    #[test]
+    fn objects_come_out_as_a_go_server_would_store_them() {
+        let crds = "apiextensions.k8s.io";
+        for (group, plural, object, expected) in [
+            (
+                "",
+                "configmaps",
+                json!({"metadata": {"name": "a", "creationTimestamp": null, "labels": {}, "generation": 0},
+                    "data": {"a": null}, "binaryData": {}, "immutable": false}),
+                json!({"metadata": {"name": "a"}, "data": {"a": ""}, "immutable": false}),
+            ),
+            (
+                "",
+                "namespaces",
+                json!({"metadata": {"name": "a", "annotations": null}, "spec": {}, "status": {"phase": ""}}),
+                json!({"metadata": {"name": "a"}, "spec": {}, "status": {}}),
+            ),
+            (
+                "",
+                "secrets",
+                json!({"data": {"a": "eA==", "b": "e\nA==\r\n"}, "type": ""}),
+                json!({"data": {"a": "eA==", "b": "eA=="}}),
+            ),
+            (
+                "coordination.k8s.io",
+                "leases",
+                json!({"spec": {"holderIdentity": "", "leaseTransitions": 0,
+                    "renewTime": "2026-01-02T03:04:05.1234567+01:00"}}),
+                json!({"spec": {"holderIdentity": "", "leaseTransitions": 0,
+                    "renewTime": "2026-01-02T02:04:05.123456Z"}}),
+            ),
+            (
+                "rbac.authorization.k8s.io",
+                "rolebindings",
+                json!({"subjects": [{"kind": "User", "name": "", "namespace": ""}], "roleRef": {"kind": "Role"}}),
+                json!({"subjects": [{"kind": "User", "name": ""}], "roleRef": {"kind": "Role"}}),
+            ),
+            (
+                crds,
+                "customresourcedefinitions",
+                json!({"spec": {"versions": [{"name": "v1", "served": false, "schema": {"openAPIV3Schema":
+                    {"nullable": false, "default": {"a": null}, "properties": {"x": {"items": {"type": "string"}},
+                        "y": {"additionalProperties": false}, "z": {"enum": [null, 1]}}}}}]}}),
+                json!({"spec": {"versions": [{"name": "v1", "served": false, "schema": {"openAPIV3Schema":
+                    {"default": {"a": null}, "properties": {"x": {"items": {"type": "string"}},
+                        "y": {"additionalProperties": false}, "z": {"enum": [null, 1]}}}}}]}}),
+            ),
+        ] {
+            assert_eq!(
+                normalize(group, plural, object),
+                Ok((expected, vec![])),
+                "{plural}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_dropped_and_named() {
+        let object = json!({"metadata": {"name": "a", "nick": "b"}, "bogus": 1,
+            "rules": [{"verbs": ["get"], "verb": "x"}]});
+        let (object, unknown) = normalize("rbac.authorization.k8s.io", "roles", object).unwrap();
+        assert_eq!(
+            object,
+            json!({"metadata": {"name": "a"}, "rules": [{"verbs": ["get"]}]})
+        );
+        assert_eq!(unknown, ["bogus", "metadata.nick", "rules[0].verb"]);
+    }
+
+    #[test]
+    fn wrong_types_are_errors_in_gos_words() {
+        for (plural, object, expected) in [
+            (
+                "configmaps",
+                json!({"data": {"a": 1}}),
+                "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+            ),
+            (
+                "configmaps",
+                json!({"data": []}),
+                "json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string",
+            ),
+            (
+                "configmaps",
+                json!({"metadata": {"labels": {"a": true}}}),
+                "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
+            ),
+            (
+                "configmaps",
+                json!([]),
+                "json: cannot unmarshal array into Go value of type v1.ConfigMap",
+            ),
+            (
+                "events",
+                json!({"count": 1.5}),
+                "json: cannot unmarshal number 1.5 into Go struct field Event.count of type int32",
+            ),
+            (
+                "secrets",
+                json!({"data": {"a": "e*=="}}),
+                "illegal base64 data at input byte 1",
+            ),
+            (
+                "namespaces",
+                json!({"metadata": {"creationTimestamp": "yesterday"}}),
+                r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,
+            ),
+        ] {
+            assert_eq!(normalize("", plural, object), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn options_and_metadata_normalise_alone() {
+        let mut options = json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0, "dryRun": [], "x": 1});
+        let unknown =
+            normalize_definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", &mut options);
+        assert_eq!(unknown, Ok(vec!["x".to_owned()]));
+        assert_eq!(options, json!({"kind": "DeleteOptions", "gracePeriodSeconds": 0}));
+    }
+}

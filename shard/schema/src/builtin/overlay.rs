@@ -1,0 +1,130 @@
+//! What the generated schemas lack: list and map types, merge keys, enumerations, open objects.
+//!
+//! Every list without an entry here is atomic, which is what Kubernetes says of all others among these kinds.
+
+use serde_json::{Value, json};
+
+/// Adds to one property of one definition.
+pub(super) struct PropertyNote {
+    pub(super) definition: &'static str,
+    pub(super) property: &'static str,
+    pub(super) note: Note,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Note {
+    /// A list whose items are known by `key`, merged by strategic merge patch too.
+    MergedBy(&'static str),
+    /// A list whose items are known by `key` in server-side apply only; strategic merge replaces it.
+    MapBy(&'static str),
+    /// A list of distinct values, merged by strategic merge patch too.
+    MergedSet,
+    /// A string of a closed set.
+    OneOf(&'static [&'static str]),
+}
+
+impl Note {
+    pub(super) fn extensions(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Note::MergedBy(key) => vec![
+                ("x-kubernetes-list-map-keys", json!([key])),
+                ("x-kubernetes-list-type", json!("map")),
+                ("x-kubernetes-patch-merge-key", json!(key)),
+                ("x-kubernetes-patch-strategy", json!("merge")),
+            ],
+            Note::MapBy(key) => vec![
+                ("x-kubernetes-list-map-keys", json!([key])),
+                ("x-kubernetes-list-type", json!("map")),
+            ],
+            Note::MergedSet => vec![
+                ("x-kubernetes-list-type", json!("set")),
+                ("x-kubernetes-patch-strategy", json!("merge")),
+            ],
+            Note::OneOf(values) => vec![("enum", json!(values))],
+        }
+    }
+}
+
+const fn note(definition: &'static str, property: &'static str, note: Note) -> PropertyNote {
+    PropertyNote {
+        definition,
+        property,
+        note,
+    }
+}
+
+pub(super) static PROPERTY_NOTES: &[PropertyNote] = &[
+    note(
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+        "finalizers",
+        Note::MergedSet,
+    ),
+    note(
+        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+        "ownerReferences",
+        Note::MergedBy("uid"),
+    ),
+    note(
+        "io.k8s.api.core.v1.ServiceAccount",
+        "secrets",
+        Note::MergedBy("name"),
+    ),
+    note(
+        "io.k8s.api.core.v1.NamespaceStatus",
+        "conditions",
+        Note::MergedBy("type"),
+    ),
+    note(
+        "io.k8s.api.core.v1.NamespaceStatus",
+        "phase",
+        Note::OneOf(&["Active", "Terminating"]),
+    ),
+    note(
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
+        "conditions",
+        Note::MapBy("type"),
+    ),
+    note(
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+        "x-kubernetes-validations",
+        Note::MergedBy("rule"),
+    ),
+];
+
+/// Objects that server-side apply treats as one value.
+pub(super) static ATOMIC_OBJECTS: &[&str] = &[
+    "io.k8s.api.core.v1.LocalObjectReference",
+    "io.k8s.api.core.v1.ObjectReference",
+    "io.k8s.api.rbac.v1.RoleRef",
+    "io.k8s.api.rbac.v1.Subject",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
+];
+
+/// Definitions whose generated schema says something else than Kubernetes'.
+pub(super) fn replacement(definition: &str) -> Option<Value> {
+    match definition {
+        // Any JSON value; the generator claims an object.
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON" => Some(json!({
+            "description": "JSON represents any valid JSON value: a boolean, number, string, list, object or null.",
+        })),
+        // References to itself in both arms; clients treat it as open.
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray" => Some(json!({
+            "description": "A schema, or a list of schemas. Only the former is allowed in a structural schema.",
+        })),
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool" => Some(json!({
+            "description": "A schema, or a boolean that allows or forbids everything.",
+        })),
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray" => {
+            Some(json!({
+                "description": "A schema, or a list of names.",
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Properties that the API always wants although the generator leaves `metadata` in every list of required ones.
+pub(super) fn requires_metadata(definition: &str) -> bool {
+    definition == "io.k8s.api.core.v1.Event"
+}

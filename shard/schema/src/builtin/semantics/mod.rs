@@ -1,0 +1,92 @@
+//! What Kubernetes does to objects of a kind beyond their schema, as pure functions on normalised objects.
+//!
+//! The order on a write is: normalise, `prepare_create` or `prepare_update`, `default`, admission, `validate` or
+//! `validate_update` (with the rules of `metadata`, which are not in here), store.
+
+mod data;
+mod namespace;
+mod rbac;
+mod review;
+mod small;
+
+use serde_json::Value;
+
+pub(super) use data::{ConfigMap, Secret};
+pub use namespace::NAMESPACE_NAME_LABEL;
+pub(super) use namespace::Namespace;
+pub(super) use rbac::{Role, RoleBinding};
+pub(super) use review::AccessReview;
+pub(super) use small::{Event, Lease, Plain};
+
+use crate::field::{FieldError, FieldPath};
+
+/// The particulars of one kind. Everything is optional; `old` is always the stored object.
+pub trait Semantics: Sync + std::fmt::Debug {
+    /// Fills in what clients may leave out; idempotent, also run on objects read from patches.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Takes away what a creator may not set, adds what the server sets.
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Restores what an update of the object itself may not change (its status, for example).
+    fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
+
+    /// The same for an update through `/status`: only the status is taken from the new object.
+    fn prepare_status_update(&self, object: &mut Value, old: &Value) {
+        keep_all_but_status(object, old);
+    }
+
+    /// Checks a new object.
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Checks an updated object, including everything that `validate` checks.
+    fn validate_update(&self, object: &Value, _old: &Value) -> Vec<FieldError> {
+        self.validate(object)
+    }
+}
+
+fn keep_all_but_status(object: &mut Value, old: &Value) {
+    let status = object.get_mut("status").map(Value::take);
+    let metadata = object.get_mut("metadata").map(Value::take);
+    *object = old.clone();
+    if let Value::Object(fields) = object {
+        fields.remove("status");
+        if let Some(status) = status {
+            fields.insert("status".to_owned(), status);
+        }
+        // Which metadata a status update may change is the registry's business.
+        if let Some(metadata) = metadata {
+            fields.insert("metadata".to_owned(), metadata);
+        }
+    }
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn insert_missing_text(object: &mut Value, field: &str, value: &str) {
+    if let Value::Object(fields) = object {
+        let entry = fields.entry(field).or_insert(Value::Null);
+        if entry.as_str().is_none_or(str::is_empty) {
+            *entry = Value::from(value);
+        }
+    }
+}
+
+/// `field is immutable` if the field differs.
+fn immutable(object: &Value, old: &Value, field: &str) -> Option<FieldError> {
+    let (new, old) = (&object[field], &old[field]);
+    (new != old).then(|| FieldError::invalid(FieldPath::new(field), new, "field is immutable"))
+}
+
+#[cfg(test)]
+fn said(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,103 @@
+//! Kinds with few rules of their own.
+
+use serde_json::Value;
+
+use super::{Semantics, text};
+use crate::field::{FieldError, FieldPath};
+
+/// A kind that its schema describes completely.
+#[derive(Debug)]
+pub(crate) struct Plain;
+
+impl Semantics for Plain {}
+
+/// A lease: who holds it, until when.
+#[derive(Debug)]
+pub(crate) struct Lease;
+
+impl Semantics for Lease {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let spec = &object["spec"];
+        let path = FieldPath::new("spec");
+        let mut errors = Vec::new();
+        let number = |field: &str| spec.get(field).filter(|value| !value.is_null());
+        if let Some(seconds) = number("leaseDurationSeconds").filter(|value| value.as_i64() <= Some(0)) {
+            errors.push(FieldError::invalid(
+                path.child("leaseDurationSeconds"),
+                seconds,
+                "must be greater than 0",
+            ));
+        }
+        if let Some(transitions) = number("leaseTransitions").filter(|value| value.as_i64() < Some(0)) {
+            let detail = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(
+                path.child("leaseTransitions"),
+                transitions,
+                detail,
+            ));
+        }
+        errors
+    }
+}
+
+/// A note about another object of the same namespace.
+#[derive(Debug)]
+pub(crate) struct Event;
+
+impl Semantics for Event {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let namespace = text(&object["metadata"], "namespace");
+        let involved = text(&object["involvedObject"], "namespace");
+        // Events about cluster-scoped objects live in "default".
+        let fits = if involved.is_empty() {
+            namespace == "default"
+        } else {
+            involved == namespace
+        };
+        if fits {
+            return Vec::new();
+        }
+        let path = FieldPath::new("involvedObject").child("namespace");
+        vec![FieldError::invalid_str(
+            path,
+            involved,
+            "does not match event.namespace",
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::said;
+    use super::*;
+
+    #[test]
+    fn leases_count_upwards() {
+        let lease = json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}});
+        assert_eq!(
+            said(&Lease.validate(&lease)),
+            [
+                "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+                "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+            ]
+        );
+        assert!(
+            Lease
+                .validate(&json!({"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}}))
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn events_stay_with_what_they_are_about() {
+        let event = |namespace: &str, involved: &str| json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}});
+        assert!(Event.validate(&event("a", "a")).is_empty());
+        assert!(Event.validate(&event("default", "")).is_empty());
+        assert_eq!(
+            said(&Event.validate(&event("a", "b"))),
+            ["involvedObject.namespace: Invalid value: \"b\": does not match event.namespace"]
+        );
+    }
+}

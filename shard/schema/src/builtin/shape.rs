@@ -1,0 +1,174 @@
+//! The bare shape of the definitions: types, how lists merge, which zeros count. No texts, no validation.
+//!
+//! Normalising decoded objects and strategic merge patch walk shapes; both need them on every write, so they are
+//! small and borrowed.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::definitions::referenced;
+use crate::protobuf::keeps_zero;
+
+/// All shapes by definition name.
+#[derive(Debug, Default)]
+pub(crate) struct ShapeTable(BTreeMap<String, Shape>);
+
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// Any JSON.
+    Any,
+    Scalar(Scalar),
+    List {
+        items: Box<Shape>,
+        merge: ListMerge,
+    },
+    Map(Box<Shape>),
+    Object(ObjectShape),
+    /// A reference into the table.
+    Definition(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scalar {
+    Text,
+    /// Base64 text.
+    Bytes,
+    Bool,
+    Int32,
+    Int64,
+    Number,
+    /// RFC 3339, whole seconds.
+    Time,
+    /// RFC 3339, microseconds.
+    MicroTime,
+    /// Text or a number.
+    Quantity,
+}
+
+/// What strategic merge patch does with a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListMerge {
+    Replace,
+    /// Distinct scalars are united.
+    Set,
+    /// Items with the same value of this field are one item.
+    ByKey(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct ObjectShape {
+    /// The Go type's name in error texts: the last part of the definition's name.
+    pub(crate) name: String,
+    /// Sorted by name.
+    fields: Vec<FieldShape>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FieldShape {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+    /// Whether zero differs from absent.
+    pub(crate) keeps_zero: bool,
+}
+
+impl ObjectShape {
+    pub(crate) fn field(&self, name: &str) -> Option<&FieldShape> {
+        let index = self
+            .fields
+            .binary_search_by(|field| field.name.as_str().cmp(name))
+            .ok()?;
+        self.fields.get(index)
+    }
+}
+
+impl ShapeTable {
+    pub(crate) fn get(&self, definition: &str) -> Option<&Shape> {
+        self.0.get(definition)
+    }
+
+    /// Follows references; one to nowhere is an open value.
+    pub(crate) fn resolve<'a>(&'a self, shape: &'a Shape) -> &'a Shape {
+        let mut shape = shape;
+        while let Shape::Definition(name) = shape {
+            shape = self.0.get(name).unwrap_or(&Shape::Any);
+        }
+        shape
+    }
+}
+
+pub(crate) fn shape_table(schemas: &Map<String, Value>) -> ShapeTable {
+    ShapeTable(
+        schemas
+            .iter()
+            .map(|(name, schema)| (name.clone(), shape_of(name, schema)))
+            .collect(),
+    )
+}
+
+/// `definition` is the definition that the schema is, or is part of.
+fn shape_of(definition: &str, schema: &Value) -> Shape {
+    let Value::Object(schema) = schema else {
+        return Shape::Any;
+    };
+    if let Some(target) = referenced(schema) {
+        return Shape::Definition(target);
+    }
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    match (text("type"), text("format")) {
+        (Some("string"), Some("byte")) => Shape::Scalar(Scalar::Bytes),
+        (Some("string"), Some("date-time")) if definition.ends_with(".MicroTime") => {
+            Shape::Scalar(Scalar::MicroTime)
+        }
+        (Some("string"), Some("date-time")) => Shape::Scalar(Scalar::Time),
+        (Some("string"), _) if definition.ends_with(".Quantity") => Shape::Scalar(Scalar::Quantity),
+        (Some("string"), _) => Shape::Scalar(Scalar::Text),
+        (Some("boolean"), _) => Shape::Scalar(Scalar::Bool),
+        (Some("integer"), Some("int32")) => Shape::Scalar(Scalar::Int32),
+        (Some("integer"), _) => Shape::Scalar(Scalar::Int64),
+        (Some("number"), _) => Shape::Scalar(Scalar::Number),
+        (Some("array"), _) => {
+            let items = schema
+                .get("items")
+                .map_or(Shape::Any, |items| shape_of(definition, items));
+            Shape::List {
+                items: Box::new(items),
+                merge: list_merge(schema),
+            }
+        }
+        (Some("object"), _) => object_shape(definition, schema),
+        _ => Shape::Any,
+    }
+}
+
+fn list_merge(schema: &Map<String, Value>) -> ListMerge {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    match (
+        text("x-kubernetes-patch-strategy"),
+        text("x-kubernetes-patch-merge-key"),
+    ) {
+        (Some("merge"), Some(key)) => ListMerge::ByKey(key.to_owned()),
+        (Some("merge"), None) => ListMerge::Set,
+        _ => ListMerge::Replace,
+    }
+}
+
+fn object_shape(definition: &str, schema: &Map<String, Value>) -> Shape {
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        let mut fields: Vec<_> = properties
+            .iter()
+            .map(|(name, schema)| FieldShape {
+                name: name.clone(),
+                shape: shape_of(definition, schema),
+                keeps_zero: keeps_zero(definition, name),
+            })
+            .collect();
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        let name = definition.rsplit('.').next().unwrap_or(definition).to_owned();
+        return Shape::Object(ObjectShape { name, fields });
+    }
+    match schema.get("additionalProperties") {
+        Some(values @ Value::Object(_)) => Shape::Map(Box::new(shape_of(definition, values))),
+        _ => Shape::Any,
+    }
+}

@@ -1,0 +1,335 @@
+//! Tables of built-in kinds: what `kubectl get` shows.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::kind::BuiltinKind;
+use crate::printer_column::age;
+
+/// A column definition of `meta.k8s.io/v1` `Table`, serialised as it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TableColumn {
+    /// Heading.
+    pub name: &'static str,
+    /// OpenAPI type of the cells: `string`, `date`.
+    #[serde(rename = "type")]
+    pub column_type: &'static str,
+    /// Role of the column.
+    pub format: ColumnFormat,
+    /// For people.
+    pub description: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: i32,
+}
+
+/// The `format` of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum ColumnFormat {
+    /// Nothing particular.
+    #[serde(rename = "")]
+    None,
+    /// The column identifies the object.
+    #[serde(rename = "name")]
+    Name,
+}
+
+impl BuiltinKind {
+    /// The columns of the kind's table.
+    #[must_use]
+    pub fn table_columns(&self) -> &'static [TableColumn] {
+        match self.kind {
+            "ConfigMap" => CONFIG_MAP,
+            "Event" => EVENT,
+            "Lease" => LEASE,
+            "Namespace" => NAMESPACE,
+            "RoleBinding" | "ClusterRoleBinding" => BINDING,
+            "Secret" => SECRET,
+            "ServiceAccount" => SERVICE_ACCOUNT,
+            _ => DEFAULT,
+        }
+    }
+
+    /// The cells of one object's row, one per column. Reads the object only where a cell needs it.
+    #[must_use]
+    pub fn table_cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        let created = object["metadata"]["creationTimestamp"].as_str();
+        let name = json!(text(&object["metadata"], "name"));
+        let age_cell = || json!(age_of(created, now));
+        match self.kind {
+            "ConfigMap" => vec![
+                name,
+                json!(count(object, "data") + count(object, "binaryData")),
+                age_cell(),
+            ],
+            "Event" => event_cells(object, now),
+            "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
+            "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
+            "RoleBinding" | "ClusterRoleBinding" => {
+                let role = &object["roleRef"];
+                let role = json!(format!("{}/{}", text(role, "kind"), text(role, "name")));
+                let subjects = |kind| json!(subjects_of(object, kind));
+                vec![
+                    name,
+                    role,
+                    age_cell(),
+                    subjects("User"),
+                    subjects("Group"),
+                    subjects("ServiceAccount"),
+                ]
+            }
+            "Secret" => vec![
+                name,
+                json!(text(object, "type")),
+                json!(count(object, "data")),
+                age_cell(),
+            ],
+            "ServiceAccount" => vec![name, age_cell()],
+            _ => vec![name, json!(created)],
+        }
+    }
+}
+
+const fn column(name: &'static str, description: &'static str) -> TableColumn {
+    TableColumn {
+        name,
+        column_type: "string",
+        format: ColumnFormat::None,
+        description,
+        priority: 0,
+    }
+}
+
+const fn wide(name: &'static str, description: &'static str) -> TableColumn {
+    TableColumn {
+        priority: 1,
+        ..column(name, description)
+    }
+}
+
+const NAME: TableColumn = TableColumn {
+    format: ColumnFormat::Name,
+    ..column("Name", "Unique among the objects of its kind and place.")
+};
+const AGE: TableColumn = column("Age", "Time since the object was created.");
+
+const DEFAULT: &[TableColumn] = &[
+    NAME,
+    TableColumn {
+        column_type: "date",
+        ..column("Created At", "When the object was created.")
+    },
+];
+const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
+const LEASE: &[TableColumn] = &[NAME, column("Holder", "Who holds the lease."), AGE];
+const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
+const SECRET: &[TableColumn] = &[
+    NAME,
+    column("Type", "What the data are for."),
+    column("Data", "Number of keys."),
+    AGE,
+];
+const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
+const BINDING: &[TableColumn] = &[
+    NAME,
+    column("Role", "The role that is granted."),
+    AGE,
+    wide("Users", "Users it is granted to."),
+    wide("Groups", "Groups it is granted to."),
+    wide("ServiceAccounts", "Service accounts it is granted to."),
+];
+const EVENT: &[TableColumn] = &[
+    column("Last Seen", "Time since it happened last."),
+    column("Type", "Normal or Warning."),
+    column("Reason", "Why, in one word."),
+    column("Object", "What it is about."),
+    wide("Subobject", "Which part of it."),
+    wide("Source", "Who reports it."),
+    column("Message", "What happened."),
+    wide("First Seen", "Time since it happened first."),
+    wide("Count", "How often it happened."),
+    TableColumn { priority: 1, ..NAME },
+];
+
+fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
+    let since = |object: &Value, field: &str| age_of(object[field].as_str(), now);
+    let given = |field: &str| event[field].is_string();
+    let first = since(
+        event,
+        if given("firstTimestamp") {
+            "firstTimestamp"
+        } else {
+            "eventTime"
+        },
+    );
+    let series = event.get("series").filter(|series| series.is_object());
+    let (last, count) = match series {
+        Some(series) => (
+            since(series, "lastObservedTime"),
+            series["count"].as_i64().unwrap_or(0),
+        ),
+        None => {
+            let last = if given("lastTimestamp") {
+                since(event, "lastTimestamp")
+            } else {
+                first.clone()
+            };
+            (
+                last,
+                event["count"].as_i64().filter(|count| *count != 0).unwrap_or(1),
+            )
+        }
+    };
+    let involved = &event["involvedObject"];
+    let mut target = text(involved, "kind").to_lowercase();
+    if !text(involved, "name").is_empty() {
+        target = format!("{target}/{}", text(involved, "name"));
+    }
+    let or = |first: &str, second: &str| {
+        if first.is_empty() {
+            second.to_owned()
+        } else {
+            first.to_owned()
+        }
+    };
+    let mut source = or(
+        text(&event["source"], "component"),
+        text(event, "reportingComponent"),
+    );
+    let instance = or(text(&event["source"], "host"), text(event, "reportingInstance"));
+    if !instance.is_empty() {
+        source = format!("{source}, {instance}");
+    }
+    vec![
+        json!(last),
+        json!(text(event, "type")),
+        json!(text(event, "reason")),
+        json!(target),
+        json!(text(involved, "fieldPath")),
+        json!(source),
+        json!(text(event, "message").trim()),
+        json!(first),
+        json!(count),
+        json!(text(&event["metadata"], "name")),
+    ]
+}
+
+fn age_of(timestamp: Option<&str>, now: Timestamp) -> String {
+    timestamp.map_or_else(|| "<unknown>".to_owned(), |timestamp| age(timestamp, now))
+}
+
+fn subjects_of(binding: &Value, kind: &str) -> String {
+    let subjects = binding["subjects"].as_array().map_or(&[][..], Vec::as_slice);
+    let names: Vec<String> = subjects
+        .iter()
+        .filter(|subject| text(subject, "kind") == kind)
+        .map(|subject| match kind {
+            "ServiceAccount" => format!("{}/{}", text(subject, "namespace"), text(subject, "name")),
+            _ => text(subject, "name").to_owned(),
+        })
+        .collect();
+    names.join(", ")
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn count(object: &Value, field: &str) -> usize {
+    object
+        .get(field)
+        .and_then(Value::as_object)
+        .map_or(0, serde_json::Map::len)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::super::kind::{builtin_by_kind, builtin_kinds};
+    use super::*;
+
+    #[test]
+    fn rows_are_those_of_a_real_server() {
+        let rbac = "rbac.authorization.k8s.io";
+        let meta = |name: &str| json!({"name": name, "creationTimestamp": "2026-11-21T13:23:21Z"});
+        for (group, kind, object, cells) in [
+            (
+                "",
+                "Namespace",
+                json!({"status": {"phase": "Active"}}),
+                json!(["n", "Active", "8m22s"]),
+            ),
+            (
+                "",
+                "ConfigMap",
+                json!({"data": {"a": ""}, "binaryData": {"b": "", "c": ""}}),
+                json!(["n", 3, "8m22s"]),
+            ),
+            (
+                "",
+                "Secret",
+                json!({"type": "Opaque"}),
+                json!(["n", "Opaque", 0, "8m22s"]),
+            ),
+            ("", "ServiceAccount", json!({}), json!(["n", "8m22s"])),
+            (rbac, "Role", json!({}), json!(["n", "2026-11-21T13:23:21Z"])),
+            (
+                rbac,
+                "ClusterRoleBinding",
+                json!({"roleRef": {"kind": "ClusterRole", "name": "c1"}, "subjects": [
+                    {"kind": "User", "name": "a"}, {"kind": "User", "name": "b"},
+                    {"kind": "ServiceAccount", "name": "s", "namespace": "d"}]}),
+                json!(["n", "ClusterRole/c1", "8m22s", "a, b", "", "d/s"]),
+            ),
+            (
+                "coordination.k8s.io",
+                "Lease",
+                json!({"spec": {"holderIdentity": "me"}}),
+                json!(["n", "me", "8m22s"]),
+            ),
+            (
+                "",
+                "Event",
+                json!({"involvedObject": {"kind": "ConfigMap", "name": "cm1"}, "reason": "Test", "type": "Normal",
+                    "message": "hello\n", "source": {"component": "rec"}, "count": 1,
+                    "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}),
+                json!([
+                    "324d",
+                    "Normal",
+                    "Test",
+                    "configmap/cm1",
+                    "",
+                    "rec",
+                    "hello",
+                    "324d",
+                    1,
+                    "n"
+                ]),
+            ),
+        ] {
+            let mut object = object;
+            object["metadata"] = meta("n");
+            let known = builtin_by_kind(group, "v1", kind).unwrap();
+            let now = "2026-11-21T13:31:43Z".parse().unwrap();
+            assert_eq!(json!(known.table_cells(&object, now)), cells, "{kind}");
+        }
+    }
+
+    #[test]
+    fn every_column_has_a_cell() {
+        for kind in builtin_kinds() {
+            let cells = kind.table_cells(&json!({}), Timestamp::UNIX_EPOCH);
+            assert_eq!(cells.len(), kind.table_columns().len(), "{}", kind.kind);
+        }
+    }
+
+    #[test]
+    fn columns_serialise_as_in_the_api() {
+        assert_eq!(
+            serde_json::to_value(NAMESPACE[0]).unwrap(),
+            json!({"name": "Name", "type": "string", "format": "name", "description": NAME.description,
+                "priority": 0})
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Reads Kubernetes protobuf request bodies into JSON values.
+//!
+//! Typed clients from Kubernetes 1.32 on send built-in kinds as `application/vnd.kubernetes.protobuf` and do not
+//! fall back to JSON, so these bodies have to be understood on the way in. Answers stay JSON, which the same clients
+//! accept. Tables say what the wire cannot: names, types, and whether a zero was meant (see [`table`]).
+
+mod table;
+mod tables;
+mod value;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use value::Budget;
+use wire::{Payload, Reader};
+
+/// The first four bytes of every Kubernetes protobuf body.
+pub const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
+
+/// Bodies above this length are refused before they are read (3 MiB, the limit of request bodies).
+pub const MAX_PROTOBUF_BODY: usize = 3 << 20;
+
+/// Why a protobuf body could not be read. The sender is to blame in every case; sending the same body again
+/// cannot help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtobufError {
+    /// Not the Kubernetes envelope at all (400).
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    MissingMagic,
+    /// The bytes break the wire format or do not fit the kind's fields (400).
+    #[error("invalid protobuf: {0}")]
+    Malformed(&'static str),
+    /// Nested, long or numerous beyond the limits (413).
+    #[error("the protobuf body exceeds the limit of {0}")]
+    TooLarge(&'static str),
+    /// A kind that has no protobuf form here, for example a custom resource (415).
+    #[error("no protobuf form of kind {kind:?} in apiVersion {api_version:?} is known")]
+    UnknownKind {
+        /// `apiVersion` of the envelope.
+        api_version: String,
+        /// `kind` of the envelope.
+        kind: String,
+    },
+    /// The envelope carries something other than plain protobuf (415).
+    #[error("unsupported content in the protobuf envelope: {0:?}")]
+    UnsupportedContent(String),
+}
+
+/// Decodes a request body: the four magic bytes and a `runtime.Unknown` message.
+///
+/// `default_api_version` and `default_kind` are those of the endpoint, for clients that leave the envelope's type
+/// empty. The result carries `apiVersion` and `kind` and is what the same client would have sent as JSON. Unknown
+/// fields are skipped. Linear in the body's length; never recurses deeper than a fixed limit.
+///
+/// # Errors
+/// [`ProtobufError`], see there.
+pub fn decode_protobuf(
+    body: &[u8],
+    default_api_version: &str,
+    default_kind: &str,
+) -> Result<Value, ProtobufError> {
+    if body.len() > MAX_PROTOBUF_BODY {
+        return Err(ProtobufError::TooLarge("3145728 bytes"));
+    }
+    let Some(envelope) = body.strip_prefix(PROTOBUF_MAGIC) else {
+        return Err(ProtobufError::MissingMagic);
+    };
+    let envelope = Envelope::read(envelope)?;
+    if !envelope.content_encoding.is_empty() {
+        return Err(ProtobufError::UnsupportedContent(envelope.content_encoding.to_owned()));
+    }
+    if !matches!(envelope.content_type, "" | "application/vnd.kubernetes.protobuf") {
+        return Err(ProtobufError::UnsupportedContent(envelope.content_type.to_owned()));
+    }
+    let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    let api_version = or(envelope.api_version, default_api_version);
+    let kind = or(envelope.kind, default_kind);
+    let Some(message) = tables::message_of(&api_version, &kind) else {
+        return Err(ProtobufError::UnknownKind { api_version, kind });
+    };
+    let mut object = value::decode_message(message, envelope.raw, &mut Budget::default())?;
+    if let Value::Object(fields) = &mut object {
+        fields.insert("apiVersion".to_owned(), Value::String(api_version));
+        fields.insert("kind".to_owned(), Value::String(kind));
+    }
+    Ok(object)
+}
+
+/// Whether a body of this kind can be decoded; if not, [`decode_protobuf`] answers [`ProtobufError::UnknownKind`].
+#[must_use]
+pub fn has_protobuf_form(api_version: &str, kind: &str) -> bool {
+    tables::message_of(api_version, kind).is_some()
+}
+
+/// Whether a zero in this field of this OpenAPI definition differs from its absence. True where nothing is known.
+pub(crate) fn keeps_zero(definition: &str, field: &str) -> bool {
+    let Some(message) = tables::by_definition().get(definition) else { return true };
+    let field = message.fields.iter().find(|known| known.name == field);
+    field.is_none_or(|field| field.cardinality != table::Cardinality::Plain)
+}
+
+/// `k8s.io/apimachinery/pkg/runtime.Unknown`: typeMeta = 1, raw = 2, contentEncoding = 3, contentType = 4.
+#[derive(Default)]
+struct Envelope<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    raw: &'a [u8],
+    content_encoding: &'a str,
+    content_type: &'a str,
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, ProtobufError> {
+        let mut envelope = Self::default();
+        let mut reader = Reader::new(bytes);
+        while let Some((number, payload)) = reader.next_field()? {
+            match number {
+                1 => envelope.read_type_meta(payload.bytes()?)?,
+                2 => envelope.raw = payload.bytes()?,
+                3 => envelope.content_encoding = payload.text()?,
+                4 => envelope.content_type = payload.text()?,
+                _ => {}
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn read_type_meta(&mut self, bytes: &'a [u8]) -> Result<(), ProtobufError> {
+        let mut reader = Reader::new(bytes);
+        while let Some((number, payload)) = reader.next_field()? {
+            match (number, payload) {
+                (1, payload @ Payload::Bytes(_)) => self.api_version = payload.text()?,
+                (2, payload @ Payload::Bytes(_)) => self.kind = payload.text()?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

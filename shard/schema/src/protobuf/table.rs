@@ -1,0 +1,108 @@
+//! The shape of the tables: per message its fields, per field what the wire does not say.
+
+/// A protobuf message and the JSON object it stands for.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// Name of the OpenAPI definition of the same type.
+    pub(super) definition: &'static str,
+    pub(super) fields: &'static [Field],
+}
+
+/// One field. Zeros are the trap: the Go encoder writes every non-pointer field, so an empty string, 0 or false on
+/// the wire means "absent" for a plain field and "set to zero" for a pointer field, and the `.proto` files do not
+/// tell which is which.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) number: u32,
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) cardinality: Cardinality,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cardinality {
+    /// A plain field: zero means absent.
+    Plain,
+    /// A pointer, or a plain field that JSON always shows: zero is kept.
+    KeepZero,
+    List,
+    /// A map with string keys: repeated entries of key = 1 and value = 2.
+    Map,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    /// Base64 in JSON.
+    Bytes,
+    Message(&'static Message),
+    /// Seconds = 1, nanos = 2; RFC 3339 in whole seconds.
+    Time,
+    /// The same with microseconds.
+    MicroTime,
+    /// A message whose field 1 is a string that JSON shows in its place (`Quantity`).
+    WrappedText,
+    /// A message whose field 1 is a list of strings that JSON shows in its place (`ExtraValue`).
+    WrappedTexts,
+    /// A message whose field 1 holds JSON text (`FieldsV1`, `JSON`, `RawExtension`).
+    Json,
+    /// schema = 1, or a list of schemas = 2.
+    SchemaOrList(&'static Message),
+    /// allows = 1, schema = 2.
+    SchemaOrBool(&'static Message),
+    /// schema = 1, or a list of strings = 2.
+    SchemaOrTexts(&'static Message),
+}
+
+impl Kind {
+    /// The message inside, if there is one.
+    pub(super) const fn nested(self) -> Option<&'static Message> {
+        match self {
+            Kind::Message(message)
+            | Kind::SchemaOrList(message)
+            | Kind::SchemaOrBool(message)
+            | Kind::SchemaOrTexts(message) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+pub(super) const fn plain(number: u32, name: &'static str, kind: Kind) -> Field {
+    Field {
+        number,
+        name,
+        kind,
+        cardinality: Cardinality::Plain,
+    }
+}
+
+pub(super) const fn keep(number: u32, name: &'static str, kind: Kind) -> Field {
+    Field {
+        number,
+        name,
+        kind,
+        cardinality: Cardinality::KeepZero,
+    }
+}
+
+pub(super) const fn list(number: u32, name: &'static str, kind: Kind) -> Field {
+    Field {
+        number,
+        name,
+        kind,
+        cardinality: Cardinality::List,
+    }
+}
+
+pub(super) const fn map(number: u32, name: &'static str, kind: Kind) -> Field {
+    Field {
+        number,
+        name,
+        kind,
+        cardinality: Cardinality::Map,
+    }
+}

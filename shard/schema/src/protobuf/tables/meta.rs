@@ -1,0 +1,136 @@
+//! `k8s.io/apimachinery/pkg/apis/meta/v1`.
+
+use crate::protobuf::table::Kind::{Bool, Int32, Int64, Json, Message as Nested, Text, Time};
+use crate::protobuf::table::{Message, keep, list, map, plain};
+
+pub(super) static OBJECT_META: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    fields: &[
+        plain(1, "name", Text),
+        plain(2, "generateName", Text),
+        plain(3, "namespace", Text),
+        plain(4, "selfLink", Text),
+        plain(5, "uid", Text),
+        plain(6, "resourceVersion", Text),
+        plain(7, "generation", Int64),
+        plain(8, "creationTimestamp", Time),
+        plain(9, "deletionTimestamp", Time),
+        keep(10, "deletionGracePeriodSeconds", Int64),
+        map(11, "labels", Text),
+        map(12, "annotations", Text),
+        list(13, "ownerReferences", Nested(&OWNER_REFERENCE)),
+        list(14, "finalizers", Text),
+        list(17, "managedFields", Nested(&MANAGED_FIELDS_ENTRY)),
+    ],
+};
+
+static OWNER_REFERENCE: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference",
+    fields: &[
+        keep(1, "kind", Text),
+        keep(3, "name", Text),
+        keep(4, "uid", Text),
+        keep(5, "apiVersion", Text),
+        keep(6, "controller", Bool),
+        keep(7, "blockOwnerDeletion", Bool),
+    ],
+};
+
+static MANAGED_FIELDS_ENTRY: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry",
+    fields: &[
+        plain(1, "manager", Text),
+        plain(2, "operation", Text),
+        plain(3, "apiVersion", Text),
+        plain(4, "time", Time),
+        plain(6, "fieldsType", Text),
+        plain(7, "fieldsV1", Json),
+        plain(8, "subresource", Text),
+    ],
+};
+
+pub(super) static LABEL_SELECTOR: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
+    fields: &[
+        map(1, "matchLabels", Text),
+        list(2, "matchExpressions", Nested(&LABEL_SELECTOR_REQUIREMENT)),
+    ],
+};
+
+pub(super) static LABEL_SELECTOR_REQUIREMENT: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement",
+    fields: &[
+        keep(1, "key", Text),
+        keep(2, "operator", Text),
+        list(3, "values", Text),
+    ],
+};
+
+pub(super) static FIELD_SELECTOR_REQUIREMENT: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement",
+    fields: &[
+        keep(1, "key", Text),
+        keep(2, "operator", Text),
+        list(3, "values", Text),
+    ],
+};
+
+pub(super) static DELETE_OPTIONS: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+    fields: &[
+        keep(1, "gracePeriodSeconds", Int64),
+        plain(2, "preconditions", Nested(&PRECONDITIONS)),
+        keep(3, "orphanDependents", Bool),
+        keep(4, "propagationPolicy", Text),
+        list(5, "dryRun", Text),
+        keep(6, "ignoreStoreReadErrorWithClusterBreakingPotential", Bool),
+    ],
+};
+
+static PRECONDITIONS: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions",
+    fields: &[keep(1, "uid", Text), keep(2, "resourceVersion", Text)],
+};
+
+pub(super) static STATUS: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+    fields: &[
+        plain(1, "metadata", Nested(&LIST_META)),
+        plain(2, "status", Text),
+        plain(3, "message", Text),
+        plain(4, "reason", Text),
+        plain(5, "details", Nested(&STATUS_DETAILS)),
+        plain(6, "code", Int32),
+    ],
+};
+
+static LIST_META: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta",
+    fields: &[
+        plain(1, "selfLink", Text),
+        plain(2, "resourceVersion", Text),
+        plain(3, "continue", Text),
+        keep(4, "remainingItemCount", Int64),
+    ],
+};
+
+static STATUS_DETAILS: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails",
+    fields: &[
+        plain(1, "name", Text),
+        plain(2, "group", Text),
+        plain(3, "kind", Text),
+        list(4, "causes", Nested(&STATUS_CAUSE)),
+        plain(5, "retryAfterSeconds", Int32),
+        plain(6, "uid", Text),
+    ],
+};
+
+static STATUS_CAUSE: Message = Message {
+    definition: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause",
+    fields: &[
+        plain(1, "reason", Text),
+        plain(2, "message", Text),
+        plain(3, "field", Text),
+    ],
+};
