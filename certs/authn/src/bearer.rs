@@ -1,0 +1,248 @@
+//! Finds bearer tokens in headers, and takes away those that were used.
+
+use std::{borrow::Cow, fmt};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, UPGRADE},
+};
+use thiserror::Error;
+
+/// Browsers cannot set headers on a WebSocket, so Kubernetes takes a token as one of the subprotocols that
+/// they offer.
+const WEBSOCKET_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// A bearer token. Its text never appears in `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken<'a>(Cow<'a, str>);
+
+/// Why there is a token that cannot be read. The client is to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MalformedToken {
+    /// Two servers on the way might choose different ones.
+    #[error("there is more than one Authorization header or bearer subprotocol")]
+    Repeated,
+    /// Not text.
+    #[error("the bearer token is not UTF-8")]
+    NotText,
+    /// Not the encoding that its subprotocol promises.
+    #[error("the bearer subprotocol is not base64url without padding")]
+    NotBase64,
+    /// The token would be left over as the only subprotocol, and the answer would have to repeat it.
+    #[error("the bearer subprotocol comes without another subprotocol")]
+    NoOtherSubprotocol,
+}
+
+impl<'a> BearerToken<'a> {
+    /// The token of a request: that of `Authorization`, else that of a WebSocket's subprotocols. Other
+    /// schemes and empty tokens are none.
+    pub fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, MalformedToken> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        if let Some(value) = values.next() {
+            if values.next().is_some() {
+                return Err(MalformedToken::Repeated);
+            }
+            if let Some(token) = from_authorization(value)? {
+                return Ok(Some(Self(Cow::Borrowed(token))));
+            }
+        }
+        if is_websocket(headers) {
+            return from_subprotocols(headers);
+        }
+        Ok(None)
+    }
+
+    /// The secret itself.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BearerToken<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BearerToken(..)")
+    }
+}
+
+/// Takes the bearer token out of a request whose sender it has identified, so that no further server sees it.
+pub fn remove_bearer_token(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    if !is_websocket(headers) {
+        return;
+    }
+    let protocols: Vec<&str> = subprotocols(headers).collect();
+    if !protocols
+        .iter()
+        .any(|protocol| protocol.starts_with(WEBSOCKET_PREFIX))
+    {
+        return;
+    }
+    let others: Vec<&str> = protocols
+        .into_iter()
+        .filter(|protocol| !protocol.starts_with(WEBSOCKET_PREFIX))
+        .collect();
+    match HeaderValue::from_str(&others.join(", ")) {
+        Ok(value) if !others.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+}
+
+fn from_authorization(value: &HeaderValue) -> Result<Option<&str>, MalformedToken> {
+    let mut words = value
+        .as_bytes()
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty());
+    match (words.next(), words.next()) {
+        (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => std::str::from_utf8(token)
+            .map(Some)
+            .map_err(|_| MalformedToken::NotText),
+        _ => Ok(None),
+    }
+}
+
+fn from_subprotocols<'a>(headers: &'a HeaderMap) -> Result<Option<BearerToken<'a>>, MalformedToken> {
+    let mut encoded = None;
+    let mut others = false;
+    for protocol in subprotocols(headers) {
+        match protocol.strip_prefix(WEBSOCKET_PREFIX) {
+            Some(_) if encoded.is_some() => return Err(MalformedToken::Repeated),
+            Some(token) => encoded = Some(token),
+            None => others = true,
+        }
+    }
+    let Some(encoded) = encoded.filter(|encoded| !encoded.is_empty()) else {
+        return Ok(None);
+    };
+    let bytes = URL_SAFE_NO_PAD
+        .decode(encoded)
+        .map_err(|_| MalformedToken::NotBase64)?;
+    let token = String::from_utf8(bytes).map_err(|_| MalformedToken::NotText)?;
+    if !others {
+        return Err(MalformedToken::NoOtherSubprotocol);
+    }
+    Ok(Some(BearerToken(Cow::Owned(token))))
+}
+
+fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|protocol| !protocol.is_empty())
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(
+                http::HeaderName::try_from(*name).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        headers
+    }
+
+    /// `base64url("secret")` without padding.
+    const OFFER: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+
+    #[test]
+    fn tokens_are_found_where_kubernetes_looks_for_them() {
+        let websocket = |protocols| vec![("upgrade", "WebSocket"), ("sec-websocket-protocol", protocols)];
+        let both = format!("v5.channel.k8s.io, {OFFER}");
+        let twice = format!("v5.channel.k8s.io,{OFFER},{OFFER}");
+        type Expected<'a> = Result<Option<&'a str>, MalformedToken>;
+        let cases: Vec<(Vec<(&str, &str)>, Expected<'_>)> = vec![
+            (vec![], Ok(None)),
+            (vec![("authorization", "Bearer secret")], Ok(Some("secret"))),
+            (
+                vec![("authorization", " bearer  secret trailing")],
+                Ok(Some("secret")),
+            ),
+            (vec![("authorization", "Bearer")], Ok(None)),
+            (vec![("authorization", "Bearer  ")], Ok(None)),
+            (vec![("authorization", "Basic secret")], Ok(None)),
+            (vec![("authorization", "Bearersecret")], Ok(None)),
+            (
+                vec![("authorization", "Bearer a"), ("authorization", "Bearer b")],
+                Err(MalformedToken::Repeated),
+            ),
+            (websocket(&both), Ok(Some("secret"))),
+            (websocket(&twice), Err(MalformedToken::Repeated)),
+            (websocket(OFFER), Err(MalformedToken::NoOtherSubprotocol)),
+            (
+                websocket("x, base64url.bearer.authorization.k8s.io.?"),
+                Err(MalformedToken::NotBase64),
+            ),
+            (
+                websocket("x, base64url.bearer.authorization.k8s.io._w"),
+                Err(MalformedToken::NotText),
+            ),
+            (websocket("x, base64url.bearer.authorization.k8s.io."), Ok(None)),
+            (websocket("v5.channel.k8s.io"), Ok(None)),
+            (vec![("sec-websocket-protocol", &both)], Ok(None)),
+            (
+                vec![("upgrade", "SPDY/3.1"), ("sec-websocket-protocol", &both)],
+                Ok(None),
+            ),
+            (
+                [vec![("authorization", "Bearer first")], websocket(&both)].concat(),
+                Ok(Some("first")),
+            ),
+        ];
+        for (lines, expected) in cases {
+            let headers = headers(&lines);
+            let found = BearerToken::from_headers(&headers);
+            assert_eq!(
+                found
+                    .as_ref()
+                    .map(|token| token.as_ref().map(BearerToken::as_str)),
+                expected.as_ref().map(|t| *t),
+                "{lines:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_used_token_is_removed_and_nothing_else() {
+        let offers = format!("v5.channel.k8s.io, {OFFER}, v4.channel.k8s.io");
+        let mut map = headers(&[
+            ("authorization", "Bearer secret"),
+            ("accept", "*/*"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", &offers),
+        ]);
+        remove_bearer_token(&mut map);
+        let expected = [
+            ("accept", "*/*"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", "v5.channel.k8s.io, v4.channel.k8s.io"),
+        ];
+        assert_eq!(map, headers(&expected));
+        remove_bearer_token(&mut map);
+        assert_eq!(map, headers(&expected));
+    }
+
+    #[test]
+    fn debug_output_hides_the_token() {
+        let headers = headers(&[("authorization", "Bearer secret")]);
+        assert_eq!(
+            format!("{:?}", BearerToken::from_headers(&headers)),
+            "Ok(Some(BearerToken(..)))"
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! Asks one authenticator after the other.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use http::HeaderMap;
+
+use crate::{
+    Answer, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
+    Presented, Reason, Verdict,
+};
+
+/// Authenticators in the order in which they are asked; the first that accepts decides.
+pub struct Chain {
+    id: u64,
+    authenticators: Vec<Box<dyn Authenticator>>,
+    groups: Option<GroupFilter>,
+}
+
+/// What a chain makes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The user is known and, unless it is `system:anonymous`, in group `system:authenticated`.
+    Identified(Arc<Identity>),
+    /// There is no credential. Whether that is all right is for the server to say; if so, the user is
+    /// [`Identity::anonymous`].
+    Anonymous,
+    /// There is one and nobody accepts it: the answer is 401.
+    Rejected(Rejection),
+}
+
+/// Why nobody has accepted a credential. `Display` is one line for logs, without secrets; clients should not
+/// see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    reasons: Vec<(&'static str, Reason)>,
+}
+
+impl Chain {
+    /// Begins with an empty chain.
+    #[must_use]
+    pub fn builder() -> ChainBuilder {
+        ChainBuilder {
+            authenticators: Vec::new(),
+            groups: None,
+        }
+    }
+
+    /// Whether any authenticator judges bearer tokens. If none does, a proxy may leave requests without
+    /// certificate to the next server instead of asking this chain.
+    #[must_use]
+    pub fn judges_tokens(&self) -> bool {
+        self.authenticators
+            .iter()
+            .any(|authenticator| authenticator.judges() == CredentialKind::BearerToken)
+    }
+
+    /// Who sends a request. For a connection with a known certificate this allocates nothing.
+    pub async fn authenticate(
+        &self,
+        connection: &ConnectionCredentials,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Outcome {
+        let token = match BearerToken::from_headers(headers) {
+            Ok(token) => token,
+            Err(error) => return Rejection::of("bearer token", error.into()),
+        };
+        let request = Presented {
+            connection,
+            headers,
+            token: token.as_ref(),
+            now,
+        };
+        let mut reasons = Vec::new();
+        for authenticator in &self.authenticators {
+            let verdict = match authenticator.authenticate(&request) {
+                Answer::Ready(verdict) => verdict,
+                Answer::Pending(verdict) => verdict.await,
+            };
+            match verdict {
+                Verdict::Accepted(identity) => {
+                    // Only a certificate's identity is the same object at the next request.
+                    let identity = match identity.method() {
+                        Method::ClientCertificate => {
+                            connection.finish(self.id, identity, |it| self.finish(it))
+                        }
+                        Method::Anonymous | Method::RequestHeader | Method::BearerToken => {
+                            self.finish(identity)
+                        }
+                    };
+                    return Outcome::Identified(identity);
+                }
+                Verdict::NoOpinion => {}
+                Verdict::Declined(reason) => reasons.push((authenticator.name(), reason)),
+                Verdict::Refused(reason) => return Rejection::of(authenticator.name(), reason),
+            }
+        }
+        if token.is_none() && !connection.is_presented() {
+            return Outcome::Anonymous;
+        }
+        if reasons.is_empty() {
+            reasons.push(("chain", Reason::NobodyJudges));
+        }
+        Outcome::Rejected(Rejection { reasons })
+    }
+
+    /// What happens to everybody who is accepted.
+    fn finish(&self, identity: Arc<Identity>) -> Arc<Identity> {
+        let identity = identity.in_group_authenticated();
+        match &self.groups {
+            Some(filter) => filter.apply(identity),
+            None => identity,
+        }
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self
+            .authenticators
+            .iter()
+            .map(|authenticator| authenticator.name())
+            .collect();
+        f.debug_struct("Chain")
+            .field("authenticators", &names)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Puts a chain together.
+#[derive(Default)]
+#[allow(missing_debug_implementations, reason = "short-lived")]
+pub struct ChainBuilder {
+    authenticators: Vec<Box<dyn Authenticator>>,
+    groups: Option<GroupFilter>,
+}
+
+impl ChainBuilder {
+    /// Asks this one after those before. The usual order is request headers, client certificates, tokens.
+    #[must_use]
+    pub fn with(mut self, authenticator: impl Authenticator + 'static) -> Self {
+        self.authenticators.push(Box::new(authenticator));
+        self
+    }
+
+    /// Takes groups away from everybody who is accepted.
+    #[must_use]
+    pub fn filter_groups(mut self, filter: GroupFilter) -> Self {
+        self.groups = Some(filter);
+        self
+    }
+
+    /// The chain.
+    #[must_use]
+    pub fn build(self) -> Chain {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        // Only uniqueness counts; nothing is published through this number.
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Chain {
+            id,
+            authenticators: self.authenticators,
+            groups: self.groups,
+        }
+    }
+}
+
+impl Rejection {
+    fn of(authenticator: &'static str, reason: Reason) -> Outcome {
+        Outcome::Rejected(Self {
+            reasons: vec![(authenticator, reason)],
+        })
+    }
+
+    /// Who has said what, in the order of the chain.
+    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, &Reason)> {
+        self.reasons.iter().map(|(name, reason)| (*name, reason))
+    }
+
+    /// Whether the same credential might be accepted later, because somebody could not be asked.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.reasons
+            .iter()
+            .any(|(_, reason)| matches!(reason, Reason::Unavailable(_)))
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, reason)) in self.reasons.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{name}: {reason}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! Believes a proxy that says who its user is, if it is one of those that may.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    Answer, Authenticator, CredentialKind, Identity, Method, Presented, Reason, SharedAuthorities, UserInfo,
+    Verdict, connection::Assertion,
+};
+
+/// Takes the identity from request headers on connections whose certificate the request-header CA vouches for
+/// and whose common name is on the list. On all other connections the headers mean nothing.
+#[derive(Clone, Debug)]
+pub struct RequestHeaderAuthenticator {
+    authorities: SharedAuthorities,
+    allowed_names: Vec<String>,
+    names: RequestHeaderNames,
+}
+
+/// Which headers carry what (`--requestheader-*-headers`). Of several names for one thing the first that is
+/// there counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHeaderNames {
+    /// The user's name.
+    pub user: Vec<HeaderName>,
+    /// The user's UID. Empty by default: nobody in kcp sends it, so whoever does is lying.
+    pub uid: Vec<HeaderName>,
+    /// Groups, one per value. Those of all names count.
+    pub group: Vec<HeaderName>,
+    /// What names of headers with extras begin with, in lower case; the rest is the key.
+    pub extra_prefix: Vec<String>,
+}
+
+impl Default for RequestHeaderNames {
+    fn default() -> Self {
+        Self {
+            user: vec![HeaderName::from_static("x-remote-user")],
+            uid: Vec::new(),
+            group: vec![HeaderName::from_static("x-remote-group")],
+            extra_prefix: vec!["x-remote-extra-".to_owned()],
+        }
+    }
+}
+
+impl RequestHeaderAuthenticator {
+    /// Believes those of `allowed_names`; anybody with a certificate of the request-header CA if the list is
+    /// empty, as Kubernetes does.
+    #[must_use]
+    pub fn new<S: Into<String>>(
+        authorities: SharedAuthorities,
+        allowed_names: impl IntoIterator<Item = S>,
+        names: RequestHeaderNames,
+    ) -> Self {
+        Self {
+            authorities,
+            allowed_names: allowed_names.into_iter().map(Into::into).collect(),
+            names,
+        }
+    }
+
+    fn judge(&self, request: &Presented<'_>) -> Verdict {
+        let Some(judgement) = request
+            .connection
+            .judgement(&self.authorities.load(), request.now)
+        else {
+            return Verdict::NoOpinion;
+        };
+        let common_name = match &judgement.request_header {
+            Assertion::Trusted(common_name) => common_name,
+            // A certificate of another authority is not a bad credential: it is somebody else's to judge.
+            Assertion::Foreign => return Verdict::NoOpinion,
+            Assertion::Invalid(problem) => {
+                return Verdict::Declined(Reason::Certificate(Arc::clone(problem)));
+            }
+        };
+        if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|name| **name == **common_name) {
+            return Verdict::Declined(Reason::NotAllowedToAssert(Arc::clone(common_name)));
+        }
+        match self.names.user_info(request.headers) {
+            Ok(Some(user)) => Verdict::Accepted(Arc::new(Identity::new(user, Method::RequestHeader, None))),
+            Ok(None) => Verdict::NoOpinion,
+            Err(reason) => Verdict::Refused(reason),
+        }
+    }
+}
+
+impl Authenticator for RequestHeaderAuthenticator {
+    fn name(&self) -> &'static str {
+        "request header"
+    }
+
+    fn judges(&self) -> CredentialKind {
+        CredentialKind::Certificate
+    }
+
+    /// One allocation per name, group and extra.
+    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+        Answer::Ready(self.judge(request))
+    }
+}
+
+impl RequestHeaderNames {
+    fn user_info(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, Reason> {
+        let Some(name) = single(headers, &self.user)? else {
+            return Ok(None);
+        };
+        let mut groups = Vec::new();
+        for header in &self.group {
+            for value in headers.get_all(header) {
+                let group = text(header, value)?;
+                if !group.is_empty() {
+                    groups.push(group.to_owned());
+                }
+            }
+        }
+        Ok(Some(UserInfo {
+            name: name.to_owned(),
+            uid: single(headers, &self.uid)?.map(str::to_owned),
+            groups,
+            extra: self.extra(headers)?,
+        }))
+    }
+
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Reason> {
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (header, value) in headers {
+            // Header names are lower case in a header map, so keys are.
+            let rest = self
+                .extra_prefix
+                .iter()
+                .find_map(|prefix| header.as_str().strip_prefix(prefix.as_str()));
+            let Some(key) = rest else { continue };
+            if key.is_empty() {
+                return Err(Reason::MalformedHeader(header.clone()));
+            }
+            extra
+                .entry(decode(key))
+                .or_default()
+                .push(text(header, value)?.to_owned());
+        }
+        Ok(extra)
+    }
+}
+
+/// The value of the first header that is there and not empty. A proxy that lets two users through would be a
+/// disaster, so it is refused rather than guessed at.
+fn single<'a>(headers: &'a HeaderMap, names: &[HeaderName]) -> Result<Option<&'a str>, Reason> {
+    for name in names {
+        let mut values = headers.get_all(name).iter();
+        let Some(value) = values.next() else { continue };
+        if values.next().is_some() {
+            return Err(Reason::RepeatedHeader(name.clone()));
+        }
+        let value = text(name, value)?;
+        if !value.is_empty() {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn text<'a>(name: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Reason> {
+    std::str::from_utf8(value.as_bytes()).map_err(|_| Reason::MalformedHeader(name.clone()))
+}
+
+/// Undoes the `%XX` of whoever has stamped the header. As in Kubernetes, a key that does not decode is taken
+/// as it is.
+fn decode(key: &str) -> String {
+    let bytes = key.as_bytes();
+    let hexadecimal = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_hexdigit);
+    let well_formed = (0..bytes.len())
+        .filter(|index| bytes[*index] == b'%')
+        .all(|index| hexadecimal(index + 1) && hexadecimal(index + 2));
+    match percent_decode_str(key).decode_utf8() {
+        Ok(decoded) if well_formed => decoded.into_owned(),
+        _ => key.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(
+                HeaderName::try_from(*name).unwrap(),
+                HeaderValue::from_bytes(value).unwrap(),
+            );
+        }
+        headers
+    }
+
+    fn read(lines: &[(&str, &[u8])]) -> Result<Option<UserInfo>, Reason> {
+        RequestHeaderNames::default().user_info(&headers(lines))
+    }
+
+    #[test]
+    fn users_groups_and_extras_are_read() {
+        let user = read(&[
+            ("X-Remote-User", "änn".as_bytes()),
+            ("X-Remote-Group", b"one"),
+            ("x-remote-group", b"two,three"),
+            ("X-Remote-Group", b""),
+            ("X-Remote-Uid", b"ignored"),
+            ("X-Remote-Extra-Authentication.kcp.io%2fScopes", b"cluster:a"),
+            ("X-Remote-Extra-Authentication.kcp.io%2Fscopes", b"cluster:b"),
+            ("X-Remote-Extra-100%", b"kept as it is"),
+            ("X-Remote-Extras", b"no extra"),
+        ]);
+        let expected = UserInfo {
+            name: "änn".to_owned(),
+            uid: None,
+            groups: vec!["one".to_owned(), "two,three".to_owned()],
+            extra: BTreeMap::from([
+                ("100%".to_owned(), vec!["kept as it is".to_owned()]),
+                (
+                    "authentication.kcp.io/scopes".to_owned(),
+                    vec!["cluster:a".to_owned(), "cluster:b".to_owned()],
+                ),
+            ]),
+        };
+        assert_eq!(user, Ok(Some(expected)));
+    }
+
+    #[test]
+    fn without_a_user_the_rest_means_nothing() {
+        assert_eq!(read(&[("X-Remote-Group", b"system:masters")]), Ok(None));
+        assert_eq!(
+            read(&[("X-Remote-User", b""), ("X-Remote-Group", b"system:masters")]),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        let name = HeaderName::from_static;
+        type Lines<'a> = &'a [(&'a str, &'a [u8])];
+        let cases: [(Lines<'_>, Reason); 5] = [
+            (
+                &[("x-remote-user", b"a"), ("X-Remote-User", b"b")],
+                Reason::RepeatedHeader(name("x-remote-user")),
+            ),
+            (
+                &[("x-remote-user", b"a"), ("x-remote-user", b"a")],
+                Reason::RepeatedHeader(name("x-remote-user")),
+            ),
+            (
+                &[("x-remote-user", b"\xff")],
+                Reason::MalformedHeader(name("x-remote-user")),
+            ),
+            (
+                &[("x-remote-user", b"a"), ("x-remote-group", b"\xff")],
+                Reason::MalformedHeader(name("x-remote-group")),
+            ),
+            (
+                &[("x-remote-user", b"a"), ("x-remote-extra-", b"x")],
+                Reason::MalformedHeader(name("x-remote-extra-")),
+            ),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(read(lines), Err(expected), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn other_names_can_be_agreed_on() {
+        let names = RequestHeaderNames {
+            user: vec![
+                HeaderName::from_static("x-first"),
+                HeaderName::from_static("x-second"),
+            ],
+            uid: vec![HeaderName::from_static("x-remote-uid")],
+            group: vec![
+                HeaderName::from_static("x-team"),
+                HeaderName::from_static("x-role"),
+            ],
+            extra_prefix: vec!["x-more-".to_owned()],
+        };
+        let user = names.user_info(&headers(&[
+            ("x-second", b"ann"),
+            ("x-remote-user", b"forged"),
+            ("x-remote-uid", b"7"),
+            ("x-role", b"r"),
+            ("x-team", b"t"),
+            ("x-more-k", b"v"),
+        ]));
+        let expected = UserInfo {
+            name: "ann".to_owned(),
+            uid: Some("7".to_owned()),
+            groups: vec!["t".to_owned(), "r".to_owned()],
+            extra: BTreeMap::from([("k".to_owned(), vec!["v".to_owned()])]),
+        };
+        assert_eq!(user, Ok(Some(expected)));
+    }
+}

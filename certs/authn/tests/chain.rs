@@ -1,0 +1,771 @@
+//! Chains of authenticators in front of connections with good, bad and no credentials.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
+
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::{Duration, SystemTime},
+};
+
+use fairlead_authn::{
+    Answer, Authenticator, CertificateAuthorities, Chain, ClientCertificateAuthenticator,
+    ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method, Outcome, Presented, Reason,
+    RequestHeaderAuthenticator, RequestHeaderNames, SharedAuthorities, TokenFile, TrustPurpose, UserInfo,
+    Verdict,
+};
+use fairlead_certs::{Client, Inventory, Layout, Plan, Renewal, Server};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A real PKI of ours, issued once for all tests.
+struct Pki {
+    _directory: tempfile::TempDir,
+    layout: Layout,
+    start: SystemTime,
+}
+
+static PKI: LazyLock<Pki> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = Layout::new(directory.path());
+    let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    let plan = Plan::for_inventory(&Inventory::parse(["root"], [] as [&str; 0]).unwrap());
+    plan.apply(&layout, start, Renewal::WhenDue).unwrap();
+    Pki {
+        _directory: directory,
+        layout,
+        start,
+    }
+});
+
+fn authorities() -> CertificateAuthorities {
+    let bundle = |path| fs::read(path).unwrap();
+    CertificateAuthorities::none()
+        .with(TrustPurpose::Client, &bundle(PKI.layout.client_ca()))
+        .unwrap()
+        .with(
+            TrustPurpose::RequestHeader,
+            &bundle(PKI.layout.requestheader_ca()),
+        )
+        .unwrap()
+}
+
+fn presented(path: &Path) -> ConnectionCredentials {
+    ConnectionCredentials::new(Arc::new([CertificateDer::from_pem_file(path).unwrap()]))
+}
+
+fn client(client: &Client) -> ConnectionCredentials {
+    presented(&PKI.layout.client_cert(client).certificate)
+}
+
+fn none() -> ConnectionCredentials {
+    ConnectionCredentials::none()
+}
+
+const TOKENS: &str = "good-token,ann,7,\"team-a,system:masters\"\n";
+
+/// The chain of a shard.
+fn shard(authorities: &SharedAuthorities) -> Chain {
+    Chain::builder()
+        .with(RequestHeaderAuthenticator::new(
+            authorities.clone(),
+            ["kcp-front-proxy"],
+            RequestHeaderNames::default(),
+        ))
+        .with(ClientCertificateAuthenticator::new(authorities.clone()))
+        .with(TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap())
+        .build()
+}
+
+fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        headers.append(
+            HeaderName::try_from(*name).unwrap(),
+            HeaderValue::try_from(*value).unwrap(),
+        );
+    }
+    headers
+}
+
+fn ask_at(
+    chain: &Chain,
+    connection: &ConnectionCredentials,
+    lines: &[(&str, &str)],
+    now: SystemTime,
+) -> Outcome {
+    chain
+        .authenticate(connection, &headers(lines), now)
+        .now_or_never()
+        .expect("nobody here waits")
+}
+
+fn ask(chain: &Chain, connection: &ConnectionCredentials, lines: &[(&str, &str)]) -> Outcome {
+    ask_at(chain, connection, lines, PKI.start)
+}
+
+/// `name: group group` of an identity, `anonymous`, or `rejected: why`.
+fn summary(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Identified(identity) => {
+            format!("{}: {}", identity.user().name, identity.user().groups.join(" "))
+        }
+        Outcome::Anonymous => "anonymous".to_owned(),
+        Outcome::Rejected(rejection) => format!("rejected: {rejection}"),
+    }
+}
+
+fn identity(outcome: Outcome) -> Arc<Identity> {
+    match outcome {
+        Outcome::Identified(identity) => identity,
+        other => panic!("not identified: {other:?}"),
+    }
+}
+
+#[test]
+fn a_shard_knows_its_callers() {
+    type Lines<'a> = &'a [(&'a str, &'a str)];
+    let chain = shard(&SharedAuthorities::new(authorities()));
+    let forged: Lines<'_> = &[("x-remote-user", "root"), ("x-remote-group", "system:masters")];
+    let stamped: Lines<'_> = &[
+        ("x-remote-user", "bob"),
+        ("x-remote-group", "team"),
+        ("x-remote-group", "system:authenticated"),
+    ];
+    let server = presented(&PKI.layout.serving_cert(&Server::Gateway).certificate);
+    let proxy = || client(&Client::FrontProxy);
+    let admin = || client(&Client::Admin);
+    let unknown_issuer = "not signed by the client CA";
+
+    let cases: [(&str, ConnectionCredentials, Lines<'_>, String); 16] = [
+        ("nothing", none(), &[], "anonymous".into()),
+        ("headers without certificate", none(), forged, "anonymous".into()),
+        (
+            "an admin",
+            admin(),
+            &[],
+            "kcp-admin: system:kcp:admin system:authenticated".into(),
+        ),
+        (
+            "an admin's headers mean nothing",
+            admin(),
+            forged,
+            "kcp-admin: system:kcp:admin system:authenticated".into(),
+        ),
+        (
+            "the gateway for its user",
+            proxy(),
+            stamped,
+            "bob: team system:authenticated".into(),
+        ),
+        (
+            "a user without groups",
+            proxy(),
+            &[("x-remote-user", "bob")],
+            "bob: system:authenticated".into(),
+        ),
+        (
+            "the gateway for nobody",
+            proxy(),
+            &[
+                ("x-remote-user", "system:anonymous"),
+                ("x-remote-group", "system:unauthenticated"),
+            ],
+            "system:anonymous: system:unauthenticated".into(),
+        ),
+        (
+            "the gateway saying nothing",
+            proxy(),
+            &[("x-remote-group", "system:masters")],
+            format!("rejected: client certificate: {unknown_issuer}"),
+        ),
+        (
+            "the gateway passing on a token",
+            proxy(),
+            &[("authorization", "Bearer good-token")],
+            "ann: team-a system:masters system:authenticated".into(),
+        ),
+        (
+            "two users at once, even with a good token",
+            proxy(),
+            &[
+                ("x-remote-user", "bob"),
+                ("x-remote-user", "root"),
+                ("authorization", "Bearer good-token"),
+            ],
+            "rejected: request header: header x-remote-user is repeated".into(),
+        ),
+        (
+            "a good token",
+            none(),
+            &[("authorization", "Bearer good-token")],
+            "ann: team-a system:masters system:authenticated".into(),
+        ),
+        (
+            "a wrong token",
+            none(),
+            &[("authorization", "Bearer bad")],
+            "rejected: token file: the bearer token is not known".into(),
+        ),
+        (
+            "a good certificate and a wrong token",
+            admin(),
+            &[("authorization", "Bearer bad")],
+            "kcp-admin: system:kcp:admin system:authenticated".into(),
+        ),
+        (
+            "a wrong certificate and a good token",
+            server,
+            &[("authorization", "Bearer good-token")],
+            "ann: team-a system:masters system:authenticated".into(),
+        ),
+        (
+            "two tokens",
+            admin(),
+            &[
+                ("authorization", "Bearer good-token"),
+                ("authorization", "Bearer bad"),
+            ],
+            "rejected: bearer token: there is more than one Authorization header or bearer subprotocol"
+                .into(),
+        ),
+        (
+            "another scheme is no credential",
+            none(),
+            &[("authorization", "Basic YTpi")],
+            "anonymous".into(),
+        ),
+    ];
+    for (name, connection, lines, expected) in cases {
+        assert_eq!(summary(&ask(&chain, &connection, lines)), expected, "{name}");
+        // A connection remembers its judgement; the second request must come out the same.
+        assert_eq!(
+            summary(&ask(&chain, &connection, lines)),
+            expected,
+            "{name}, again"
+        );
+    }
+}
+
+#[test]
+fn identities_say_how_they_came_about_and_when_they_end() {
+    let chain = shard(&SharedAuthorities::new(authorities()));
+    let connection = client(&Client::Admin);
+    let by_certificate = identity(ask(&chain, &connection, &[]));
+    let certificate = connection.certificate().unwrap().unwrap();
+    assert_eq!(by_certificate.method(), Method::ClientCertificate);
+    assert_eq!(by_certificate.expires(), Some(PKI.start + 365 * DAY));
+    assert_eq!(certificate.not_after, PKI.start + 365 * DAY);
+    let credential_id = &by_certificate.user().extra["authentication.kubernetes.io/credential-id"];
+    let hexadecimal: String = certificate
+        .fingerprint
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(credential_id, &[format!("X509SHA256={hexadecimal}")]);
+
+    let by_header = identity(ask(
+        &chain,
+        &client(&Client::FrontProxy),
+        &[("x-remote-user", "bob")],
+    ));
+    assert_eq!(
+        (by_header.method(), by_header.expires()),
+        (Method::RequestHeader, None)
+    );
+    let by_token = identity(ask(&chain, &none(), &[("authorization", "Bearer good-token")]));
+    assert_eq!(
+        (by_token.method(), by_token.expires()),
+        (Method::BearerToken, None)
+    );
+    assert_eq!(by_token.user().uid.as_deref(), Some("7"));
+}
+
+#[test]
+fn what_a_gateway_stamps_is_what_a_shard_reads() {
+    let authorities = SharedAuthorities::new(authorities());
+    let gateway = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(authorities.clone()))
+        .filter_groups(GroupFilter::privileged())
+        .build();
+    let shard = shard(&authorities);
+    let mut forwarded = headers(&[("x-remote-user", "root"), ("connection", "x-remote-group")]);
+    let at_the_gateway = identity(ask(&gateway, &client(&Client::Admin), &[]));
+    at_the_gateway.headers().unwrap().stamp(&mut forwarded);
+    let outcome = shard
+        .authenticate(&client(&Client::FrontProxy), &forwarded, PKI.start)
+        .now_or_never()
+        .unwrap();
+    assert_eq!(identity(outcome).user(), at_the_gateway.user());
+}
+
+#[test]
+fn a_gateway_takes_power_away() {
+    let gateway = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
+            authorities(),
+        )))
+        .filter_groups(GroupFilter::privileged())
+        .build();
+    for (who, expected) in [
+        (Client::ShardAdmin, "shard-admin: system:authenticated"),
+        (
+            Client::LogicalClusterAdmin,
+            "logical-cluster-admin: system:authenticated",
+        ),
+        (Client::Admin, "kcp-admin: system:authenticated system:kcp:admin"),
+        (
+            Client::ShardPicker("root".parse().unwrap()),
+            "shard-root-picker: system:authenticated system:fairlead:shard",
+        ),
+    ] {
+        assert_eq!(summary(&ask(&gateway, &client(&who), &[])), expected);
+    }
+    assert!(!gateway.judges_tokens());
+    assert!(shard(&SharedAuthorities::new(authorities())).judges_tokens());
+}
+
+#[test]
+fn requests_of_one_connection_share_one_identity() {
+    for filter in [GroupFilter::default(), GroupFilter::privileged()] {
+        let chain = Chain::builder()
+            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
+                authorities(),
+            )))
+            .filter_groups(filter)
+            .build();
+        let connection = client(&Client::ShardAdmin);
+        let first = identity(ask(&chain, &connection, &[]));
+        let second = identity(ask_at(
+            &chain,
+            &connection,
+            &[],
+            PKI.start + Duration::from_secs(599),
+        ));
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+}
+
+#[test]
+fn two_chains_on_one_connection_do_not_mix_their_results() {
+    let authorities = SharedAuthorities::new(authorities());
+    let plain = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(authorities.clone()))
+        .build();
+    let strict = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(authorities))
+        .filter_groups(GroupFilter::privileged())
+        .build();
+    let connection = client(&Client::ShardAdmin);
+    for _ in 0..2 {
+        assert_eq!(
+            summary(&ask(&plain, &connection, &[])),
+            "shard-admin: system:masters system:authenticated"
+        );
+        assert_eq!(
+            summary(&ask(&strict, &connection, &[])),
+            "shard-admin: system:authenticated"
+        );
+    }
+}
+
+#[test]
+fn a_certificate_counts_only_in_its_time_also_on_an_open_connection() {
+    let chain = shard(&SharedAuthorities::new(authorities()));
+    let connection = client(&Client::Admin);
+    let known = "kcp-admin: system:kcp:admin system:authenticated";
+    let end = PKI.start + 365 * DAY;
+    let second = Duration::from_secs(1);
+    for (now, expected) in [
+        (PKI.start - DAY, "certificate not valid yet"),
+        (PKI.start, known),
+        (end - second, known),
+        (end + second, "certificate expired"),
+        (end - second, known),
+        (PKI.start - Duration::from_secs(301), "certificate not valid yet"),
+    ] {
+        let outcome = summary(&ask_at(&chain, &connection, &[], now));
+        assert!(
+            outcome == expected || outcome.starts_with("rejected") && outcome.contains(expected),
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn other_authorities_count_from_the_next_request_on() {
+    let shared = SharedAuthorities::new(authorities());
+    let chain = shard(&shared);
+    let connection = client(&Client::Admin);
+    let known = summary(&ask(&chain, &connection, &[]));
+    shared.replace(CertificateAuthorities::none());
+    assert_eq!(
+        summary(&ask(&chain, &connection, &[])),
+        "rejected: client certificate: no client CA is configured"
+    );
+    shared.replace(authorities());
+    assert_eq!(summary(&ask(&chain, &connection, &[])), known);
+}
+
+#[test]
+fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
+    let bundle = fs::read(PKI.layout.client_ca()).unwrap();
+    let both = CertificateAuthorities::none()
+        .with(TrustPurpose::Client, &bundle)
+        .and_then(|authorities| authorities.with(TrustPurpose::RequestHeader, &bundle))
+        .unwrap();
+    let shared = SharedAuthorities::new(both);
+    let forged = [("x-remote-user", "root")];
+    let outcome = ask(&shard(&shared), &client(&Client::Admin), &forged);
+    assert_eq!(
+        summary(&outcome),
+        "kcp-admin: system:kcp:admin system:authenticated"
+    );
+
+    let only_headers = |allowed: &[&str]| {
+        Chain::builder()
+            .with(RequestHeaderAuthenticator::new(
+                shared.clone(),
+                allowed.iter().copied(),
+                RequestHeaderNames::default(),
+            ))
+            .build()
+    };
+    assert_eq!(
+        summary(&ask(
+            &only_headers(&["kcp-front-proxy"]),
+            &client(&Client::Admin),
+            &forged
+        )),
+        "rejected: request header: \"kcp-admin\" may not assert identities"
+    );
+    let anybody = ask(&only_headers(&[]), &client(&Client::Admin), &forged);
+    assert_eq!(summary(&anybody), "root: system:authenticated");
+}
+
+/// Object identifiers and values, in order.
+type Subject<'a> = &'a [(&'a [u64], &'a str)];
+
+/// An authority made for one test, and leaves of it with odd subjects.
+struct Workshop {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Workshop {
+    fn new() -> Self {
+        let params = Self::authority("workshop");
+        Self {
+            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap(),
+        }
+    }
+
+    fn authority(name: &str) -> CertificateParams {
+        let mut params = Self::params(&[(&[2, 5, 4, 3], name)]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params
+    }
+
+    fn params(subject: Subject<'_>) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let mut seen: Vec<&[u64]> = Vec::new();
+        for (oid, value) in subject {
+            // The builder holds one value per type; a second one comes under another name for the same type.
+            let kind = match *oid {
+                [2, 5, 4, 3] if !seen.contains(oid) => DnType::CommonName,
+                [2, 5, 4, 10] if !seen.contains(oid) => DnType::OrganizationName,
+                _ => DnType::CustomDnType(oid.to_vec()),
+            };
+            seen.push(oid);
+            params
+                .distinguished_name
+                .push(kind, DnValue::Utf8String((*value).to_owned()));
+        }
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2040, 1, 1);
+        params
+    }
+
+    fn chain(&self) -> Chain {
+        let authorities = CertificateAuthorities::none()
+            .with(TrustPurpose::Client, self.issuer.pem().as_bytes())
+            .unwrap();
+        Chain::builder()
+            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
+                authorities,
+            )))
+            .build()
+    }
+
+    fn issue(&self, params: &CertificateParams) -> ConnectionCredentials {
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &self.issuer).unwrap();
+        ConnectionCredentials::new(Arc::new([leaf.der().clone()]))
+    }
+}
+
+#[test]
+fn subjects_name_users_or_nobody() {
+    const CN: &[u64] = &[2, 5, 4, 3];
+    const O: &[u64] = &[2, 5, 4, 10];
+    let workshop = Workshop::new();
+    let chain = workshop.chain();
+    let cases: [(Subject<'_>, &str); 6] = [
+        (&[(CN, "ann")], "ann: system:authenticated"),
+        (
+            &[(CN, "ann"), (O, "a"), (O, "b,c")],
+            "ann: a b,c system:authenticated",
+        ),
+        (
+            &[(CN, "änn"), (O, "system:authenticated")],
+            "änn: system:authenticated",
+        ),
+        (
+            &[(O, "a")],
+            "rejected: client certificate: the certificate's subject has no common name",
+        ),
+        (
+            &[(CN, "")],
+            "rejected: client certificate: the certificate's subject has no common name",
+        ),
+        (
+            &[(CN, "ann"), (CN, "root")],
+            "rejected: client certificate: the certificate's subject has more than one common name",
+        ),
+    ];
+    for (subject, expected) in cases {
+        let connection = workshop.issue(&Workshop::params(subject));
+        assert_eq!(summary(&ask(&chain, &connection, &[])), expected, "{subject:?}");
+    }
+}
+
+#[test]
+fn certificates_that_prove_nothing_are_rejected() {
+    let workshop = Workshop::new();
+    let chain = workshop.chain();
+    let subject: Subject<'_> = &[(&[2, 5, 4, 3], "ann")];
+
+    let mut for_servers = Workshop::params(subject);
+    for_servers.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let self_signed = Workshop::params(subject)
+        .self_signed(&KeyPair::generate().unwrap())
+        .unwrap();
+    let impostor = Workshop::new().issue(&Workshop::params(subject));
+    let garbage = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
+
+    for (name, connection, expected) in [
+        ("for servers only", workshop.issue(&for_servers), "client CA"),
+        (
+            "self-signed",
+            ConnectionCredentials::new(Arc::new([self_signed.der().clone()])),
+            "not signed by",
+        ),
+        ("an authority of the same name", impostor, "client CA"),
+        (
+            "garbage",
+            ConnectionCredentials::new(Arc::new([garbage])),
+            "cannot be parsed",
+        ),
+    ] {
+        let outcome = summary(&ask(&chain, &connection, &[]));
+        assert!(
+            outcome.starts_with("rejected: client certificate: ") && outcome.contains(expected),
+            "{name}: {outcome}"
+        );
+    }
+}
+
+#[test]
+fn intermediates_come_with_the_leaf() {
+    let workshop = Workshop::new();
+    let intermediate = CertifiedIssuer::signed_by(
+        Workshop::authority("intermediate"),
+        KeyPair::generate().unwrap(),
+        &workshop.issuer,
+    )
+    .unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")])
+        .signed_by(&key, &intermediate)
+        .unwrap();
+    let chain = workshop.chain();
+    let complete = ConnectionCredentials::new(Arc::new([leaf.der().clone(), intermediate.der().clone()]));
+    assert_eq!(summary(&ask(&chain, &complete, &[])), "ann: system:authenticated");
+    let incomplete = ConnectionCredentials::new(Arc::new([leaf.der().clone()]));
+    assert!(summary(&ask(&chain, &incomplete, &[])).ends_with("not signed by the client CA"));
+}
+
+#[test]
+fn an_intermediate_that_expires_takes_open_connections_with_it() {
+    let workshop = Workshop::new();
+    let mut params = Workshop::authority("intermediate");
+    params.not_after = date_time_ymd(2030, 1, 1);
+    let intermediate =
+        CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &workshop.issuer).unwrap();
+    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")])
+        .signed_by(&KeyPair::generate().unwrap(), &intermediate)
+        .unwrap();
+    let connection = ConnectionCredentials::new(Arc::new([leaf.der().clone(), intermediate.der().clone()]));
+    let chain = workshop.chain();
+    // The first second of 2030.
+    let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
+    let before = ask_at(&chain, &connection, &[], end - Duration::from_secs(60));
+    assert_eq!(summary(&before), "ann: system:authenticated");
+    let after = summary(&ask_at(&chain, &connection, &[], end + Duration::from_secs(600)));
+    assert!(after.starts_with("rejected: "), "{after}");
+}
+
+#[test]
+fn a_proxy_is_believed_only_while_its_certificate_is_valid() {
+    let chain = shard(&SharedAuthorities::new(authorities()));
+    let connection = client(&Client::FrontProxy);
+    let user = [("x-remote-user", "bob")];
+    let end = PKI.start + 365 * DAY;
+    let before = summary(&ask_at(&chain, &connection, &user, end - Duration::from_secs(1)));
+    assert_eq!(before, "bob: system:authenticated");
+    let after = summary(&ask_at(&chain, &connection, &user, end + Duration::from_secs(1)));
+    assert!(after.starts_with(
+        "rejected: request header: not accepted under the request-header CA: certificate expired"
+    ));
+    assert!(
+        after.ends_with("; client certificate: not signed by the client CA"),
+        "{after}"
+    );
+}
+
+#[test]
+fn bad_bundles_are_refused() {
+    let client = |pem: &[u8]| {
+        CertificateAuthorities::none()
+            .with(TrustPurpose::Client, pem)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    let good = fs::read(PKI.layout.client_ca()).unwrap();
+    let broken = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+    assert_eq!(client(&good), Ok(()));
+    assert_eq!(
+        client(b""),
+        Err("the client CA bundle holds no certificate".to_owned())
+    );
+    assert_eq!(
+        client(b"just words"),
+        Err("the client CA bundle holds no certificate".to_owned())
+    );
+    assert_eq!(
+        client(b"-----BEGIN CERTIFICATE-----\nAQ"),
+        Err("the client CA bundle is not readable PEM".to_owned())
+    );
+    let second = [good, broken.as_bytes().to_vec()].concat();
+    let error = client(&second).unwrap_err();
+    assert!(
+        error.starts_with("certificate 2 of the client CA bundle cannot be used"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_handshake_can_name_each_authority_once() {
+    assert_eq!(CertificateAuthorities::none().subjects().len(), 0);
+    assert_eq!(authorities().subjects().len(), 2);
+    let bundle = fs::read(PKI.layout.client_ca()).unwrap();
+    let twice = authorities().with(TrustPurpose::RequestHeader, &bundle).unwrap();
+    assert_eq!(twice.subjects().len(), 1);
+}
+
+/// Stands for a webhook: needs to wait before it answers.
+struct Remote {
+    verdict: Verdict,
+}
+
+impl Authenticator for Remote {
+    fn name(&self) -> &'static str {
+        "remote"
+    }
+
+    fn judges(&self) -> CredentialKind {
+        CredentialKind::BearerToken
+    }
+
+    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+        if request.token.is_none() {
+            return Answer::Ready(Verdict::NoOpinion);
+        }
+        Answer::Pending(Box::pin(async move { self.verdict.clone() }))
+    }
+}
+
+#[test]
+fn authenticators_may_ask_somebody_else() {
+    let user = UserInfo {
+        name: "remote-user".to_owned(),
+        ..UserInfo::default()
+    };
+    let accepting = Remote {
+        verdict: Verdict::Accepted(Arc::new(Identity::new(user, Method::BearerToken, None))),
+    };
+    let away = Remote {
+        verdict: Verdict::Declined(Reason::Unavailable("connection refused".into())),
+    };
+    let file = || TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap();
+
+    let chain = Chain::builder().with(file()).with(accepting).build();
+    let ask_token = |chain: &Chain, token: &str| {
+        ask(
+            chain,
+            &none(),
+            &[("authorization", format!("Bearer {token}").as_str())],
+        )
+    };
+    assert!(
+        summary(&ask_token(&chain, "good-token")).starts_with("ann:"),
+        "the first that accepts decides"
+    );
+    assert_eq!(
+        summary(&ask_token(&chain, "other")),
+        "remote-user: system:authenticated"
+    );
+
+    let chain = Chain::builder().with(away).with(file()).build();
+    assert!(
+        summary(&ask_token(&chain, "good-token")).starts_with("ann:"),
+        "an outage of one leaves the others"
+    );
+    let Outcome::Rejected(rejection) = ask_token(&chain, "other") else {
+        panic!("accepted")
+    };
+    assert!(rejection.is_retryable());
+    assert_eq!(
+        rejection.to_string(),
+        "remote: cannot be judged now: connection refused; token file: the bearer token is not known"
+    );
+}
+
+#[test]
+fn a_credential_that_nobody_judges_is_rejected() {
+    let chain = Chain::builder().build();
+    let expected = "rejected: chain: no authenticator judges this credential";
+    assert_eq!(
+        summary(&ask(&chain, &none(), &[("authorization", "Bearer x")])),
+        expected
+    );
+    assert_eq!(summary(&ask(&chain, &client(&Client::Admin), &[])), expected);
+    assert_eq!(summary(&ask(&chain, &none(), &[])), "anonymous");
+}
+
+#[test]
+fn the_anonymous_identity_is_kubernetes_own() {
+    let anonymous = Identity::anonymous();
+    assert_eq!(anonymous.user().name, "system:anonymous");
+    assert_eq!(anonymous.user().groups, ["system:unauthenticated"]);
+    assert_eq!(anonymous.method(), Method::Anonymous);
+}
