@@ -1,1 +1,33 @@
 //! A generic Kubernetes API server over a registry: requests, discovery, watch hub, authz, admission.
+//!
+//! It knows how the Kubernetes API behaves on the wire and how objects live in a store. It must not
+//! know workspaces, exports or shards: a [`Scope`] is an opaque sequence of storage segments, and a
+//! [`Host`] says which scopes there are, which resources they have, and who may do what.
+//!
+//! A request is one straight pass ([`ApiServer::handle`]): path → scope → identity → permission →
+//! resource → registry → answer. The read path copies stored bytes and builds no trees.
+
+pub mod authz;
+mod discovery;
+mod host;
+pub mod hub;
+mod metrics;
+pub mod object;
+pub mod registry;
+mod render;
+pub mod request;
+pub mod resource;
+mod response;
+mod scope;
+mod selection;
+mod server;
+mod watch;
+
+pub use discovery::version_priority;
+pub use host::{Action, Admission, Admitted, Attributes, Decision, Host, Intercepted, Located, Wanted};
+pub use metrics::RequestMetrics;
+pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
+pub use scope::{Scope, ScopeSelector};
+pub use selection::Selection;
+pub use server::ApiServer;
+pub use watch::WatchBody;

@@ -1,0 +1,10 @@
+//! Role based access control: rules, and who they are given to.
+//!
+//! Pure: roles and bindings come in as values, an answer goes out. Which roles and bindings count where
+//! is the host's business.
+
+mod policy;
+mod rule;
+
+pub use policy::{Binding, Policy, Role, RoleKind, RoleReference, Subject};
+pub use rule::{Query, Rule};

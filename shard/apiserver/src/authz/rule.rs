@@ -1,0 +1,259 @@
+//! One rule of a role, and what it covers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Action;
+
+/// A rule as Roles and ClusterRoles have it (`rbac.authorization.k8s.io/v1` PolicyRule).
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    /// What may be done; `*` is everything.
+    pub verbs: Vec<String>,
+    /// In which groups; `*` is every group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    /// To which resources: `pods`, `pods/status`, `*/status`, `*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    /// To which objects; empty is all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    /// To which other URLs; a trailing `*` matches any rest.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    pub non_resource_urls: Vec<String>,
+}
+
+/// What is asked of a rule.
+pub type Query<'q> = Action<'q>;
+
+impl Rule {
+    /// Whether the rule permits an action.
+    pub fn permits(&self, action: &Query<'_>) -> bool {
+        match *action {
+            Action::Resource {
+                verb,
+                group,
+                resource,
+                subresource,
+                name,
+                ..
+            } => {
+                has(&self.verbs, verb)
+                    && has(&self.api_groups, group)
+                    && self
+                        .resources
+                        .iter()
+                        .any(|rule| covers_resource(rule, resource, subresource))
+                    && (self.resource_names.is_empty()
+                        || name.is_some_and(|name| self.resource_names.iter().any(|own| own == name)))
+            }
+            Action::NonResource { verb, path } => {
+                has(&self.verbs, verb) && self.non_resource_urls.iter().any(|rule| covers_path(rule, path))
+            }
+        }
+    }
+
+    /// Whether everything `other` permits is permitted by one of `rules` (the escalation check). As
+    /// Kubernetes does it: each combination of the other rule is looked for by itself.
+    pub fn is_covered_by(&self, rules: &[Self]) -> bool {
+        let names: Vec<Option<&str>> = if self.resource_names.is_empty() {
+            vec![None]
+        } else {
+            self.resource_names.iter().map(|name| Some(&**name)).collect()
+        };
+        let resources = self.verbs.iter().all(|verb| {
+            self.api_groups.iter().all(|group| {
+                self.resources.iter().all(|resource| {
+                    names.iter().all(|name| {
+                        let (resource, subresource) = resource
+                            .split_once('/')
+                            .map_or((&**resource, None), |(resource, subresource)| {
+                                (resource, Some(subresource))
+                            });
+                        let action = Action::Resource {
+                            verb,
+                            group,
+                            version: "",
+                            resource,
+                            subresource,
+                            namespace: None,
+                            name: *name,
+                        };
+                        rules.iter().any(|rule| rule.permits(&action))
+                    })
+                })
+            })
+        });
+        let urls = self.verbs.iter().all(|verb| {
+            self.non_resource_urls.iter().all(|path| {
+                rules
+                    .iter()
+                    .any(|rule| rule.permits(&Action::NonResource { verb, path }))
+            })
+        });
+        resources && urls
+    }
+}
+
+/// Whether a list of names has one, or `*`.
+fn has(names: &[String], wanted: &str) -> bool {
+    names.iter().any(|name| name == "*" || name == wanted)
+}
+
+fn covers_resource(rule: &str, resource: &str, subresource: Option<&str>) -> bool {
+    match (rule.split_once('/'), subresource) {
+        (None, None) => rule == "*" || rule == resource,
+        (None, Some(_)) => rule == "*",
+        (Some((own, own_subresource)), Some(subresource)) => {
+            own_subresource == subresource && (own == "*" || own == resource)
+        }
+        (Some(_), None) => false,
+    }
+}
+
+fn covers_path(rule: &str, path: &str) -> bool {
+    rule == path
+        || rule
+            .strip_suffix('*')
+            .is_some_and(|prefix| path.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> Rule {
+        let split = |text: &str| -> Vec<String> {
+            if text.is_empty() {
+                Vec::new()
+            } else {
+                text.split(',').map(|part| part.replace("core", "")).collect()
+            }
+        };
+        Rule {
+            verbs: split(verbs),
+            api_groups: split(groups),
+            resources: split(resources),
+            resource_names: split(names),
+            non_resource_urls: Vec::new(),
+        }
+    }
+
+    fn action<'a>(verb: &'a str, group: &'a str, resource: &'a str, name: Option<&'a str>) -> Action<'a> {
+        let (resource, subresource) = resource
+            .split_once('/')
+            .map_or((resource, None), |(r, s)| (r, Some(s)));
+        Action::Resource {
+            verb,
+            group,
+            version: "v1",
+            resource,
+            subresource,
+            namespace: None,
+            name,
+        }
+    }
+
+    #[test]
+    fn rules_permit_what_they_name() {
+        for (rule, action, permitted) in [
+            (rule("*", "*", "*", ""), action("get", "", "secrets", None), true),
+            (
+                rule("*", "*", "*", ""),
+                action("get", "", "secrets/status", None),
+                true,
+            ),
+            (
+                rule("get", "core", "secrets", ""),
+                action("get", "", "secrets", Some("a")),
+                true,
+            ),
+            (
+                rule("get", "core", "secrets", ""),
+                action("list", "", "secrets", None),
+                false,
+            ),
+            (
+                rule("get", "core", "secrets", ""),
+                action("get", "apps", "secrets", None),
+                false,
+            ),
+            (
+                rule("get", "core", "secrets", ""),
+                action("get", "", "secrets/status", None),
+                false,
+            ),
+            (
+                rule("get", "core", "*/status", ""),
+                action("get", "", "secrets/status", None),
+                true,
+            ),
+            (
+                rule("get", "core", "secrets/status", ""),
+                action("get", "", "secrets/status", None),
+                true,
+            ),
+            (
+                rule("get", "core", "secrets/status", ""),
+                action("get", "", "secrets", None),
+                false,
+            ),
+            (
+                rule("get", "core", "secrets", "a"),
+                action("get", "", "secrets", Some("a")),
+                true,
+            ),
+            (
+                rule("get", "core", "secrets", "a"),
+                action("get", "", "secrets", Some("b")),
+                false,
+            ),
+            (
+                rule("list", "core", "secrets", "a"),
+                action("list", "", "secrets", None),
+                false,
+            ),
+        ] {
+            assert_eq!(rule.permits(&action), permitted, "{rule:?} {action:?}");
+        }
+    }
+
+    #[test]
+    fn urls_match_whole_or_by_a_trailing_star() {
+        let rule = Rule {
+            verbs: vec!["get".into()],
+            non_resource_urls: vec!["/".into(), "/api*".into()],
+            ..Rule::default()
+        };
+        for (verb, path, permitted) in [
+            ("get", "/", true),
+            ("get", "/apis", true),
+            ("get", "/x", false),
+            ("post", "/", false),
+        ] {
+            assert_eq!(
+                rule.permits(&Action::NonResource { verb, path }),
+                permitted,
+                "{verb} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn escalation_needs_every_combination() {
+        let own = [
+            rule("get,list", "core", "secrets,configmaps", ""),
+            rule("get", "apps", "*", ""),
+        ];
+        for (wanted, covered) in [
+            (rule("get", "core", "secrets", ""), true),
+            (rule("get,list", "core", "secrets,configmaps", "a"), true),
+            (rule("get", "core,apps", "secrets", ""), true),
+            (rule("list", "core,apps", "secrets", ""), false),
+            (rule("*", "core", "secrets", ""), false),
+        ] {
+            assert_eq!(wanted.is_covered_by(&own), covered, "{wanted:?}");
+        }
+    }
+}

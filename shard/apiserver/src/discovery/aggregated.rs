@@ -1,0 +1,86 @@
+//! Aggregated discovery (KEP-3352): everything in one document.
+
+use serde_json::{Value, json};
+
+use super::order;
+use crate::resource::{Catalog, ServedResource, Verbs};
+
+/// `/api` or `/apis` as an APIGroupDiscoveryList.
+pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
+    let items: Vec<Value> = order::groups(catalog, core)
+        .iter()
+        .map(|group| {
+            let versions: Vec<Value> = group
+                .versions
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> = order::resources(catalog, group.name, version)
+                        .map(|resource| entry(resource, version))
+                        .collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if core {
+                json!({})
+            } else {
+                json!({"name": group.name})
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn entry(resource: &ServedResource, version: &str) -> Value {
+    // The core group's response kinds have no version on the wire, as kcp serves them.
+    let version = if resource.name.group.is_empty() {
+        ""
+    } else {
+        version
+    };
+    let own_kind = json!({"group": *resource.name.group, "version": version, "kind": *resource.kind});
+    let mut entry = json!({
+        "resource": *resource.name.resource,
+        "responseKind": own_kind,
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": *resource.singular,
+        "verbs": verbs(resource.verbs),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = resource
+            .short_names
+            .iter()
+            .map(|name| Value::from(&**name))
+            .collect();
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = resource
+            .categories
+            .iter()
+            .map(|name| Value::from(&**name))
+            .collect();
+    }
+    if !resource.subresources.is_empty() {
+        entry["subresources"] = resource
+            .subresources
+            .iter()
+            .map(|subresource| {
+                let kind = match subresource.kind {
+                    Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
+                    None => own_kind.clone(),
+                };
+                json!({"subresource": subresource.name, "responseKind": kind, "verbs": verbs(subresource.verbs)})
+            })
+            .collect();
+    }
+    entry
+}
+
+fn verbs(verbs: Verbs) -> Value {
+    verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
+}

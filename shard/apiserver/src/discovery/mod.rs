@@ -1,0 +1,83 @@
+//! Discovery: which groups, versions and resources a scope serves, in both wire forms.
+//!
+//! The documents depend on the catalog alone, so they are kept by its hash: scopes that serve the same
+//! share them.
+
+mod aggregated;
+mod legacy;
+mod order;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::resource::Catalog;
+
+pub use order::version_priority;
+
+/// How many catalogs' documents are kept.
+const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
+
+/// Makes and keeps discovery documents.
+pub struct Discovery {
+    address: String,
+    documents: Mutex<LruCache<(u64, Document), Bytes>>,
+}
+
+/// Which document of a catalog.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Document {
+    /// `/api` and `/apis` in the aggregated form; the group is core or not.
+    Aggregated {
+        /// `/api` rather than `/apis`.
+        core: bool,
+        /// `v2` or `v2beta1`.
+        version: &'static str,
+    },
+    /// `/apis/<group>`.
+    Group(String),
+    /// `/apis`.
+    Groups,
+    /// `/api/v1`, `/apis/<group>/<version>`.
+    Resources {
+        /// The group.
+        group: String,
+        /// The version.
+        version: String,
+    },
+    /// `/api`.
+    Versions,
+}
+
+impl Discovery {
+    /// `address` is what the documents say the server's address is.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            documents: Mutex::new(LruCache::new(KEPT)),
+        }
+    }
+
+    /// A document; `None` when the catalog has no such group or version. A look-up when it was asked for
+    /// before.
+    pub fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Bytes> {
+        let key = (catalog.hash, document);
+        if let Some(bytes) = self.documents.lock().get(&key) {
+            return Some(bytes.clone());
+        }
+        let value: Value = match &key.1 {
+            Document::Aggregated { core, version } => aggregated::groups(catalog, *core, version),
+            Document::Group(group) => legacy::group(catalog, group)?,
+            Document::Groups => legacy::groups(catalog, &self.address),
+            Document::Resources { group, version } => legacy::resources(catalog, group, version)?,
+            Document::Versions => legacy::versions(&self.address),
+        };
+        let bytes = Bytes::from(format!("{value}\n"));
+        self.documents.lock().put(key, bytes.clone());
+        Some(bytes)
+    }
+}

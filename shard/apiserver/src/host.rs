@@ -1,0 +1,206 @@
+//! What the host of an API server supplies: scopes, resources, identities, permissions, admission.
+//!
+//! This crate knows how the Kubernetes API behaves; the host knows what exists and who may use it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_authn::{Identity, UserInfo};
+use fairlead_names::ResourceName;
+use fairlead_process::Status;
+use fairlead_store::Mutation;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+use crate::request::{DryRun, Query, RequestPath};
+use crate::resource::{Catalog, ServedResource, Verb};
+use crate::response::Response;
+use crate::scope::{Scope, ScopeSelector};
+
+/// Everything an [`ApiServer`](crate::ApiServer) asks of the process it serves in.
+#[async_trait]
+pub trait Host: Send + Sync + 'static {
+    /// Takes the scope off a path. Cheap: no I/O.
+    ///
+    /// # Errors
+    /// The answer for a path that names no scope this host has.
+    fn locate<'p>(&self, path: RequestPath<'p>, headers: &HeaderMap) -> Result<Located<'p>, Status>;
+
+    /// Who is asking.
+    ///
+    /// # Errors
+    /// 401 for a wrong credential.
+    async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status>;
+
+    /// Requests that are the host's own, looked at after authentication and before authorization:
+    /// `/metrics`, `/services/…`. `None` lets the request pass.
+    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response>;
+
+    /// Whether the user may do this.
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision;
+
+    /// Which resource a request means.
+    ///
+    /// # Errors
+    /// 503 while it is defined but not available; 404 is `Ok(None)`.
+    fn resolve(
+        &self,
+        scopes: &ScopeSelector,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Arc<ServedResource>>, Status>;
+
+    /// Everything that is served in a scope.
+    ///
+    /// # Errors
+    /// 503 while that is not known: an empty answer would make clients believe that nothing is left.
+    fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status>;
+
+    /// The body of `/version`.
+    fn version(&self) -> &Bytes;
+}
+
+/// A path whose scope was taken off.
+#[derive(Clone, Debug)]
+pub struct Located<'p> {
+    /// Which scopes it is about; `None` when it named none.
+    pub scopes: Option<ScopeSelector>,
+    /// The rest.
+    pub path: RequestPath<'p>,
+}
+
+/// A request as the host sees it in [`Host::intercept`].
+pub struct Intercepted<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// The scopes, if the path named any.
+    pub scopes: Option<&'r ScopeSelector>,
+    /// The path without the scope.
+    pub path: &'r RequestPath<'r>,
+    /// The query.
+    pub query: &'r Query<'r>,
+    /// Who is asking.
+    pub identity: &'r Arc<Identity>,
+}
+
+/// Which resource a request names.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'r> {
+    /// Group and plural name.
+    pub name: &'r ResourceName,
+    /// The version.
+    pub version: &'r str,
+    /// The identity hash behind the colon.
+    pub identity: Option<&'r str>,
+    /// Whether only metadata is wanted: then a wildcard request may span origins.
+    pub metadata_only: bool,
+}
+
+/// What a user wants to do, for authorization.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'r> {
+    /// Who.
+    pub user: &'r UserInfo,
+    /// Where.
+    pub scopes: Option<&'r ScopeSelector>,
+    /// What.
+    pub action: Action<'r>,
+}
+
+/// An action, for authorization.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Action<'r> {
+    /// On a resource.
+    Resource {
+        /// The verb, which may be one that no HTTP method has (`bind`, `use`, `escalate`).
+        verb: &'r str,
+        /// The group, empty for core.
+        group: &'r str,
+        /// The version.
+        version: &'r str,
+        /// The plural name.
+        resource: &'r str,
+        /// The subresource.
+        subresource: Option<&'r str>,
+        /// The namespace.
+        namespace: Option<&'r str>,
+        /// The object's name.
+        name: Option<&'r str>,
+    },
+    /// On any other URL.
+    NonResource {
+        /// The lower-case HTTP method.
+        verb: &'r str,
+        /// The path.
+        path: &'r str,
+    },
+}
+
+/// What an authorizer says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No, and nobody else is asked.
+    Deny(&'static str),
+    /// Not that I know; if nobody says yes, it is a no.
+    NoOpinion,
+}
+
+impl Decision {
+    /// Whether it is a yes.
+    pub fn allows(&self) -> bool {
+        *self == Self::Allow
+    }
+}
+
+/// Looks at writes before they are stored. Mutation runs before validation; both run again when the
+/// commit conflicts.
+#[async_trait]
+pub trait Admission: Send + Sync {
+    /// Changes the object.
+    ///
+    /// # Errors
+    /// The refusal.
+    async fn mutate(
+        &self,
+        write: &Admitted<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status>;
+
+    /// Refuses the write, or names what must hold when it is committed. `object` is `None` for a delete.
+    ///
+    /// # Errors
+    /// The refusal.
+    async fn validate(
+        &self,
+        write: &Admitted<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status>;
+}
+
+/// A write, as admission sees it.
+#[derive(Clone, Copy)]
+pub struct Admitted<'r> {
+    /// `create`, `update`, `patch` or `delete`.
+    pub verb: Verb,
+    /// Where.
+    pub scope: &'r Scope,
+    /// Of which resource.
+    pub resource: &'r ServedResource,
+    /// In which version.
+    pub version: &'r str,
+    /// The subresource.
+    pub subresource: Option<&'r str>,
+    /// The namespace.
+    pub namespace: Option<&'r str>,
+    /// The name; empty for a create that has a generated name.
+    pub name: &'r str,
+    /// Who.
+    pub user: &'r UserInfo,
+    /// Whether it will be carried out.
+    pub dry_run: DryRun,
+}

@@ -1,0 +1,311 @@
+//! The hub itself: follows the store, distributes, and keeps time for its subscriptions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_names::KeyCodec;
+use fairlead_store::{Batch, FollowError, Follower, ReadError, Revision, Store};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::ObjectEvent;
+use super::index::SubscriptionIndex;
+use super::subscription::{Delivery, Interest, Progress, Queue, Subscription, SubscriptionEnd};
+
+/// How a hub behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct HubOptions {
+    /// How many undelivered events a subscription may hold before it ends as lagged.
+    pub queue_capacity: usize,
+    /// How often subscriptions that want it are told how far the hub is.
+    pub progress_every: Duration,
+}
+
+impl Default for HubOptions {
+    fn default() -> Self {
+        Self {
+            queue_capacity: 4096,
+            progress_every: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The hub of one store. Cheap to clone.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    codec: KeyCodec,
+}
+
+impl Hub {
+    /// A hub at the store's present revision. [`run`](Self::run) must be driven for it to deliver.
+    pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
+        let (revision, _) = watch::channel(store.revision());
+        let shared = Shared {
+            index: RwLock::default(),
+            deadlines: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            revision,
+            options,
+        };
+        Self {
+            shared: Arc::new(shared),
+            store,
+            codec,
+        }
+    }
+
+    /// Follows the store until it closes. To be awaited by exactly one task.
+    ///
+    /// # Errors
+    /// [`FollowError`] when the feed broke; the process cannot go on serving watches then.
+    pub async fn run(&self) -> Result<(), FollowError> {
+        let from = *self.shared.revision.borrow();
+        let mut follower = match self.store.follow(from) {
+            Ok(follower) => follower,
+            Err(error) => {
+                tracing::error!(%error, "the watch hub cannot follow the store");
+                return Err(FollowError::Closed);
+            }
+        };
+        let mut tick = interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_progress = Instant::now() + self.shared.options.progress_every;
+        loop {
+            tokio::select! {
+                biased;
+                batch = follower.next() => match batch {
+                    Ok(batch) => self.distribute(&batch),
+                    Err(FollowError::Closed) => {
+                        self.end_all(SubscriptionEnd::Shutdown);
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        self.end_all(SubscriptionEnd::Shutdown);
+                        return Err(error);
+                    }
+                },
+                now = tick.tick() => {
+                    self.shared.expire(now);
+                    if now >= next_progress {
+                        next_progress = now + self.shared.options.progress_every;
+                        self.shared.progress();
+                    }
+                }
+            }
+        }
+    }
+
+    /// How far the hub is: every event up to here has been queued for whom it concerns.
+    pub fn revision(&self) -> Revision {
+        *self.shared.revision.borrow()
+    }
+
+    /// Waits until the hub has passed a revision. The only way to see one's own write in a
+    /// subscription's order.
+    ///
+    /// # Errors
+    /// [`HubClosed`] when it never will.
+    pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
+        let mut passed = self.shared.revision.subscribe();
+        passed
+            .wait_for(|reached| *reached >= revision)
+            .await
+            .map(drop)
+            .map_err(|_| HubClosed)
+    }
+
+    /// Registers a watcher: it gets every event after [`Subscription::registered_at`].
+    ///
+    /// `until` ends it; `None` never does.
+    pub fn subscribe(&self, interest: Interest, progress: Progress, until: Option<Instant>) -> Subscription {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut index = self.shared.index.write();
+        // Under the lock, so that no event falls between the revision and the registration.
+        let registered_at = *self.shared.revision.borrow();
+        let queue = Arc::new(Queue::new(
+            id,
+            interest,
+            registered_at,
+            progress,
+            self.shared.options.queue_capacity,
+        ));
+        index.insert(queue.clone());
+        drop(index);
+        if let Some(until) = until {
+            self.shared.deadlines.lock().insert(until, queue.clone());
+        }
+        Subscription {
+            queue,
+            hub: Arc::downgrade(&self.shared),
+        }
+    }
+
+    /// The events of an interest after `after` and up to `up_to`, from the store's log: what a watch
+    /// that resumes at an older revision missed. Reads the whole log in between; rare.
+    ///
+    /// # Errors
+    /// [`ReadError`] when that history is compacted.
+    pub async fn backlog(
+        &self,
+        interest: &Interest,
+        after: Revision,
+        up_to: Revision,
+    ) -> Result<Vec<Arc<ObjectEvent>>, ReadError> {
+        let mut events = Vec::new();
+        if after >= up_to {
+            return Ok(events);
+        }
+        let mut follower: Follower = self.store.follow(after)?;
+        loop {
+            let batch = match follower.next().await {
+                Ok(batch) => batch,
+                Err(_) => {
+                    return Err(ReadError::Compacted {
+                        oldest: self.store.compacted(),
+                    });
+                }
+            };
+            if batch.revision > up_to {
+                return Ok(events);
+            }
+            events.extend(
+                self.decode(&batch)
+                    .filter(|event| interest.wants(event))
+                    .map(Arc::new),
+            );
+            if batch.revision == up_to {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Ends the subscriptions that `chosen` says, for example those of a logical cluster that went away.
+    pub fn end(&self, chosen: impl Fn(&Interest) -> bool) {
+        let wakers: Vec<_> = {
+            let index = self.shared.index.read();
+            let chosen = index.iter().filter(|queue| chosen(&queue.interest));
+            chosen
+                .filter_map(|queue| queue.end(SubscriptionEnd::Cancelled))
+                .collect()
+        };
+        wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// Ends all subscriptions: the server drains.
+    pub fn end_all(&self, end: SubscriptionEnd) {
+        let wakers: Vec<_> = self
+            .shared
+            .index
+            .read()
+            .iter()
+            .filter_map(|queue| queue.end(end))
+            .collect();
+        wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// How many subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.shared.index.read().len()
+    }
+
+    fn distribute(&self, batch: &Batch) {
+        let mut wakers = Vec::new();
+        {
+            let index = self.shared.index.read();
+            for event in self.decode(batch) {
+                let event = Arc::new(event);
+                index.interested(&event, |queue| {
+                    wakers.extend(queue.push(Delivery::Event(event.clone())))
+                });
+            }
+            self.shared.revision.send_replace(batch.revision);
+        }
+        wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    fn decode<'b>(&'b self, batch: &'b Batch) -> impl Iterator<Item = ObjectEvent> + 'b {
+        batch.events.iter().filter_map(|event| {
+            ObjectEvent::decode(batch.revision, event, &self.codec)
+                .inspect_err(|error| tracing::warn!(%error, revision = batch.revision.0, "skipped an event"))
+                .ok()
+        })
+    }
+}
+
+/// The hub will deliver nothing any more: the process is going down.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch hub is closed")]
+pub struct HubClosed;
+
+pub(super) struct Shared {
+    index: RwLock<SubscriptionIndex>,
+    deadlines: Mutex<Deadlines>,
+    next_id: AtomicU64,
+    revision: watch::Sender<Revision>,
+    options: HubOptions,
+}
+
+impl Shared {
+    pub(super) fn unregister(&self, queue: &Arc<Queue>) {
+        self.index.write().remove(queue);
+        self.deadlines.lock().remove(queue.id);
+    }
+
+    fn expire(&self, now: Instant) {
+        let due = self.deadlines.lock().take_due(now);
+        for queue in due {
+            if let Some(waker) = queue.end(SubscriptionEnd::Expired) {
+                waker.wake();
+            }
+        }
+    }
+
+    fn progress(&self) {
+        let wakers: Vec<_> = {
+            let index = self.index.read();
+            let revision = *self.revision.borrow();
+            let wanting = index.iter().filter(|queue| queue.wants_progress);
+            wanting
+                .filter_map(|queue| queue.push(Delivery::Progress(revision)))
+                .collect()
+        };
+        wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+}
+
+/// Ends of subscriptions in order: one shared tick instead of a timer each.
+#[derive(Default)]
+struct Deadlines {
+    order: BTreeSet<(Instant, u64)>,
+    queues: FxHashMap<u64, (Instant, Arc<Queue>)>,
+}
+
+impl Deadlines {
+    fn insert(&mut self, until: Instant, queue: Arc<Queue>) {
+        self.order.insert((until, queue.id));
+        self.queues.insert(queue.id, (until, queue));
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some((until, _)) = self.queues.remove(&id) {
+            self.order.remove(&(until, id));
+        }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<Queue>> {
+        let mut due = Vec::new();
+        while let Some((until, id)) = self.order.first().copied()
+            && until <= now
+        {
+            self.order.pop_first();
+            due.extend(self.queues.remove(&id).map(|(_, queue)| queue));
+        }
+        due
+    }
+}

@@ -1,0 +1,153 @@
+//! One change of one object, decoded once and shared by all who watch it.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use fairlead_names::{KeyCodec, Origin, ResourceName};
+use fairlead_store::{Event, Revision};
+
+use crate::object::{EncodedObject, Head, MalformedObject, ObjectBytes, ScopeAnnotations};
+
+/// A change of one object.
+pub struct ObjectEvent {
+    /// The commit that made it. All events of a commit share it.
+    pub revision: Revision,
+    /// The resource.
+    pub resource: ResourceName,
+    /// Where its definition comes from.
+    pub origin: Origin,
+    /// The scope's segments joined by `/`.
+    pub scope: Arc<str>,
+    /// The namespace.
+    pub namespace: Option<Box<str>>,
+    /// The name.
+    pub name: Box<str>,
+    /// What happened.
+    pub change: ObjectChange,
+    frames: [OnceLock<Bytes>; 3],
+}
+
+/// What happened to an object.
+#[derive(Clone, Debug)]
+pub enum ObjectChange {
+    /// It came into being.
+    Created(EncodedObject),
+    /// It changed.
+    Updated {
+        /// The new state.
+        object: EncodedObject,
+        /// The old one, with its revision.
+        previous: EncodedObject,
+    },
+    /// It is gone; this was its last state.
+    Deleted(EncodedObject),
+}
+
+impl ObjectChange {
+    /// The state a watcher is shown: the new one, or the last one of a deleted object.
+    pub fn object(&self) -> &EncodedObject {
+        match self {
+            Self::Created(object) | Self::Updated { object, .. } | Self::Deleted(object) => object,
+        }
+    }
+
+    /// The state before.
+    pub fn previous(&self) -> Option<&EncodedObject> {
+        match self {
+            Self::Created(_) => None,
+            Self::Updated { previous, .. } => Some(previous),
+            Self::Deleted(object) => Some(object),
+        }
+    }
+}
+
+/// The type of a watch event, as one watcher sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FrameType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl FrameType {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+impl ObjectEvent {
+    /// Decodes one event of the store. Costs the parts of the key; the value is shared, not copied.
+    ///
+    /// # Errors
+    /// [`MalformedObject`] when key or value are of another layout.
+    pub fn decode(revision: Revision, event: &Event, codec: &KeyCodec) -> Result<Self, MalformedObject> {
+        let key = codec.decode(&event.key).map_err(|_| MalformedObject)?;
+        let origin = match key.origin {
+            None => Origin::BuiltIn,
+            Some(fairlead_names::CUSTOM_RESOURCES) => Origin::Custom,
+            Some(identity) => Origin::Identity(identity.into()),
+        };
+        let previous = event
+            .previous
+            .as_ref()
+            .map(|record| EncodedObject::parse(record.value.clone()))
+            .transpose()?;
+        let object = event.value.clone().map(EncodedObject::parse).transpose()?;
+        let change = match (object, previous) {
+            (Some(object), None) => ObjectChange::Created(object),
+            (Some(object), Some(previous)) => ObjectChange::Updated { object, previous },
+            (None, Some(previous)) => ObjectChange::Deleted(previous),
+            (None, None) => return Err(MalformedObject),
+        };
+        Ok(Self {
+            revision,
+            resource: ResourceName::new(key.group, key.resource),
+            origin,
+            scope: key.scope.into(),
+            namespace: key.namespace.map(Into::into),
+            name: key.name.into(),
+            change,
+            frames: Default::default(),
+        })
+    }
+
+    /// The whole frame of a JSON watch in the stored version, built at most once per type and shared by
+    /// all watchers. A deleted object carries the revision of its deletion.
+    pub(crate) fn frame(&self, frame_type: FrameType, annotations: ScopeAnnotations) -> Bytes {
+        let build = || {
+            let mut out = Vec::with_capacity(1024);
+            out.extend_from_slice(b"{\"type\":\"");
+            out.extend_from_slice(frame_type.as_str().as_bytes());
+            out.extend_from_slice(b"\",\"object\":");
+            self.change
+                .object()
+                .as_object()
+                .splice(self.revision, &self.scope, annotations, &mut out);
+            out.extend_from_slice(b"}\n");
+            out.into()
+        };
+        self.frames[frame_type as usize].get_or_init(build).clone()
+    }
+
+    /// The head of the state that is shown.
+    ///
+    /// # Errors
+    /// [`MalformedObject`].
+    pub fn head(&self) -> Result<Head<'_>, MalformedObject> {
+        Head::parse(self.object())
+    }
+
+    /// The state that is shown.
+    pub fn object(&self) -> ObjectBytes<'_> {
+        self.change.object().as_object()
+    }
+
+    /// Whether the object is gone.
+    pub fn is_deletion(&self) -> bool {
+        matches!(self.change, ObjectChange::Deleted(_))
+    }
+}

@@ -1,0 +1,126 @@
+//! Who is interested in an event: subscriptions by resource, then by scope or label.
+
+use std::sync::Arc;
+
+use fairlead_names::ResourceName;
+use rustc_hash::FxHashMap;
+
+use super::ObjectEvent;
+use super::subscription::Queue;
+use crate::object::Head;
+use crate::scope::ScopeSelector;
+
+/// The registered subscriptions. An event costs one look-up for its resource, one for its scope, and,
+/// when somebody watches a label of this resource, one head and a look-up per label.
+#[derive(Default)]
+pub(super) struct SubscriptionIndex {
+    resources: FxHashMap<ResourceName, ResourceIndex>,
+    count: usize,
+}
+
+#[derive(Default)]
+struct ResourceIndex {
+    by_scope: FxHashMap<Box<str>, Vec<Arc<Queue>>>,
+    by_label: FxHashMap<(Arc<str>, Arc<str>), Vec<Arc<Queue>>>,
+    every: Vec<Arc<Queue>>,
+}
+
+impl SubscriptionIndex {
+    pub(super) fn insert(&mut self, queue: Arc<Queue>) {
+        let index = self.resources.entry(queue.interest.resource.clone()).or_default();
+        index.bucket(&queue).push(queue);
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, queue: &Arc<Queue>) {
+        let Some(index) = self.resources.get_mut(&queue.interest.resource) else {
+            return;
+        };
+        let bucket = index.bucket(queue);
+        let before = bucket.len();
+        bucket.retain(|other| other.id != queue.id);
+        self.count -= before - bucket.len();
+        if bucket.is_empty() {
+            index.drop_bucket(queue);
+        }
+        if index.is_empty() {
+            self.resources.remove(&queue.interest.resource);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.resources.values().flat_map(|index| {
+            let scoped = index.by_scope.values().chain(index.by_label.values()).flatten();
+            scoped.chain(&index.every)
+        })
+    }
+
+    /// Visits the subscriptions that want an event.
+    pub(super) fn interested(&self, event: &ObjectEvent, mut visit: impl FnMut(&Arc<Queue>)) {
+        let Some(index) = self.resources.get(&event.resource) else {
+            return;
+        };
+        for queue in index
+            .by_scope
+            .get(&*event.scope)
+            .into_iter()
+            .flatten()
+            .chain(&index.every)
+        {
+            if queue.interest.wants(event) {
+                visit(queue);
+            }
+        }
+        if index.by_label.is_empty() {
+            return;
+        }
+        let mut seen = Vec::new();
+        for state in [
+            Some(event.object()),
+            event.change.previous().map(|object| object.as_object()),
+        ] {
+            let Some(Ok(head)) = state.map(Head::parse) else {
+                continue;
+            };
+            for (key, value) in &head.labels {
+                let term = (Arc::from(&**key), Arc::from(&**value));
+                for queue in index.by_label.get(&term).into_iter().flatten() {
+                    if !seen.contains(&queue.id) && queue.interest.wants(event) {
+                        seen.push(queue.id);
+                        visit(queue);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ResourceIndex {
+    fn bucket(&mut self, queue: &Queue) -> &mut Vec<Arc<Queue>> {
+        match (&queue.interest.scopes, &queue.interest.label) {
+            (ScopeSelector::One(scope), _) => self.by_scope.entry(scope.as_str().into()).or_default(),
+            (ScopeSelector::Every { .. }, Some(label)) => self.by_label.entry(label.clone()).or_default(),
+            (ScopeSelector::Every { .. }, None) => &mut self.every,
+        }
+    }
+
+    fn drop_bucket(&mut self, queue: &Queue) {
+        match (&queue.interest.scopes, &queue.interest.label) {
+            (ScopeSelector::One(scope), _) => {
+                self.by_scope.remove(scope.as_str());
+            }
+            (ScopeSelector::Every { .. }, Some(label)) => {
+                self.by_label.remove(label);
+            }
+            (ScopeSelector::Every { .. }, None) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_scope.is_empty() && self.by_label.is_empty() && self.every.is_empty()
+    }
+}

@@ -1,0 +1,20 @@
+//! The watch hub: one feed in, many subscriptions out.
+//!
+//! Every watch, every informer of a controller and every virtual workspace hangs off one hub. It is
+//! never synchronous with writes: who needs to see his own write waits with [`Hub::wait`].
+//!
+//! * An event is decoded once and shared; its body on the wire is built once and shared.
+//! * A subscription names (resource, origin, scope) and optionally one label equality; it is indexed
+//!   by them, so an event touches only those it concerns.
+//! * A subscription is a queue. One that is not read overflows and ends; the others do not notice.
+
+mod driver;
+mod event;
+mod index;
+mod subscription;
+
+pub use driver::{Hub, HubClosed, HubOptions};
+pub use event::{ObjectChange, ObjectEvent};
+pub use subscription::{Delivery, Interest, Progress, Subscription, SubscriptionEnd};
+
+pub(crate) use event::FrameType;

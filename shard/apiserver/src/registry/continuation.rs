@@ -1,0 +1,99 @@
+//! Continue tokens of paged lists.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fairlead_store::Revision;
+use serde::{Deserialize, Serialize};
+
+/// Where the next page of a list starts: base64 of JSON, as Kubernetes writes it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(super) struct Continuation {
+    #[serde(rename = "v")]
+    version: String,
+    /// The revision of the first page; -1 for "the latest", in the token of an expired list.
+    #[serde(rename = "rv")]
+    revision: i64,
+    /// The key to start from, relative to the list's own prefix so that it cannot leave it.
+    start: String,
+}
+
+impl Continuation {
+    /// The page behind `last_key`, of the list below `prefix`.
+    pub(super) fn after(last_key: &[u8], prefix: &str, revision: Option<Revision>) -> Self {
+        let relative = last_key.strip_prefix(prefix.as_bytes()).unwrap_or_default();
+        let start = format!("{}\0", String::from_utf8_lossy(relative));
+        let revision = revision.map_or(-1, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX));
+        Self {
+            version: "meta.k8s.io/v1".into(),
+            revision,
+            start,
+        }
+    }
+
+    /// Reads a token.
+    pub(super) fn parse(token: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?;
+        let continuation: Self = serde_json::from_slice(&bytes).ok()?;
+        // A start that climbs would leave the list's range, and with it the logical cluster.
+        let contained =
+            !continuation.start.starts_with('/') && !continuation.start.split('/').any(|part| part == "..");
+        (continuation.version == "meta.k8s.io/v1" && contained && !continuation.start.is_empty())
+            .then_some(continuation)
+    }
+
+    /// The token.
+    pub(super) fn token(&self) -> String {
+        // A struct of two strings and a number always serializes.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// The key to start from.
+    pub(super) fn start_key(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.start)
+    }
+
+    /// The revision to read at; `None` for the latest.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        u64::try_from(self.revision).ok().map(Revision)
+    }
+
+    /// The token with which a client whose list has expired may go on at the latest revision.
+    pub(super) fn inconsistent(&self) -> Self {
+        Self {
+            revision: -1,
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_the_round_trip() {
+        let page = Continuation::after(
+            b"/registry/core/configmaps/root/n/a",
+            "/registry/core/configmaps/root/",
+            Some(Revision(9)),
+        );
+        let parsed = Continuation::parse(&page.token()).unwrap();
+        assert_eq!(parsed, page);
+        assert_eq!(parsed.start_key("/p/"), "/p/n/a\0");
+        assert_eq!(parsed.revision(), Some(Revision(9)));
+        assert_eq!(parsed.inconsistent().revision(), None);
+    }
+
+    #[test]
+    fn tokens_cannot_leave_their_list() {
+        for start in ["/x", "../other/x", "a/../../x", ""] {
+            let forged = Continuation {
+                version: "meta.k8s.io/v1".into(),
+                revision: 1,
+                start: start.into(),
+            };
+            assert_eq!(Continuation::parse(&forged.token()), None, "{start}");
+        }
+        assert_eq!(Continuation::parse("%%%"), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Delete and deletecollection: preconditions, finalizers, and what waits for them.
+
+use fairlead_process::Status;
+use fairlead_store::{CommitError, Expect, Mutation};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, FuturesUnordered};
+use serde_json::Value;
+
+use super::objects::put;
+use super::read::{group_resource, not_found};
+use super::store_backed::Authority;
+use super::write::commit_status;
+use super::{Deleted, StoreRegistry, StoredObject, Target, metadata};
+use crate::render::{to_storage, to_version};
+use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
+use crate::resource::{Deferral, Verb};
+
+/// How often a delete starts again after a conflict before the client is told.
+const ATTEMPTS: usize = 8;
+/// How many deletes of a collection wait for their commit together: they share a durable write.
+const TOGETHER: usize = 64;
+
+impl StoreRegistry {
+    pub(super) async fn remove(
+        &self,
+        target: &Target,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        let resource = &*target.resource;
+        if options.propagation == Propagation::Foreground {
+            let message = "propagationPolicy Foreground is not supported yet: dependents are not collected";
+            return Err(Status::bad_request(message));
+        }
+        let scope = target.scope()?;
+        let namespace = target.namespace.as_deref();
+        let key = self
+            .objects
+            .key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        for _ in 0..ATTEMPTS {
+            let current = self
+                .objects
+                .get_by_key(&key, scope)?
+                .ok_or_else(|| not_found(resource, name))?;
+            let old = to_version(resource, &target.version, self.objects.tree(&current)?);
+            check_preconditions(target, options, &old, name)?;
+            let admitted = self.admitted(target, scope, name, Verb::Delete, options.dry_run);
+            let mut mutations = self.admission.validate(&admitted, None, Some(&old)).await?;
+            let expect = Expect::At(current.revision);
+            let marked = if self.authority == Authority::Replica {
+                None
+            } else {
+                marked_for_deletion(target, &old)
+            };
+            let (mutation, deleted) = match marked {
+                Some(new) => {
+                    let object = self
+                        .objects
+                        .encode(to_storage(resource, &target.version, new), resource.schema_hash)?;
+                    if object == current.object {
+                        return Ok(Deleted::Marked(current));
+                    }
+                    (
+                        put(key.clone(), expect, &object),
+                        Deleted::Marked(StoredObject { object, ..current }),
+                    )
+                }
+                None => (Mutation::delete(key.clone(), expect), Deleted::Gone(current)),
+            };
+            if options.dry_run == DryRun::All {
+                return Ok(deleted);
+            }
+            mutations.insert(0, mutation);
+            match self.objects.store().commit(mutations).await {
+                Ok(revision) => {
+                    return Ok(match deleted {
+                        Deleted::Marked(object) => Deleted::Marked(StoredObject { revision, ..object }),
+                        Deleted::Gone(object) => Deleted::Gone(object),
+                    });
+                }
+                Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(commit_status(resource, name, error)),
+            }
+        }
+        Err(Status::modified(group_resource(resource), name))
+    }
+
+    pub(super) async fn remove_many(
+        &self,
+        target: &Target,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<StoredObject>, Status> {
+        target.scope()?;
+        let mut found = Vec::new();
+        let mut collect = StoredObject::collect_into(&mut found);
+        self.read_many(target, selection, &mut collect).await?;
+        drop(collect);
+        let mut removals =
+            stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
+        let mut together = FuturesUnordered::new();
+        loop {
+            while together.len() < TOGETHER {
+                match removals.next().await {
+                    Some(removal) => together.push(removal),
+                    None => break,
+                }
+            }
+            match together.next().await {
+                Some(outcome) => outcome?,
+                None => break,
+            }
+        }
+        drop(together);
+        drop(removals);
+        Ok(found)
+    }
+}
+
+impl StoreRegistry {
+    async fn remove_found(
+        &self,
+        target: &Target,
+        found: &StoredObject,
+        options: &DeleteOptions,
+    ) -> Result<(), Status> {
+        let head = crate::object::Head::parse(found.object.as_object()).map_err(Status::internal)?;
+        let one = Target {
+            namespace: head.namespace.as_deref().map(Into::into),
+            ..target.clone()
+        };
+        match self.remove(&one, &head.name, options).await {
+            Err(status) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+/// The object as it waits for its finalizers, or `None` when nothing holds it.
+fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
+    let mut new = old.clone();
+    let strategy = &target.resource.strategy;
+    let deferral = strategy.begin_deletion(&mut new);
+    let held = !metadata::finalizers(&new).is_empty()
+        || deferral == Deferral::Marked
+        || strategy.holds_deletion(&new);
+    held.then(|| {
+        metadata::mark_deleted(&mut new);
+        new
+    })
+}
+
+fn check_preconditions(
+    target: &Target,
+    options: &DeleteOptions,
+    old: &Value,
+    name: &str,
+) -> Result<(), Status> {
+    let metadata = &old["metadata"];
+    for (what, wanted, own) in [
+        ("UID", &options.uid, &metadata["uid"]),
+        (
+            "ResourceVersion",
+            &options.resource_version,
+            &metadata["resourceVersion"],
+        ),
+    ] {
+        let own = own.as_str().unwrap_or_default();
+        if let Some(wanted) = wanted
+            && wanted != own
+        {
+            let message = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {own}"
+            );
+            return Err(Status::conflict(group_resource(&target.resource), name, message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! The metadata that every object has: what the server fills in, and what nobody may change.
+
+use fairlead_process::Status;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::Target;
+use super::store_backed::Authority;
+
+/// The longest name a generated suffix is appended to.
+const GENERATED_PREFIX: usize = 58;
+const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Fills the metadata of a new object and returns its name.
+///
+/// # Errors
+/// 400 for a namespace that is not the request's, 500 when there is no randomness.
+pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) -> Result<String, Status> {
+    let fields = object
+        .as_object_mut()
+        .ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
+    let metadata = fields
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    let metadata = metadata
+        .as_object_mut()
+        .ok_or_else(|| Status::bad_request("metadata: Invalid value: must be an object"))?;
+    if text(metadata, "resourceVersion").is_some_and(|version| !version.is_empty()) {
+        return Err(Status::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    set_namespace(metadata, target)?;
+    let is_replica = authority == Authority::Replica
+        && metadata
+            .get("annotations")
+            .is_some_and(|annotations| annotations.get("kcp.io/shard").is_some());
+    if !is_replica {
+        for name in [
+            "uid",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+        ] {
+            metadata.remove(name);
+        }
+        metadata.insert("uid".into(), Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), now().into());
+        if target.resource.strategy.counts_generations() {
+            metadata.insert("generation".into(), 1.into());
+        }
+    }
+    for name in ["selfLink", "managedFields", "resourceVersion"] {
+        metadata.remove(name);
+    }
+    let name = match (text(metadata, "name"), text(metadata, "generateName")) {
+        (Some(name), _) if !name.is_empty() => name.to_owned(),
+        (_, Some(prefix)) if !prefix.is_empty() => generated_name(prefix)?,
+        _ => return Ok(String::new()),
+    };
+    metadata.insert("name".into(), name.clone().into());
+    metadata.retain(|_, value| !value.is_null());
+    Ok(name)
+}
+
+/// Whether the name was generated, so that a collision is worth another try.
+pub(super) fn wants_generated_name(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let filled = |name: &str| metadata[name].as_str().is_some_and(|text| !text.is_empty());
+    !filled("name") && filled("generateName")
+}
+
+fn generated_name(prefix: &str) -> Result<String, Status> {
+    let mut random = [0; 5];
+    getrandom::fill(&mut random).map_err(Status::internal)?;
+    let mut name: String = prefix.chars().take(GENERATED_PREFIX).collect();
+    name.extend(
+        random.map(|byte| char::from(SUFFIX_CHARACTERS[usize::from(byte) % SUFFIX_CHARACTERS.len()])),
+    );
+    Ok(name)
+}
+
+fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(), Status> {
+    let given = text(metadata, "namespace").unwrap_or_default();
+    match &target.namespace {
+        Some(namespace) if given.is_empty() || given == &**namespace => {
+            metadata.insert("namespace".into(), (**namespace).into());
+            Ok(())
+        }
+        None if given.is_empty() || !target.resource.namespaced => {
+            metadata.remove("namespace");
+            Ok(())
+        }
+        Some(_) | None => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// Restores in a changed object what an update may not touch.
+///
+/// # Errors
+/// 400 for another name or namespace, 409 for another UID.
+pub(super) fn keep(old: &Value, new: &mut Value, target: &Target, name: &str) -> Result<(), Status> {
+    let old = old["metadata"]
+        .as_object()
+        .ok_or_else(|| Status::internal("a stored object has no metadata"))?;
+    let metadata = new
+        .get_mut("metadata")
+        .and_then(Value::as_object_mut)
+        .ok_or_else(|| Status::bad_request("metadata: Required value"))?;
+    match text(metadata, "name") {
+        Some(given) if given != name && !given.is_empty() => {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        Some(_) | None => metadata.insert("name".into(), name.into()),
+    };
+    set_namespace(metadata, target)?;
+    if let (Some(given), Some(own)) = (text(metadata, "uid"), text(old, "uid"))
+        && !given.is_empty()
+        && given != own
+    {
+        let message = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {own}");
+        return Err(Status::conflict(
+            super::read::group_resource(&target.resource),
+            name,
+            message,
+        ));
+    }
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ] {
+        match old.get(field) {
+            Some(value) => metadata.insert(field.into(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    for field in ["selfLink", "managedFields"] {
+        metadata.remove(field);
+    }
+    metadata.retain(|_, value| !value.is_null());
+    Ok(())
+}
+
+/// Marks an object for deletion, now.
+pub(super) fn mark_deleted(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        && !metadata.contains_key("deletionTimestamp")
+    {
+        metadata.insert("deletionTimestamp".into(), now().into());
+        metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".into(), (generation + 1).into());
+        }
+    }
+}
+
+/// Whether an object is marked for deletion.
+pub(super) fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// The finalizers of an object.
+pub(super) fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// Counts the generation up when anything but metadata and status has changed.
+pub(super) fn count_generation(old: &Value, new: &mut Value) {
+    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
+        return;
+    };
+    let content =
+        |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion");
+    if before.iter().filter(content).eq(after.iter().filter(content)) {
+        return;
+    }
+    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+    if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// The present time as Kubernetes writes it: whole seconds, UTC.
+pub(crate) fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn text<'m>(metadata: &'m Map<String, Value>, name: &str) -> Option<&'m str> {
+    metadata.get(name).and_then(Value::as_str)
+}

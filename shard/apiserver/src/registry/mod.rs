@@ -1,0 +1,224 @@
+//! What carries out requests on a resource: the store, or something that acts like it.
+
+mod continuation;
+mod delete;
+mod metadata;
+mod namespace;
+mod objects;
+mod read;
+mod store_backed;
+mod write;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_authn::Identity;
+use fairlead_process::Status;
+use fairlead_store::Revision;
+use serde_json::Value;
+
+use crate::hub::Subscription;
+use crate::object::{EncodedObject, ObjectBytes};
+use crate::request::{DeleteOptions, ListOptions, WriteOptions};
+use crate::resource::{ServedResource, Verb};
+use crate::scope::{Scope, ScopeSelector};
+
+pub use namespace::NamespaceLifecycle;
+pub use objects::{ObjectStore, StoredObject};
+pub use store_backed::StoreRegistry;
+
+pub(crate) use objects::malformed_status;
+pub(crate) use read::group_resource;
+
+/// Carries out requests on one or more resources. Virtual workspaces will filter or forward behind the
+/// same trait and so share discovery, tables and watches.
+#[async_trait]
+pub trait Registry: Send + Sync {
+    /// One object.
+    ///
+    /// # Errors
+    /// 404, or 504 when the asked-for revision has not been reached.
+    async fn get(
+        &self,
+        target: &Target,
+        name: &str,
+        at_least: Option<Revision>,
+    ) -> Result<StoredObject, Status>;
+
+    /// Visits objects in key order. The visitor is called synchronously under a read transaction.
+    ///
+    /// # Errors
+    /// 400, 410, 422 or 504 by the rules of resourceVersion and continue.
+    async fn list(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        visit: &mut Visitor<'_>,
+    ) -> Result<ListEnd, Status>;
+
+    /// Opens a watch.
+    ///
+    /// # Errors
+    /// 410 when the revision is compacted.
+    async fn watch(&self, target: &Target, options: &ListOptions, until: WatchEnd)
+    -> Result<Watched, Status>;
+
+    /// Creates an object; for review kinds, answers it.
+    ///
+    /// # Errors
+    /// Any refusal.
+    async fn create(&self, target: &Target, object: Value, options: &WriteOptions)
+    -> Result<Written, Status>;
+
+    /// Changes one object: `change` gets the present state (in the requested version) and makes the new
+    /// one. It may be called several times.
+    ///
+    /// # Errors
+    /// Any refusal.
+    async fn update(
+        &self,
+        target: &Target,
+        name: &str,
+        change: &Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Status>;
+
+    /// Deletes one object, or marks it for deletion.
+    ///
+    /// # Errors
+    /// Any refusal.
+    async fn delete(&self, target: &Target, name: &str, options: &DeleteOptions) -> Result<Deleted, Status>;
+
+    /// Deletes all selected objects and returns what they were.
+    ///
+    /// # Errors
+    /// Any refusal; what was deleted before stays deleted.
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<StoredObject>, Status>;
+}
+
+/// What a request is about, once its resource is known.
+#[derive(Clone)]
+pub struct Target {
+    /// The resource.
+    pub resource: Arc<ServedResource>,
+    /// The requested version.
+    pub version: Arc<str>,
+    /// The scopes; writes have exactly one.
+    pub scopes: ScopeSelector,
+    /// The namespace; `None` for cluster-scoped resources and for all namespaces.
+    pub namespace: Option<Arc<str>>,
+    /// The subresource.
+    pub subresource: Option<Arc<str>>,
+    /// The verb.
+    pub verb: Verb,
+    /// Who is asking.
+    pub identity: Arc<Identity>,
+    /// Whether only metadata is wanted over all origins.
+    pub every_origin: bool,
+}
+
+impl Target {
+    /// The one scope of a request that needs one.
+    ///
+    /// # Errors
+    /// 405 for a wildcard.
+    pub fn scope(&self) -> Result<&Scope, Status> {
+        self.scopes.one().ok_or_else(|| {
+            let name = &self.resource.name;
+            Status::method_not_allowed(
+                fairlead_process::GroupResource::new(&name.group, &name.resource),
+                self.verb.as_str(),
+            )
+        })
+    }
+}
+
+/// Visits listed objects.
+pub type Visitor<'v> = dyn FnMut(Listed<'_>) -> ControlFlow<()> + Send + 'v;
+
+/// One object of a list, borrowed from the store.
+#[derive(Clone, Copy)]
+pub struct Listed<'a> {
+    /// The object.
+    pub object: ObjectBytes<'a>,
+    /// When it last changed.
+    pub revision: Revision,
+    /// Its scope.
+    pub scope: &'a str,
+}
+
+/// How a list ended.
+#[derive(Clone, Debug, Default)]
+pub struct ListEnd {
+    /// The revision it was read at.
+    pub revision: Revision,
+    /// Where the next page starts.
+    pub continue_token: Option<String>,
+    /// How many are left, where that is known.
+    pub remaining: Option<u64>,
+}
+
+/// When a watch has to end.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchEnd {
+    /// At this instant, by its timeout or because its credential expires.
+    pub at: tokio::time::Instant,
+}
+
+/// An opened watch: the state to send first, and the subscription behind it.
+pub struct Watched {
+    /// Objects to send as ADDED, with their scopes.
+    pub initial: Vec<StoredObject>,
+    /// Events that happened before the subscription was registered.
+    pub backlog: Vec<Arc<crate::hub::ObjectEvent>>,
+    /// Events up to here are part of what is sent before the subscription's.
+    pub after: Revision,
+    /// The live part.
+    pub subscription: Subscription,
+}
+
+/// Makes the new state of an object from the present one, or refuses. `None` means that there is none.
+pub type Change<'c> = dyn Fn(Option<&Value>) -> Result<Value, Status> + Send + Sync + 'c;
+
+/// What a write left behind.
+pub enum Written {
+    /// It was created.
+    Created(StoredObject),
+    /// It was changed, or left as it was.
+    Updated(StoredObject),
+    /// The answer of a kind that is not stored.
+    Answered(Value),
+}
+
+/// What a delete did.
+pub enum Deleted {
+    /// The object waits for its finalizers.
+    Marked(StoredObject),
+    /// The object is gone; this was its last state.
+    Gone(StoredObject),
+}
+
+impl StoredObject {
+    /// A visitor that collects.
+    pub fn collect_into(into: &mut Vec<Self>) -> impl FnMut(Listed<'_>) -> ControlFlow<()> + Send {
+        |listed| {
+            into.extend(Self::copied(listed));
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn copied(listed: Listed<'_>) -> Option<Self> {
+        let object = EncodedObject::copied(listed.object);
+        Some(Self {
+            object,
+            revision: listed.revision,
+            scope: Scope::new(listed.scope),
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! Objects in a store, by name: what registries and controllers read and write through.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairlead_names::{KeyCodec, Origin, ResourceName};
+use fairlead_process::Status;
+use fairlead_store::{Expect, Mutation, Range, ReadError, Record, Revision, Store};
+use serde_json::Value;
+
+use super::Listed;
+use crate::object::{EncodedObject, MalformedObject, ObjectBytes, ScopeAnnotations};
+use crate::scope::{Scope, ScopeSelector};
+
+/// An object with what the store knows of it.
+#[derive(Clone, Debug)]
+pub struct StoredObject {
+    /// The object.
+    pub object: EncodedObject,
+    /// When it last changed: its resourceVersion.
+    pub revision: Revision,
+    /// Its scope.
+    pub scope: Scope,
+}
+
+/// A store seen as objects. Cheap to clone.
+#[derive(Clone)]
+pub struct ObjectStore {
+    store: Arc<dyn Store>,
+    codec: KeyCodec,
+    annotations: ScopeAnnotations,
+}
+
+impl ObjectStore {
+    /// Objects in `store`, keyed by `codec`, shown with `annotations`.
+    pub fn new(store: Arc<dyn Store>, codec: KeyCodec, annotations: ScopeAnnotations) -> Self {
+        debug_assert_eq!(codec.scope_segments(), annotations.len());
+        Self {
+            store,
+            codec,
+            annotations,
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The key layout.
+    pub fn codec(&self) -> &KeyCodec {
+        &self.codec
+    }
+
+    /// The annotations that carry the scope.
+    pub fn annotations(&self) -> ScopeAnnotations {
+        self.annotations
+    }
+
+    /// The key of an object.
+    pub fn key(
+        &self,
+        resource: &ResourceName,
+        origin: &Origin,
+        scope: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Bytes {
+        self.codec.object(resource, origin, scope, namespace, name).into()
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub fn get(
+        &self,
+        resource: &ResourceName,
+        origin: &Origin,
+        scope: &Scope,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<StoredObject>, Status> {
+        let key = self
+            .codec
+            .object(resource, origin, scope.as_str(), namespace, name);
+        self.get_by_key(key.as_bytes(), scope)
+    }
+
+    /// One object by its key.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub fn get_by_key(&self, key: &[u8], scope: &Scope) -> Result<Option<StoredObject>, Status> {
+        let record = self.store.get(key).map_err(|error| read_status(&error))?;
+        record
+            .map(|record| Self::object_of(record, scope.clone()))
+            .transpose()
+    }
+
+    /// Visits a range of keys at a revision, selected scopes only. Returns the revision read.
+    ///
+    /// # Errors
+    /// The store's; see [`read_status`].
+    pub(crate) fn visit(
+        &self,
+        range: &Range,
+        scopes: &ScopeSelector,
+        at: Option<Revision>,
+        visit: &mut dyn FnMut(&[u8], Listed<'_>) -> ControlFlow<()>,
+    ) -> Result<Revision, ReadError> {
+        self.store.scan(range, at, &mut |record| {
+            let Ok(object) = ObjectBytes::parse(record.value) else {
+                tracing::error!(key = %String::from_utf8_lossy(record.key), "skipped a malformed object");
+                return ControlFlow::Continue(());
+            };
+            let Ok(key) = self.codec.decode(record.key) else {
+                return ControlFlow::Continue(());
+            };
+            if !scopes.selects(key.scope) {
+                return ControlFlow::Continue(());
+            }
+            visit(
+                record.key,
+                Listed {
+                    object,
+                    revision: record.modified,
+                    scope: key.scope,
+                },
+            )
+        })
+    }
+
+    /// All objects of a resource in the selected scopes (and one namespace), copied.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub fn list(
+        &self,
+        resource: &ResourceName,
+        origin: &Origin,
+        scopes: &ScopeSelector,
+        namespace: Option<&str>,
+    ) -> Result<Vec<StoredObject>, Status> {
+        let prefix = self.codec.range(resource, origin, scopes.leading(), namespace);
+        let mut objects = Vec::new();
+        let mut collect = StoredObject::collect_into(&mut objects);
+        self.visit(&Range::prefix(prefix), scopes, None, &mut |_, listed| {
+            collect(listed)
+        })
+        .map_err(|error| read_status(&error))?;
+        drop(collect);
+        Ok(objects)
+    }
+
+    /// Encodes a tree for a mutation that creates or replaces it.
+    ///
+    /// # Errors
+    /// 500 when it is no object.
+    pub fn encode(&self, mut object: Value, schema_hash: u64) -> Result<EncodedObject, Status> {
+        EncodedObject::strip(&mut object, self.annotations);
+        crate::object::encode(&object, schema_hash).map_err(|error| malformed_status(&error))
+    }
+
+    /// A stored object as a tree with resourceVersion and scope annotations.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub fn tree(&self, stored: &StoredObject) -> Result<Value, Status> {
+        let object = stored.object.as_object();
+        object
+            .to_value(stored.revision, stored.scope.as_str(), self.annotations)
+            .map_err(|error| malformed_status(&error))
+    }
+
+    fn object_of(record: Record, scope: Scope) -> Result<StoredObject, Status> {
+        let object = EncodedObject::parse(record.value).map_err(|error| malformed_status(&error))?;
+        Ok(StoredObject {
+            object,
+            revision: record.modified,
+            scope,
+        })
+    }
+}
+
+/// A mutation that writes an object at a key.
+pub(crate) fn put(key: Bytes, expect: Expect, object: &EncodedObject) -> Mutation {
+    Mutation {
+        key,
+        expect,
+        change: fairlead_store::Change::Put(object.stored().clone()),
+    }
+}
+
+/// A failed read as a client is told.
+pub(crate) fn read_status(error: &ReadError) -> Status {
+    match error {
+        ReadError::Compacted { oldest } => Status::expired(format!(
+            "the requested history is gone; the oldest revision is {oldest}"
+        )),
+        ReadError::Future { current } => Status::internal(format!("the store is only at revision {current}")),
+        ReadError::Io(cause) | ReadError::Corrupt(cause) => Status::internal(cause),
+    }
+}
+
+pub(crate) fn malformed_status(error: &MalformedObject) -> Status {
+    Status::internal(error)
+}

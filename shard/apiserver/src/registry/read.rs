@@ -1,0 +1,263 @@
+//! Get, list and watch over a store, by the rules of resourceVersion.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use fairlead_process::{GroupResource, Status};
+use fairlead_store::{Range, ReadError, Revision};
+use tokio::time::timeout;
+
+use super::continuation::Continuation;
+use super::objects::read_status;
+use super::{ListEnd, Listed, ObjectStore, StoreRegistry, StoredObject, Target, Visitor, WatchEnd, Watched};
+use crate::hub::{Interest, Progress};
+use crate::request::{InitialEvents, ListOptions, VersionMatch};
+use crate::resource::ServedResource;
+use crate::scope::ScopeSelector;
+use crate::selection::Selection;
+
+/// How long a read waits for a revision that is not there yet.
+const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
+
+impl StoreRegistry {
+    pub(super) async fn read_one(
+        &self,
+        target: &Target,
+        name: &str,
+        at_least: Option<Revision>,
+    ) -> Result<StoredObject, Status> {
+        self.reached(at_least).await?;
+        let resource = &target.resource;
+        let found = self.objects.get(
+            &resource.name,
+            &resource.origin,
+            target.scope()?,
+            target.namespace.as_deref(),
+            name,
+        )?;
+        found.ok_or_else(|| not_found(resource, name))
+    }
+
+    pub(super) async fn read_many(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        visit: &mut Visitor<'_>,
+    ) -> Result<ListEnd, Status> {
+        let selection = Selection::of(target, options)?;
+        let prefix = prefix_of(&self.objects, target);
+        let page = options.continue_token.as_deref().map(|token| {
+            Continuation::parse(token)
+                .ok_or_else(|| Status::bad_request("continue key is not valid: the token is malformed"))
+        });
+        let page = page.transpose()?;
+        let at = match &page {
+            Some(page) => page.revision(),
+            None => self.list_revision(options).await?,
+        };
+        let mut range = match options.fields.exact("metadata.name") {
+            Some(name) if target.namespace.is_some() || !target.resource.namespaced => {
+                exactly(&prefix, target, name)
+            }
+            _ => Range::prefix(prefix.clone()),
+        };
+        if let Some(page) = &page {
+            range.start = range.start.max(page.start_key(&prefix).into());
+        }
+        let limit = options.limit.unwrap_or(usize::MAX);
+        let mut visited = 0;
+        let mut last_key: Option<Vec<u8>> = None;
+        let mut remaining = 0_u64;
+        let mut stopped = false;
+        let read = self
+            .objects
+            .visit(&range, &target.scopes, at, &mut |key, listed| {
+                if stopped {
+                    remaining += 1;
+                    return if selection.is_everything() {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    };
+                }
+                if !selection.selects(listed.object) {
+                    return ControlFlow::Continue(());
+                }
+                if visited == limit {
+                    stopped = true;
+                    remaining = 1;
+                    return if selection.is_everything() {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    };
+                }
+                visited += 1;
+                if visited == limit {
+                    last_key = Some(key.to_vec());
+                }
+                visit(listed)
+            });
+        let revision = read.map_err(|error| match (&error, &page) {
+            (ReadError::Compacted { .. }, Some(page)) => {
+                Status::expired(EXPIRED_CONTINUE).with_continue(page.inconsistent().token())
+            }
+            (ReadError::Compacted { .. }, None) => {
+                Status::expired("The resourceVersion for the provided list is too old.")
+            }
+            _ => read_status(&error),
+        })?;
+        let token = last_key
+            .filter(|_| remaining > 0)
+            .map(|key| Continuation::after(&key, &prefix, Some(revision)).token());
+        let remaining = (token.is_some() && selection.is_everything()).then_some(remaining);
+        Ok(ListEnd {
+            revision,
+            continue_token: token,
+            remaining,
+        })
+    }
+
+    pub(super) async fn open_watch(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        until: WatchEnd,
+    ) -> Result<Watched, Status> {
+        let selection = Selection::of(target, options)?;
+        let wants_state = match options.initial_events {
+            Some(InitialEvents::Send) => true,
+            Some(InitialEvents::Skip) => false,
+            None => options.resource_version.is_none_or(|version| version.0 == 0),
+        };
+        if options.initial_events == Some(InitialEvents::Send) {
+            self.reached(options.resource_version).await?;
+        }
+        let interest = Interest {
+            resource: target.resource.name.clone(),
+            origin: (!target.every_origin).then(|| target.resource.origin.clone()),
+            scopes: target.scopes.clone(),
+            namespace: target.namespace.clone(),
+            label: options
+                .labels
+                .equality_term()
+                .map(|(key, value)| (key.into(), value.into())),
+        };
+        let progress = if options.bookmarks {
+            Progress::Wanted
+        } else {
+            Progress::Unwanted
+        };
+        let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
+        let registered = subscription.registered_at();
+        if wants_state {
+            let mut initial = Vec::new();
+            let mut collect = StoredObject::collect_into(&mut initial);
+            let range = Range::prefix(prefix_of(&self.objects, target));
+            let after = self
+                .objects
+                .visit(&range, &target.scopes, None, &mut |_, listed: Listed<'_>| {
+                    if selection.selects(listed.object) {
+                        collect(listed)
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .map_err(|error| read_status(&error))?;
+            drop(collect);
+            return Ok(Watched {
+                initial,
+                backlog: Vec::new(),
+                after,
+                subscription,
+            });
+        }
+        let after = match options.resource_version {
+            Some(version) if version.0 > 0 => version,
+            _ => self.objects.store().revision(),
+        };
+        let backlog = self
+            .hub
+            .backlog(&interest, after, registered)
+            .await
+            .map_err(|error| match error {
+                ReadError::Compacted { oldest } => {
+                    Status::expired(format!("too old resource version: {after} ({oldest})"))
+                }
+                other => read_status(&other),
+            })?;
+        Ok(Watched {
+            initial: Vec::new(),
+            backlog,
+            after: after.max(registered),
+            subscription,
+        })
+    }
+
+    /// The revision a first page is read at; `None` for the latest.
+    async fn list_revision(&self, options: &ListOptions) -> Result<Option<Revision>, Status> {
+        let Some(asked) = options.resource_version.filter(|version| version.0 > 0) else {
+            return Ok(None);
+        };
+        let exact = match options.version_match {
+            Some(VersionMatch::Exact) => true,
+            Some(VersionMatch::NotOlderThan) => false,
+            None => options.limit.is_some(),
+        };
+        self.reached(Some(asked)).await?;
+        Ok(exact.then_some(asked))
+    }
+
+    /// Waits until the store has reached a revision.
+    async fn reached(&self, asked: Option<Revision>) -> Result<(), Status> {
+        let Some(asked) = asked else { return Ok(()) };
+        let current = self.objects.store().revision();
+        if asked <= current {
+            return Ok(());
+        }
+        match timeout(WAIT_FOR_REVISION, self.hub.wait(asked)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Status::resource_version_too_large(
+                asked.0,
+                self.objects.store().revision().0,
+            )),
+        }
+    }
+}
+
+const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+    start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
+    of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, \
+    or deleted between the time the first chunk was returned and now may show up in the list.";
+
+pub(super) fn not_found(resource: &ServedResource, name: &str) -> Status {
+    Status::not_found(group_resource(resource), name)
+}
+
+pub(crate) fn group_resource(resource: &ServedResource) -> GroupResource<'_> {
+    GroupResource::new(&resource.name.group, &resource.name.resource)
+}
+
+fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
+    let resource = &target.resource;
+    if target.every_origin {
+        return objects.codec().all_origins(&resource.name);
+    }
+    // A namespace belongs to the range only when the scope is complete.
+    let namespace = target.scopes.one().and(target.namespace.as_deref());
+    objects.codec().range(
+        &resource.name,
+        &resource.origin,
+        target.scopes.leading(),
+        namespace,
+    )
+}
+
+fn exactly(prefix: &str, target: &Target, name: &str) -> Range {
+    if matches!(target.scopes, ScopeSelector::One(_)) {
+        let key = format!("{prefix}{name}");
+        Range::between(key.clone(), format!("{key}\0"))
+    } else {
+        Range::prefix(prefix.to_owned())
+    }
+}

@@ -1,0 +1,118 @@
+//! The registry over a store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_process::Status;
+use fairlead_store::Revision;
+use serde_json::Value;
+
+use super::{
+    Change, Deleted, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
+    Written,
+};
+use crate::host::Admission;
+use crate::hub::Hub;
+use crate::request::{DeleteOptions, ListOptions, WriteOptions};
+
+/// Serves resources from a store, watches from its hub.
+pub struct StoreRegistry {
+    pub(super) objects: ObjectStore,
+    pub(super) hub: Hub,
+    pub(super) admission: Arc<dyn Admission>,
+    pub(super) authority: Authority,
+}
+
+/// Who decides about an object's identity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Authority {
+    /// This server: it assigns UIDs, generations and timestamps, and honours finalizers.
+    Origin,
+    /// Whoever writes, if the object carries the scope annotation: it is a copy of an object whose
+    /// origin has assigned all that. Deletion is immediate.
+    Replica,
+}
+
+impl StoreRegistry {
+    /// A registry whose server is the origin of its objects.
+    pub fn new(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
+        Self {
+            objects,
+            hub,
+            admission,
+            authority: Authority::Origin,
+        }
+    }
+
+    /// A registry of copies.
+    pub fn replica(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
+        Self {
+            objects,
+            hub,
+            admission,
+            authority: Authority::Replica,
+        }
+    }
+}
+
+#[async_trait]
+impl Registry for StoreRegistry {
+    async fn get(
+        &self,
+        target: &Target,
+        name: &str,
+        at_least: Option<Revision>,
+    ) -> Result<StoredObject, Status> {
+        self.read_one(target, name, at_least).await
+    }
+
+    async fn list(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        visit: &mut Visitor<'_>,
+    ) -> Result<ListEnd, Status> {
+        self.read_many(target, options, visit).await
+    }
+
+    async fn watch(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        until: WatchEnd,
+    ) -> Result<Watched, Status> {
+        self.open_watch(target, options, until).await
+    }
+
+    async fn create(
+        &self,
+        target: &Target,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.write_new(target, object, options).await
+    }
+
+    async fn update(
+        &self,
+        target: &Target,
+        name: &str,
+        change: &Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.write_change(target, name, change, options).await
+    }
+
+    async fn delete(&self, target: &Target, name: &str, options: &DeleteOptions) -> Result<Deleted, Status> {
+        self.remove(target, name, options).await
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<StoredObject>, Status> {
+        self.remove_many(target, selection, options).await
+    }
+}

@@ -1,0 +1,277 @@
+//! Create and update: one pipeline of pure steps, and a commit at the end.
+//!
+//! prepare → fill metadata → admission mutates → validate → admission validates → commit. A conflict
+//! starts it again from the state that was found.
+
+use fairlead_process::{Status, StatusCause};
+use fairlead_schema::metadata::{Scope as ObjectScope, validate_object_meta, validate_object_meta_update};
+use fairlead_schema::{FieldError, FieldPath};
+use fairlead_store::{CommitError, Expect, Mutation};
+use serde_json::Value;
+
+use super::objects::put;
+use super::read::{group_resource, not_found};
+use super::{Change, StoreRegistry, StoredObject, Target, Written, metadata};
+use crate::host::Admitted;
+use crate::object::EncodedObject;
+use crate::render::{to_storage, to_version};
+use crate::request::{DryRun, WriteOptions};
+use crate::resource::{ServedResource, Verb, Write};
+use crate::scope::Scope;
+
+/// How often a write starts again after a conflict before the client is told.
+const ATTEMPTS: usize = 8;
+
+impl StoreRegistry {
+    pub(super) async fn write_new(
+        &self,
+        target: &Target,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let resource = &*target.resource;
+        let scope = target.scope()?;
+        let generated = metadata::wants_generated_name(&object);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut object = object.clone();
+            resource.strategy.prepare_create(&mut object);
+            let name = metadata::fill(&mut object, target, self.authority)?;
+            let admitted = self.admitted(target, scope, &name, Verb::Create, options.dry_run);
+            self.admission.mutate(&admitted, &mut object, None).await?;
+            self.validate_create(target, &object, &name)?;
+            let mut mutations = self.admission.validate(&admitted, Some(&object), None).await?;
+            let stored = to_storage(resource, &target.version, object);
+            let encoded = self.objects.encode(stored, resource.schema_hash)?;
+            let key = self.objects.key(
+                &resource.name,
+                &resource.origin,
+                scope.as_str(),
+                target.namespace.as_deref(),
+                &name,
+            );
+            if options.dry_run == DryRun::All {
+                if self.objects.get_by_key(&key, scope)?.is_some() {
+                    return Err(Status::already_exists(group_resource(resource), &name));
+                }
+                return Ok(Written::Created(unsaved(encoded, scope)));
+            }
+            mutations.insert(0, put(key, Expect::Absent, &encoded));
+            match self.objects.store().commit(mutations).await {
+                Ok(revision) => {
+                    return Ok(Written::Created(StoredObject {
+                        object: encoded,
+                        revision,
+                        scope: scope.clone(),
+                    }));
+                }
+                // The name is taken; a generated one is drawn again.
+                Err(CommitError::Conflict { index: 0, current }) if !generated || attempt == ATTEMPTS => {
+                    let mut status = Status::already_exists(group_resource(resource), &name);
+                    let terminating = current
+                        .and_then(|record| EncodedObject::parse(record.value).ok())
+                        .is_some_and(|object| is_terminating(&object));
+                    if terminating {
+                        status.message = format!("object is being deleted: {}", status.message);
+                    }
+                    return Err(status);
+                }
+                Err(CommitError::Conflict { .. }) if attempt < ATTEMPTS => {}
+                Err(error) => return Err(commit_status(resource, &name, error)),
+            }
+        }
+    }
+
+    pub(super) async fn write_change(
+        &self,
+        target: &Target,
+        name: &str,
+        change: &Change<'_>,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let resource = &*target.resource;
+        let scope = target.scope()?;
+        let namespace = target.namespace.as_deref();
+        let key = self
+            .objects
+            .key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        for _ in 0..ATTEMPTS {
+            let Some(current) = self.objects.get_by_key(&key, scope)? else {
+                if resource.strategy.create_on_update() && target.subresource.is_none() {
+                    let object = change(None)?;
+                    return self.write_new(target, object, options).await;
+                }
+                return Err(not_found(resource, name));
+            };
+            let old = to_version(resource, &target.version, self.objects.tree(&current)?);
+            let mut new = change(Some(&old))?;
+            self.check_version(target, &old, &new, name)?;
+            metadata::keep(&old, &mut new, target, name)?;
+            let write = target
+                .subresource
+                .as_deref()
+                .map_or(Write::Main, Write::Subresource);
+            resource.strategy.prepare_update(write, &old, &mut new);
+            let admitted = self.admitted(target, scope, name, target.verb, options.dry_run);
+            self.admission.mutate(&admitted, &mut new, Some(&old)).await?;
+            if resource.strategy.counts_generations() {
+                metadata::count_generation(&old, &mut new);
+            }
+            self.validate_update(target, write, &old, &new, name)?;
+            let mut mutations = self.admission.validate(&admitted, Some(&new), Some(&old)).await?;
+            let gone = self.finishes_deletion(target, &new);
+            let stored = to_storage(resource, &target.version, new);
+            let encoded = self.objects.encode(stored, resource.schema_hash)?;
+            if !gone && encoded == current.object {
+                return Ok(Written::Updated(current));
+            }
+            if options.dry_run == DryRun::All {
+                return Ok(Written::Updated(StoredObject {
+                    object: encoded,
+                    ..current
+                }));
+            }
+            let expect = Expect::At(current.revision);
+            mutations.insert(
+                0,
+                if gone {
+                    Mutation::delete(key.clone(), expect)
+                } else {
+                    put(key.clone(), expect, &encoded)
+                },
+            );
+            match self.objects.store().commit(mutations).await {
+                Ok(revision) => {
+                    return Ok(Written::Updated(StoredObject {
+                        object: encoded,
+                        revision,
+                        scope: scope.clone(),
+                    }));
+                }
+                Err(CommitError::Conflict { .. }) => {}
+                Err(error) => return Err(commit_status(resource, name, error)),
+            }
+        }
+        Err(Status::modified(group_resource(resource), name))
+    }
+
+    pub(super) fn admitted<'a>(
+        &self,
+        target: &'a Target,
+        scope: &'a Scope,
+        name: &'a str,
+        verb: Verb,
+        dry_run: DryRun,
+    ) -> Admitted<'a> {
+        Admitted {
+            verb,
+            scope,
+            resource: &target.resource,
+            version: &target.version,
+            subresource: target.subresource.as_deref(),
+            namespace: target.namespace.as_deref(),
+            name,
+            user: target.identity.user(),
+            dry_run,
+        }
+    }
+
+    /// A resourceVersion in the new object must be the present one.
+    fn check_version(&self, target: &Target, old: &Value, new: &Value, name: &str) -> Result<(), Status> {
+        let resource = &target.resource;
+        match new["metadata"]["resourceVersion"]
+            .as_str()
+            .filter(|version| !version.is_empty() && *version != "0")
+        {
+            Some(version) if old["metadata"]["resourceVersion"] == version => Ok(()),
+            Some(_) => Err(Status::modified(group_resource(resource), name)),
+            None if target.verb == Verb::Patch || resource.strategy.unconditional_update() => Ok(()),
+            None => {
+                let path = FieldPath::new("metadata.resourceVersion");
+                let error = FieldError::invalid(path, &Value::from(0), "must be specified for an update");
+                Err(invalid(resource, name, vec![error]))
+            }
+        }
+    }
+
+    /// An object that waited for its finalizers goes with the last of them.
+    fn finishes_deletion(&self, target: &Target, new: &Value) -> bool {
+        metadata::is_deleting(new)
+            && metadata::finalizers(new).is_empty()
+            && !target.resource.strategy.holds_deletion(new)
+    }
+
+    fn validate_create(&self, target: &Target, object: &Value, name: &str) -> Result<(), Status> {
+        let resource = &*target.resource;
+        let scope = if resource.namespaced {
+            ObjectScope::Namespaced
+        } else {
+            ObjectScope::Cluster
+        };
+        let path = FieldPath::new("metadata");
+        let mut errors = validate_object_meta(&object["metadata"], scope, resource.name_rule, &path);
+        if let Some(version) = resource.version(&target.version) {
+            errors.extend(version.shape.validate(object));
+        }
+        errors.extend(resource.strategy.validate_create(object));
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(invalid(resource, name, errors))
+        }
+    }
+
+    fn validate_update(
+        &self,
+        target: &Target,
+        write: Write<'_>,
+        old: &Value,
+        new: &Value,
+        name: &str,
+    ) -> Result<(), Status> {
+        let resource = &*target.resource;
+        let path = FieldPath::new("metadata");
+        let mut errors = validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
+        if let Some(version) = resource.version(&target.version) {
+            errors.extend(version.shape.validate_update(new, old));
+        }
+        errors.extend(resource.strategy.validate_update(write, old, new));
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(invalid(resource, name, errors))
+        }
+    }
+}
+
+fn unsaved(object: EncodedObject, scope: &Scope) -> StoredObject {
+    StoredObject {
+        object,
+        revision: fairlead_store::Revision(0),
+        scope: scope.clone(),
+    }
+}
+
+fn is_terminating(object: &EncodedObject) -> bool {
+    crate::object::Head::parse(object.as_object()).is_ok_and(|head| head.deletion_timestamp.is_some())
+}
+
+/// 422 with one cause for each field.
+pub(crate) fn invalid(resource: &ServedResource, name: &str, errors: Vec<FieldError>) -> Status {
+    let causes = errors
+        .iter()
+        .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))
+        .collect();
+    Status::invalid(&resource.name.group, &resource.kind, name, causes)
+}
+
+/// A failed commit as a client is told.
+pub(super) fn commit_status(resource: &ServedResource, name: &str, error: CommitError) -> Status {
+    match error {
+        CommitError::Conflict { .. } => Status::modified(group_resource(resource), name),
+        CommitError::TooLarge { limit, .. } => Status::request_entity_too_large(limit as u64),
+        CommitError::Unavailable { .. } => Status::service_unavailable(error.to_string(), 1),
+        CommitError::Empty | CommitError::DuplicateKey { .. } => Status::internal(error),
+    }
+}

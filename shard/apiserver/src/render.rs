@@ -1,0 +1,179 @@
+//! Objects on their way to the wire: in the requested version, as themselves, as metadata, or as rows.
+
+use fairlead_process::Status;
+use serde_json::{Value, json};
+
+use crate::object::{ObjectBytes, ScopeAnnotations};
+use crate::registry::{Listed, StoredObject, malformed_status};
+use crate::request::Form;
+use crate::resource::{Conversion, ServedResource};
+
+/// Brings a tree from the requested version to the stored one.
+pub(crate) fn to_storage(resource: &ServedResource, from: &str, object: Value) -> Value {
+    convert(resource, from, &resource.storage_version, object)
+}
+
+/// Brings a stored tree to a version: converts, and fills in what the version's schema has come to
+/// default since it was written.
+pub(crate) fn to_version(resource: &ServedResource, version: &str, object: Value) -> Value {
+    let stored = object["apiVersion"]
+        .as_str()
+        .and_then(|text| text.rsplit('/').next())
+        .unwrap_or_default()
+        .to_owned();
+    let mut object = convert(resource, &stored, version, object);
+    if let Some(version) = resource.version(version) {
+        version.shape.refresh(&mut object);
+    }
+    object
+}
+
+fn convert(resource: &ServedResource, from: &str, to: &str, mut object: Value) -> Value {
+    if from == to {
+        return object;
+    }
+    if let Conversion::Function(function) = resource.conversion {
+        function(&mut object, to);
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".into(), resource.api_version(to).into());
+    }
+    object
+}
+
+/// Shows objects of one resource in one version and form.
+pub(crate) struct Renderer<'r> {
+    pub(crate) resource: &'r ServedResource,
+    pub(crate) version: &'r str,
+    pub(crate) form: Form,
+    pub(crate) annotations: ScopeAnnotations,
+    /// Seconds since the epoch, for ages in tables.
+    pub(crate) now: i64,
+    /// What a table row carries of its object.
+    pub(crate) included: Included,
+}
+
+/// What a table row carries of its object (`includeObject`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Included {
+    #[default]
+    Metadata,
+    Nothing,
+    Object,
+}
+
+impl Renderer<'_> {
+    /// Whether stored bytes are already what the client wants to see: the same version, the same schema.
+    pub(crate) fn is_verbatim(&self, object: ObjectBytes<'_>) -> bool {
+        self.form == Form::Object
+            && object.version() == self.version
+            && object.schema_hash() == self.resource.schema_hash
+    }
+
+    /// Appends one object.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub(crate) fn write(&self, listed: Listed<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+        if self.is_verbatim(listed.object) {
+            listed
+                .object
+                .splice(listed.revision, listed.scope, self.annotations, out);
+            return Ok(());
+        }
+        let tree = self.tree(listed)?;
+        serde_json::to_writer(out, &self.shape(tree)).map_err(Status::internal)
+    }
+
+    /// One object as a whole answer: a table of one row where tables are asked for.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub(crate) fn answer(&self, stored: &StoredObject) -> Result<Vec<u8>, Status> {
+        let listed = Listed {
+            object: stored.object.as_object(),
+            revision: stored.revision,
+            scope: stored.scope.as_str(),
+        };
+        let mut out = Vec::new();
+        match self.form {
+            Form::Table(version) => {
+                let row = self.row(self.tree(listed)?);
+                let metadata = json!({"resourceVersion": stored.revision.to_string()});
+                serde_json::to_writer(&mut out, &self.table(version, &metadata, vec![row], true))
+                    .map_err(Status::internal)?;
+            }
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+                self.write(listed, &mut out)?
+            }
+        }
+        Ok(out)
+    }
+
+    /// The object as a tree in the requested version.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub(crate) fn tree(&self, listed: Listed<'_>) -> Result<Value, Status> {
+        let tree = listed
+            .object
+            .to_value(listed.revision, listed.scope, self.annotations)
+            .map_err(|error| malformed_status(&error))?;
+        Ok(to_version(self.resource, self.version, tree))
+    }
+
+    /// The object in the requested form, tables aside.
+    pub(crate) fn shape(&self, mut object: Value) -> Value {
+        if self.form == Form::PartialMetadata {
+            return json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": object["metadata"].take(),
+            });
+        }
+        object
+    }
+
+    /// One row of a table.
+    pub(crate) fn row(&self, mut object: Value) -> Value {
+        let columns = self
+            .resource
+            .version(self.version)
+            .map(|version| &version.columns);
+        let cells = columns
+            .map(|columns| columns.cells(&object, self.now))
+            .unwrap_or_default();
+        let included = match self.included {
+            Included::Nothing => return json!({"cells": cells}),
+            Included::Object => object,
+            Included::Metadata => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": object["metadata"].take(),
+            }),
+        };
+        json!({"cells": cells, "object": included})
+    }
+
+    /// A table of rows. Only the first one of a watch needs the headings.
+    pub(crate) fn table(&self, version: &str, metadata: &Value, rows: Vec<Value>, headings: bool) -> Value {
+        let columns = self
+            .resource
+            .version(self.version)
+            .filter(|_| headings)
+            .map(|version| &version.columns);
+        let definitions: Vec<Value> = columns
+            .map(|columns| columns.definitions())
+            .unwrap_or_default()
+            .into_iter()
+            .map(|column| json!(column))
+            .collect();
+        json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{version}"),
+            "metadata": metadata,
+            "columnDefinitions": definitions,
+            "rows": rows,
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! Content negotiation: what the body is, and what the client wants to see.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use super::Query;
+
+/// The format of a request body.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BodyFormat {
+    /// `application/json`, also when the header is missing.
+    Json,
+    /// `application/vnd.kubernetes.protobuf`: what typed Go clients send from Kubernetes 1.32 on.
+    Protobuf,
+    /// `application/yaml`.
+    Yaml,
+}
+
+impl BodyFormat {
+    /// The format of a create or update body.
+    ///
+    /// # Errors
+    /// [`NegotiationError::ContentType`].
+    pub fn of(headers: &HeaderMap) -> Result<Self, NegotiationError> {
+        match media_type(headers) {
+            "" | "application/json" => Ok(Self::Json),
+            "application/yaml" => Ok(Self::Yaml),
+            "application/vnd.kubernetes.protobuf" => Ok(Self::Protobuf),
+            other => Err(NegotiationError::ContentType {
+                found: other.to_owned(),
+                supported: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            }),
+        }
+    }
+}
+
+/// The kind of a PATCH body.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PatchKind {
+    /// Server-side apply.
+    Apply,
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Kubernetes' own, driven by the schema of built-in kinds.
+    Strategic,
+}
+
+impl PatchKind {
+    /// The kind of a PATCH body.
+    ///
+    /// # Errors
+    /// [`NegotiationError::ContentType`].
+    pub fn of(headers: &HeaderMap) -> Result<Self, NegotiationError> {
+        match media_type(headers) {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            other => Err(NegotiationError::ContentType {
+                found: other.to_owned(),
+                supported: Self::ALL,
+            }),
+        }
+    }
+
+    /// All patch types of built-in kinds, for messages.
+    pub const ALL: &'static str = "application/json-patch+json, application/merge-patch+json, \
+                                   application/strategic-merge-patch+json, application/apply-patch+yaml";
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// What the client wants to see.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Accepted {
+    /// Which view of the objects.
+    pub form: Form,
+    /// Whether as YAML instead of JSON.
+    pub yaml: bool,
+    /// Whether indented.
+    pub pretty: bool,
+}
+
+/// A view of objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Form {
+    /// The aggregated discovery document of this version (`v2`, `v2beta1`).
+    AggregatedDiscovery(&'static str),
+    /// The objects themselves.
+    Object,
+    /// Only their metadata (`meta.k8s.io/v1`).
+    PartialMetadata,
+    /// Rows of a table (`meta.k8s.io/v1` or `v1beta1`).
+    Table(&'static str),
+}
+
+impl Accepted {
+    /// Chooses the first media range, by weight and then order, that can be served.
+    ///
+    /// # Errors
+    /// [`NegotiationError::Accept`] when none can be.
+    pub fn of(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
+        let agent = headers
+            .get(USER_AGENT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let browser = ["curl", "Wget", "Mozilla"]
+            .iter()
+            .any(|prefix| agent.starts_with(prefix));
+        let pretty = if query.has("pretty") {
+            query.flag("pretty")
+        } else {
+            browser
+        };
+        let mut ranges: Vec<(f32, Form, bool)> = Vec::new();
+        let mut asked = false;
+        for value in headers.get_all(ACCEPT) {
+            for range in value.to_str().unwrap_or_default().split(',') {
+                let range = range.trim();
+                if range.is_empty() {
+                    continue;
+                }
+                asked = true;
+                if let Some(found) = parse_range(range) {
+                    ranges.push(found);
+                }
+            }
+        }
+        if !asked {
+            return Ok(Self {
+                form: Form::Object,
+                yaml: false,
+                pretty,
+            });
+        }
+        // A stable sort keeps the client's order among equal weights.
+        ranges.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let (_, form, yaml) = ranges.first().copied().ok_or(NegotiationError::Accept)?;
+        Ok(Self { form, yaml, pretty })
+    }
+
+    /// The Content-Type of an answer in this form.
+    pub fn content_type(&self) -> &'static str {
+        match (self.yaml, self.form) {
+            (true, _) => "application/yaml",
+            (false, Form::AggregatedDiscovery("v2beta1")) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (false, Form::AggregatedDiscovery(_)) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            (false, Form::Object | Form::PartialMetadata | Form::Table(_)) => "application/json",
+        }
+    }
+}
+
+fn parse_range(range: &str) -> Option<(f32, Form, bool)> {
+    let mut parts = range.split(';').map(str::trim);
+    let yaml = match parts.next()? {
+        "application/json" | "application/*" | "*/*" => false,
+        "application/yaml" => true,
+        _ => return None,
+    };
+    let (mut weight, mut group, mut version, mut shape) = (1.0, "", "", "");
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        match name {
+            "q" => weight = value.parse().ok()?,
+            "g" => group = value,
+            "v" => version = value,
+            "as" => shape = value,
+            _ => {}
+        }
+    }
+    let form = match (shape, group, version) {
+        ("", _, _) => Form::Object,
+        ("Table", "meta.k8s.io", "v1") => Form::Table("v1"),
+        ("Table", "meta.k8s.io", "v1beta1") => Form::Table("v1beta1"),
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
+            Form::PartialMetadata
+        }
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Form::AggregatedDiscovery("v2"),
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::AggregatedDiscovery("v2beta1"),
+        _ => return None,
+    };
+    Some((weight, form, yaml))
+}
+
+/// A representation this server does not speak; the client is to blame.
+#[derive(Debug, thiserror::Error)]
+pub enum NegotiationError {
+    /// None of the accepted types can be served: 406.
+    #[error("only the following media types are accepted: application/json, application/yaml")]
+    Accept,
+    /// The body's type is not understood: 415.
+    #[error("the body of the request was in an unknown format - accepted media types include: {supported}")]
+    ContentType {
+        /// What was sent.
+        found: String,
+        /// What is understood.
+        supported: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn accept(text: &'static str) -> Result<Accepted, NegotiationError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(text));
+        Accepted::of(&headers, &Query::default())
+    }
+
+    #[test]
+    fn what_clients_really_send() {
+        for (text, form, yaml) in [
+            ("*/*", Form::Object, false),
+            ("application/json, */*", Form::Object, false),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Form::Object,
+                false,
+            ),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+                Form::Table("v1"),
+                false,
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+                Form::AggregatedDiscovery("v2"),
+                false,
+            ),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+                Form::PartialMetadata,
+                false,
+            ),
+            ("application/yaml", Form::Object, true),
+            (
+                "application/yaml;q=0.5,application/json;q=0.9",
+                Form::Object,
+                false,
+            ),
+            (
+                "application/json;as=Unknown;g=x;v=v1,application/json",
+                Form::Object,
+                false,
+            ),
+        ] {
+            let accepted = accept(text).unwrap();
+            assert_eq!((accepted.form, accepted.yaml), (form, yaml), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_said() {
+        assert!(accept("application/vnd.kubernetes.protobuf").is_err());
+        assert!(accept("application/cbor").is_err());
+    }
+
+    #[test]
+    fn browsers_get_indented_text() {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static("curl/8"));
+        assert!(Accepted::of(&headers, &Query::default()).unwrap().pretty);
+        assert!(
+            !Accepted::of(&headers, &Query::parse("pretty=false"))
+                .unwrap()
+                .pretty
+        );
+    }
+}

@@ -1,0 +1,516 @@
+//! The options of a request: its query, and the body of a DELETE.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use fairlead_store::Revision;
+use serde::Deserialize;
+
+use super::{FieldSelector, LabelSelector, SelectorError};
+
+/// The query of a request, decoded. Unknown parameters are ignored, as Kubernetes does.
+#[derive(Clone, Debug, Default)]
+pub struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Query<'a> {
+    /// Splits a raw query. kube-rs sends queries that begin with `&`; empty parts are skipped.
+    pub fn parse(raw: &'a str) -> Self {
+        let decode = |text: &'a str| -> Cow<'a, str> {
+            if text.contains('+') {
+                let spaced = text.replace('+', " ");
+                percent_encoding::percent_decode_str(&spaced)
+                    .decode_utf8_lossy()
+                    .into_owned()
+                    .into()
+            } else {
+                percent_encoding::percent_decode_str(text).decode_utf8_lossy()
+            }
+        };
+        let parts = raw.split('&').filter(|part| !part.is_empty());
+        Self(
+            parts
+                .map(|part| part.split_once('=').unwrap_or((part, "")))
+                .map(|(k, v)| (decode(k), decode(v)))
+                .collect(),
+        )
+    }
+
+    /// The first value of a parameter, if it is there and not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| &**value)
+    }
+
+    /// All values of a parameter.
+    pub fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s str> {
+        self.0
+            .iter()
+            .filter(move |(key, _)| key == name)
+            .map(|(_, value)| &**value)
+    }
+
+    /// Whether a parameter is there, whatever its value.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == name)
+    }
+
+    /// A boolean parameter: absent and `false`, `0`, `f` are false, as Kubernetes decodes it.
+    pub fn flag(&self, name: &str) -> bool {
+        self.0
+            .iter()
+            .any(|(key, value)| key == name && !matches!(&*value.to_ascii_lowercase(), "false" | "0" | "f"))
+    }
+}
+
+/// The options of a list, watch or deletecollection.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// `labelSelector`.
+    pub labels: LabelSelector,
+    /// `fieldSelector`.
+    pub fields: FieldSelector,
+    /// `resourceVersion`; `Some(0)` means any.
+    pub resource_version: Option<Revision>,
+    /// `resourceVersionMatch`.
+    pub version_match: Option<VersionMatch>,
+    /// `limit`.
+    pub limit: Option<usize>,
+    /// `continue`.
+    pub continue_token: Option<String>,
+    /// `timeoutSeconds`.
+    pub timeout: Option<Duration>,
+    /// `allowWatchBookmarks`.
+    pub bookmarks: bool,
+    /// `sendInitialEvents`.
+    pub initial_events: Option<InitialEvents>,
+}
+
+/// `resourceVersionMatch`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum VersionMatch {
+    /// Exactly that version.
+    Exact,
+    /// That version or a newer one.
+    NotOlderThan,
+}
+
+/// `sendInitialEvents` (KEP-3157).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum InitialEvents {
+    /// Send the state as ADDED events, then a bookmark that ends it.
+    Send,
+    /// Send no state.
+    Skip,
+}
+
+impl ListOptions {
+    /// Reads and checks the options.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: the client is to blame.
+    pub fn parse(query: &Query<'_>, watch: bool) -> Result<Self, OptionsError> {
+        let number = |name: &'static str| -> Result<Option<u64>, OptionsError> {
+            let text = query.get(name);
+            text.map(|text| {
+                text.parse().map_err(|_| OptionsError::Number {
+                    name,
+                    text: text.to_owned(),
+                })
+            })
+            .transpose()
+        };
+        let options = Self {
+            labels: LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?,
+            fields: FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())?,
+            resource_version: number("resourceVersion")?.map(Revision),
+            version_match: match query.get("resourceVersionMatch") {
+                None => None,
+                Some("Exact") => Some(VersionMatch::Exact),
+                Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
+                Some(other) => return Err(OptionsError::unsupported_match(other)),
+            },
+            limit: number("limit")?
+                .filter(|limit| *limit > 0)
+                .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            continue_token: query.get("continue").map(str::to_owned),
+            timeout: number("timeoutSeconds")?
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            initial_events: query.get("sendInitialEvents").map(|_| {
+                if query.flag("sendInitialEvents") {
+                    InitialEvents::Send
+                } else {
+                    InitialEvents::Skip
+                }
+            }),
+        };
+        options.check(watch)?;
+        Ok(options)
+    }
+
+    fn check(&self, watch: bool) -> Result<(), OptionsError> {
+        let forbidden = |field, message| Err(OptionsError::Forbidden { field, message });
+        if watch {
+            match (self.initial_events, self.version_match) {
+                (Some(_), Some(VersionMatch::NotOlderThan)) | (None, None) => {}
+                (Some(_), _) => {
+                    return forbidden(
+                        "resourceVersionMatch",
+                        "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                    );
+                }
+                (None, Some(_)) => {
+                    return forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                    );
+                }
+            }
+            return Ok(());
+        }
+        if self.initial_events.is_some() {
+            return forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        if let Some(version_match) = self.version_match {
+            if self.continue_token.is_some() {
+                return forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden when continue is provided",
+                );
+            }
+            match self.resource_version {
+                None => {
+                    return forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                    );
+                }
+                Some(Revision(0)) if version_match == VersionMatch::Exact => {
+                    return forbidden(
+                        "resourceVersionMatch",
+                        "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        if self.continue_token.is_some() && self.resource_version.is_some_and(|version| version.0 > 0) {
+            return Err(OptionsError::VersionWithContinue);
+        }
+        Ok(())
+    }
+}
+
+/// The options of a create, update or patch.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// `dryRun`.
+    pub dry_run: DryRun,
+    /// `fieldValidation`.
+    pub field_validation: FieldValidation,
+    /// `force` of an apply patch.
+    pub force: bool,
+}
+
+/// Whether a write is carried out.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum DryRun {
+    /// Everything but the commit.
+    All,
+    /// It is carried out.
+    #[default]
+    Off,
+}
+
+/// What happens with unknown and duplicate fields (KEP-2885).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are refused.
+    Strict,
+    /// They are dropped with a warning.
+    #[default]
+    Warn,
+}
+
+impl WriteOptions {
+    /// Reads and checks the options.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: the client is to blame.
+    pub fn parse(query: &Query<'_>) -> Result<Self, OptionsError> {
+        let field_validation = match query.get("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                return Err(OptionsError::NotSupported {
+                    field: "fieldValidation",
+                    value: other.to_owned(),
+                    supported: "\"\", \"Ignore\", \"Strict\", \"Warn\"",
+                });
+            }
+        };
+        if query
+            .get("fieldManager")
+            .is_some_and(|manager| manager.len() > 128)
+        {
+            return Err(OptionsError::FieldManager);
+        }
+        Ok(Self {
+            dry_run: DryRun::parse(query.all("dryRun"))?,
+            field_validation,
+            force: query.flag("force"),
+        })
+    }
+}
+
+impl DryRun {
+    fn parse<'q>(values: impl Iterator<Item = &'q str>) -> Result<Self, OptionsError> {
+        let mut dry_run = Self::Off;
+        for value in values.filter(|value| !value.is_empty()) {
+            if value != "All" {
+                return Err(OptionsError::NotSupported {
+                    field: "dryRun",
+                    value: value.to_owned(),
+                    supported: "\"All\"",
+                });
+            }
+            dry_run = Self::All;
+        }
+        Ok(dry_run)
+    }
+}
+
+/// The options of a delete or deletecollection.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// `preconditions.uid`.
+    pub uid: Option<String>,
+    /// `preconditions.resourceVersion`.
+    pub resource_version: Option<String>,
+    /// `propagationPolicy`.
+    pub propagation: Propagation,
+    /// `dryRun`.
+    pub dry_run: DryRun,
+}
+
+/// What happens to the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Propagation {
+    /// They are deleted afterwards.
+    #[default]
+    Background,
+    /// They are deleted first.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl DeleteOptions {
+    /// Reads the options from the query and the body (already decoded to a tree; `null` for none).
+    ///
+    /// # Errors
+    /// [`OptionsError`]: the client is to blame.
+    pub fn parse(query: &Query<'_>, body: serde_json::Value) -> Result<Self, OptionsError> {
+        let wire: WireDeleteOptions = match body {
+            serde_json::Value::Null => WireDeleteOptions::default(),
+            body => serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?,
+        };
+        let policy = wire
+            .propagation_policy
+            .as_deref()
+            .or_else(|| query.get("propagationPolicy"));
+        let orphan = wire
+            .orphan_dependents
+            .or_else(|| query.get("orphanDependents").map(|text| text == "true"));
+        let propagation = match (policy, orphan) {
+            (Some(_), Some(_)) => {
+                return Err(OptionsError::Forbidden {
+                    field: "propagationPolicy",
+                    message: "orphanDependents and deletionPropagation cannot be both set",
+                });
+            }
+            (Some("Orphan"), None) | (None, Some(true)) => Propagation::Orphan,
+            (Some("Foreground"), None) => Propagation::Foreground,
+            (Some("Background") | None, _) => Propagation::Background,
+            (Some(other), None) => {
+                return Err(OptionsError::NotSupported {
+                    field: "propagationPolicy",
+                    value: other.to_owned(),
+                    supported: "\"Background\", \"Foreground\", \"Orphan\"",
+                });
+            }
+        };
+        let preconditions = wire.preconditions.unwrap_or_default();
+        Ok(Self {
+            uid: preconditions.uid.filter(|uid| !uid.is_empty()),
+            resource_version: preconditions
+                .resource_version
+                .filter(|version| !version.is_empty()),
+            propagation,
+            dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
+        })
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireDeleteOptions {
+    preconditions: Option<WirePreconditions>,
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+    dry_run: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WirePreconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// Options that are not legal; the client is to blame, a retry does not help.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The body of a DELETE is not DeleteOptions.
+    #[error("the body is not a DeleteOptions: {0}")]
+    Body(String),
+    /// The field manager's name is too long.
+    #[error("fieldManager: Too long: may not be more than 128 bytes")]
+    FieldManager,
+    /// An option that does not go with the others.
+    #[error("{field}: Forbidden: {message}")]
+    Forbidden {
+        /// The option.
+        field: &'static str,
+        /// Why.
+        message: &'static str,
+    },
+    /// An option with an unknown value.
+    #[error("{field}: Unsupported value: {value:?}: supported values: {supported}")]
+    NotSupported {
+        /// The option.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        supported: &'static str,
+    },
+    /// A number that is none.
+    #[error("{name}: Invalid value: {text:?}: must be a number")]
+    Number {
+        /// The option.
+        name: &'static str,
+        /// Its text.
+        text: String,
+    },
+    /// A selector that does not parse.
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+    /// A page that names a resourceVersion of its own.
+    #[error("specifying resource version is not allowed when using continue")]
+    VersionWithContinue,
+}
+
+impl OptionsError {
+    fn unsupported_match(value: &str) -> Self {
+        Self::NotSupported {
+            field: "resourceVersionMatch",
+            value: value.to_owned(),
+            supported: "\"Exact\", \"NotOlderThan\", \"\"",
+        }
+    }
+
+    /// Whether Kubernetes answers 422 Invalid rather than 400.
+    pub fn is_invalid(&self) -> bool {
+        matches!(
+            self,
+            Self::FieldManager | Self::Forbidden { .. } | Self::NotSupported { .. }
+        )
+    }
+
+    /// The option that is wrong, for the causes of a 422.
+    pub fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Forbidden { field, .. } | Self::NotSupported { field, .. } => Some(field),
+            Self::FieldManager => Some("fieldManager"),
+            Self::Number { name, .. } => Some(name),
+            Self::Body(_) | Self::Selector(_) | Self::VersionWithContinue => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn list_options_that_do_not_go_together_are_refused() {
+        for (query, watch, accepted) in [
+            ("limit=5", false, true),
+            ("limit=x", false, false),
+            ("resourceVersion=0&resourceVersionMatch=Exact", false, false),
+            ("resourceVersion=5&resourceVersionMatch=Exact", false, true),
+            ("resourceVersionMatch=Exact", false, false),
+            ("continue=a&resourceVersion=5", false, false),
+            ("continue=a&resourceVersion=0", false, true),
+            ("resourceVersionMatch=Newest&resourceVersion=1", false, false),
+            ("sendInitialEvents=true", true, false),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                true,
+                true,
+            ),
+            ("resourceVersionMatch=NotOlderThan", true, false),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                false,
+                false,
+            ),
+            ("resourceVersion=abc", true, false),
+        ] {
+            assert_eq!(
+                ListOptions::parse(&Query::parse(query), watch).is_ok(),
+                accepted,
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn queries_of_all_clients_parse() {
+        let query = Query::parse("&watch=true&labelSelector=a%3Db%2Cc+in+%28d%29&x");
+        assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
+        assert!(query.flag("watch") && query.has("x") && query.flag("x"));
+        assert!(!Query::parse("watch=0").flag("watch"));
+    }
+
+    #[test]
+    fn delete_options_come_from_query_and_body() {
+        let parse = |query: &str, body: Value| DeleteOptions::parse(&Query::parse(query), body);
+        assert_eq!(
+            parse("propagationPolicy=Foreground", Value::Null)
+                .unwrap()
+                .propagation,
+            Propagation::Foreground
+        );
+        assert_eq!(
+            parse("", json!({"orphanDependents": true})).unwrap().propagation,
+            Propagation::Orphan
+        );
+        assert_eq!(
+            parse("", json!({"dryRun": ["All"]})).unwrap().dry_run,
+            DryRun::All
+        );
+        let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
+        assert!(parse("", both).unwrap_err().is_invalid());
+        assert!(parse("", json!({"preconditions": 1})).is_err());
+    }
+}

@@ -1,0 +1,334 @@
+//! Label and field selectors.
+
+use std::collections::BTreeSet;
+
+/// A parsed label selector; empty selects everything.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct LabelSelector(Vec<LabelTerm>);
+
+/// One requirement of a label selector.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LabelTerm {
+    /// The label's key.
+    pub key: String,
+    /// How its value is compared.
+    pub operator: Operator,
+    /// With what.
+    pub values: BTreeSet<String>,
+}
+
+/// How a label selector's term compares.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Operator {
+    /// The key is absent.
+    Absent,
+    /// The key is present and its value is one of the values.
+    In,
+    /// The key is absent or its value is none of the values.
+    NotIn,
+    /// The key is present.
+    Present,
+}
+
+impl LabelSelector {
+    /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`,
+    /// joined by commas.
+    ///
+    /// # Errors
+    /// [`SelectorError`] with the text that was not understood.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let terms = split_outside_parentheses(text)
+            .filter(|term| !term.trim().is_empty())
+            .map(LabelTerm::parse)
+            .collect::<Result<_, _>>()?;
+        Ok(Self(terms))
+    }
+
+    /// A selector of terms.
+    pub fn of(terms: Vec<LabelTerm>) -> Self {
+        Self(terms)
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The terms.
+    pub fn terms(&self) -> &[LabelTerm] {
+        &self.0
+    }
+
+    /// Whether labels, given as a look-up, are selected.
+    pub fn selects<'l>(&self, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.0.iter().all(|term| {
+            let value = label(&term.key);
+            match term.operator {
+                Operator::Absent => value.is_none(),
+                Operator::In => value.is_some_and(|value| term.values.contains(value)),
+                Operator::NotIn => value.is_none_or(|value| !term.values.contains(value)),
+                Operator::Present => value.is_some(),
+            }
+        })
+    }
+
+    /// The first `key=value` term: lets a watch be indexed by it.
+    pub fn equality_term(&self) -> Option<(&str, &str)> {
+        self.0
+            .iter()
+            .find_map(|term| match (term.operator, term.values.first()) {
+                (Operator::In, Some(value)) if term.values.len() == 1 => Some((&*term.key, &**value)),
+                _ => None,
+            })
+    }
+}
+
+impl LabelTerm {
+    fn parse(text: &str) -> Result<Self, SelectorError> {
+        let text = text.trim();
+        let error = || SelectorError(text.to_owned());
+        let term = |key: &str, operator, values: BTreeSet<String>| {
+            let key = key.trim();
+            if is_label_key(key) && values.iter().all(|value| is_label_value(value)) {
+                Ok(Self {
+                    key: key.to_owned(),
+                    operator,
+                    values,
+                })
+            } else {
+                Err(error())
+            }
+        };
+        let one = |value: &str| BTreeSet::from([value.trim().to_owned()]);
+        if let Some(key) = text.strip_prefix('!') {
+            return term(key, Operator::Absent, BTreeSet::new());
+        }
+        if let Some((head, list)) = text.split_once('(') {
+            let list = list.strip_suffix(')').ok_or_else(error)?;
+            let values = list.split(',').map(|value| value.trim().to_owned()).collect();
+            let head = head.trim_end();
+            return match head.rsplit_once(char::is_whitespace) {
+                Some((key, "in")) => term(key, Operator::In, values),
+                Some((key, "notin")) => term(key, Operator::NotIn, values),
+                _ => Err(error()),
+            };
+        }
+        for (symbol, operator) in [("!=", Operator::NotIn), ("==", Operator::In), ("=", Operator::In)] {
+            if let Some((key, value)) = text.split_once(symbol) {
+                return term(key, operator, one(value));
+            }
+        }
+        term(text, Operator::Present, BTreeSet::new())
+    }
+}
+
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        character == ',' && depth == 0
+    })
+}
+
+fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key
+        .split_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let prefix_valid = prefix.is_none_or(|prefix| {
+        !prefix.is_empty()
+            && prefix.len() <= 253
+            && prefix
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+    });
+    prefix_valid && !name.is_empty() && is_label_value(name)
+}
+
+fn is_label_value(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    bytes.len() <= 63
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && bytes.first().is_none_or(u8::is_ascii_alphanumeric)
+        && bytes.last().is_none_or(u8::is_ascii_alphanumeric)
+}
+
+/// A parsed field selector; empty selects everything. Which fields exist depends on the resource.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FieldSelector(Vec<FieldTerm>);
+
+/// One requirement of a field selector.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FieldTerm {
+    /// `metadata.name`.
+    pub field: String,
+    /// What it is compared with.
+    pub value: String,
+    /// Whether it must be equal (`=`, `==`), or must not (`!=`).
+    pub equal: bool,
+}
+
+impl FieldSelector {
+    /// Parses `a=b,c!=d`. A backslash escapes `\`, `,` and `=` in values.
+    ///
+    /// # Errors
+    /// [`SelectorError`] with the text that was not understood.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut terms = Vec::new();
+        for raw in split_unescaped(text) {
+            if raw.is_empty() {
+                continue;
+            }
+            let at = raw.find('=').ok_or_else(|| SelectorError(raw.to_owned()))?;
+            let (field, value) = raw.split_at(at);
+            let value = value.trim_start_matches('=');
+            let (field, equal) = field
+                .strip_suffix('!')
+                .map_or((field, true), |field| (field, false));
+            if field.is_empty() {
+                return Err(SelectorError(raw.to_owned()));
+            }
+            terms.push(FieldTerm {
+                field: field.trim().to_owned(),
+                value: unescape(value),
+                equal,
+            });
+        }
+        Ok(Self(terms))
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The terms.
+    pub fn terms(&self) -> &[FieldTerm] {
+        &self.0
+    }
+
+    /// The value that a field must have, if the selector says so.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|term| term.equal && term.field == field)
+            .map(|term| &*term.value)
+    }
+
+    /// Whether an object, given as a look-up of fields, is selected.
+    pub fn selects(&self, field: impl Fn(&str) -> String) -> bool {
+        self.0
+            .iter()
+            .all(|term| (field(&term.field) == term.value) == term.equal)
+    }
+}
+
+fn split_unescaped(text: &str) -> impl Iterator<Item = &str> {
+    let mut escaped = false;
+    text.split(move |character| {
+        let separates = character == ',' && !escaped;
+        escaped = character == '\\' && !escaped;
+        separates
+    })
+}
+
+fn unescape(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        out.push(if character == '\\' {
+            characters.next().unwrap_or('\\')
+        } else {
+            character
+        });
+    }
+    out
+}
+
+/// A selector that does not parse; the client is to blame.
+#[derive(Debug, thiserror::Error)]
+#[error("unable to parse requirement: {0:?}")]
+pub struct SelectorError(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_selectors_select() {
+        let labels = |key: &str| match key {
+            "app" => Some("web"),
+            "a.io/tier" => Some(""),
+            _ => None,
+        };
+        for (selector, selected) in [
+            ("", true),
+            ("app", true),
+            ("!app", false),
+            ("!other", true),
+            ("app=web", true),
+            ("app==web,a.io/tier=", true),
+            ("app!=web", false),
+            ("other!=web", true),
+            ("app in (web, db)", true),
+            ("app notin (web,db)", false),
+            ("other notin (x),app in (web)", true),
+            ("app in (db)", false),
+        ] {
+            assert_eq!(
+                LabelSelector::parse(selector).unwrap().selects(labels),
+                selected,
+                "{selector}"
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_label_selectors_are_refused() {
+        for selector in ["a in b", "a in (b", "=b", "a=b c", "a=-b", "/a=b", "a within (b)"] {
+            assert!(LabelSelector::parse(selector).is_err(), "{selector}");
+        }
+    }
+
+    #[test]
+    fn the_first_equality_is_the_index_term() {
+        let selector = LabelSelector::parse("x,app in (a,b),tier=db").unwrap();
+        assert_eq!(selector.equality_term(), Some(("tier", "db")));
+    }
+
+    #[test]
+    fn field_selectors_select() {
+        let fields = |field: &str| {
+            if field == "metadata.name" {
+                "a,b".to_owned()
+            } else {
+                String::new()
+            }
+        };
+        for (selector, selected) in [
+            ("metadata.name=a\\,b", true),
+            ("metadata.name==a\\,b", true),
+            ("metadata.name!=a\\,b", false),
+            ("metadata.name=a", false),
+            ("spec.x!=1,metadata.name!=c", true),
+        ] {
+            assert_eq!(
+                FieldSelector::parse(selector).unwrap().selects(fields),
+                selected,
+                "{selector}"
+            );
+        }
+        assert!(FieldSelector::parse("metadata.name").is_err());
+        assert_eq!(
+            FieldSelector::parse("metadata.name=x")
+                .unwrap()
+                .exact("metadata.name"),
+            Some("x")
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! The kinds a server is compiled with, as served resources.
+
+use std::sync::Arc;
+
+use fairlead_names::{Origin, ResourceName};
+use fairlead_schema::FieldError;
+use fairlead_schema::JsonPath;
+use fairlead_schema::builtin::{BuiltinKind, Semantics, builtin_by_resource, builtin_kinds};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::strategy::Deferral;
+use super::{
+    Column, Columns, Conversion, SelectableField, ServedResource, ServedVersion, Shape, Strategy,
+    Subresource, Verbs, Write,
+};
+use crate::registry::Registry;
+
+/// Whether a resource is built in: its storage keys have no origin segment.
+pub fn is_built_in(group: &str, resource: &str) -> bool {
+    builtin_by_resource(group, "v1", resource).is_some()
+}
+
+/// Serves the built-in kinds that `registry_of` gives a registry for.
+pub fn built_in_resources(
+    registry_of: impl Fn(&'static BuiltinKind) -> Option<Arc<dyn Registry>>,
+) -> Vec<Arc<ServedResource>> {
+    builtin_kinds()
+        .iter()
+        .filter_map(|kind| registry_of(kind).map(|registry| Arc::new(served(kind, registry))))
+        .collect()
+}
+
+fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedResource {
+    let texts = |texts: &[&str]| texts.iter().map(|text| Arc::from(*text)).collect();
+    let subresources = kind.subresources.iter().map(|subresource| Subresource {
+        name: subresource.name,
+        verbs: Verbs::named(subresource.verbs.iter().copied()),
+        kind: subresource.body,
+    });
+    let selectable = kind.selectable_fields.iter().filter_map(|name| {
+        let path = JsonPath::parse(&format!(".{name}")).ok()?;
+        Some(SelectableField {
+            name: (*name).into(),
+            path,
+            default: "",
+        })
+    });
+    ServedResource {
+        name: ResourceName::new(kind.group, kind.plural),
+        kind: kind.kind.into(),
+        list_kind: kind.list_kind().into(),
+        singular: kind.singular.into(),
+        short_names: texts(kind.short_names),
+        categories: texts(kind.categories),
+        namespaced: kind.namespaced,
+        origin: Origin::BuiltIn,
+        versions: vec![ServedVersion {
+            name: kind.version.into(),
+            shape: Shape::BuiltIn(kind),
+            open_api: None,
+            columns: Arc::new(BuiltInColumns(kind)),
+            selectable_fields: selectable.collect(),
+            deprecation_warning: None,
+        }],
+        storage_version: kind.version.into(),
+        schema_hash: 0,
+        conversion: Conversion::Rename,
+        storage_version_hash: kind.storage_version_hash().map(Into::into),
+        name_rule: kind.name_rule,
+        verbs: Verbs::named(kind.verbs.iter().copied()),
+        subresources: subresources.collect(),
+        strategy: Arc::new(BuiltInStrategy(kind)),
+        registry,
+    }
+}
+
+struct BuiltInColumns(&'static BuiltinKind);
+
+impl Columns for BuiltInColumns {
+    fn definitions(&self) -> Vec<Column> {
+        let column = |value: Value| serde_json::from_value(value).unwrap_or_default();
+        self.0
+            .table_columns()
+            .iter()
+            .map(|own| column(json!(own)))
+            .collect()
+    }
+
+    fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
+        self.0
+            .table_cells(object, Timestamp::from_second(now).unwrap_or_default())
+    }
+}
+
+struct BuiltInStrategy(&'static BuiltinKind);
+
+impl BuiltInStrategy {
+    fn semantics(&self) -> &'static dyn Semantics {
+        self.0.semantics()
+    }
+
+    fn is_namespace(&self) -> bool {
+        self.0.kind == "Namespace" && self.0.group.is_empty()
+    }
+}
+
+impl Strategy for BuiltInStrategy {
+    fn prepare_create(&self, object: &mut Value) {
+        self.semantics().prepare_create(object);
+    }
+
+    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value) {
+        match write {
+            Write::Main => self.semantics().prepare_update(new, old),
+            // Only the finalizers of the namespace change, whatever else was sent.
+            Write::Subresource("finalize") => {
+                let finalizers = new["spec"]["finalizers"].take();
+                let resource_version = new["metadata"]["resourceVersion"].take();
+                *new = old.clone();
+                new["spec"]["finalizers"] = if finalizers.is_array() {
+                    finalizers
+                } else {
+                    json!([])
+                };
+                if resource_version.is_string() {
+                    new["metadata"]["resourceVersion"] = resource_version;
+                }
+            }
+            Write::Subresource(_) => self.semantics().prepare_status_update(new, old),
+        }
+        self.semantics().default(new);
+    }
+
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        self.semantics().validate(object)
+    }
+
+    fn validate_update(&self, _write: Write<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
+        self.semantics().validate_update(new, old)
+    }
+
+    fn begin_deletion(&self, object: &mut Value) -> Deferral {
+        if !self.is_namespace() || !self.holds_deletion(object) {
+            return Deferral::None;
+        }
+        object["status"]["phase"] = "Terminating".into();
+        Deferral::Marked
+    }
+
+    fn holds_deletion(&self, object: &Value) -> bool {
+        self.is_namespace()
+            && object["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
+    fn unconditional_update(&self) -> bool {
+        self.0.unconditional_update
+    }
+
+    fn create_on_update(&self) -> bool {
+        self.0.create_on_update
+    }
+
+    fn counts_generations(&self) -> bool {
+        self.0.has_generation
+    }
+}

@@ -1,0 +1,150 @@
+//! A resource as one scope serves it.
+
+use std::sync::Arc;
+
+use fairlead_names::{Origin, ResourceName};
+use fairlead_schema::JsonPath;
+use fairlead_schema::names::NameRule;
+use serde_json::Value;
+
+use super::{Columns, Shape, Strategy, Verbs};
+use crate::registry::Registry;
+
+/// One resource: its names, versions, verbs and rules, and the registry that holds its objects.
+///
+/// Immutable and shared: many scopes that serve the same (schema, origin, names) hold the same `Arc`.
+pub struct ServedResource {
+    /// Group and plural name.
+    pub name: ResourceName,
+    /// The kind, `ConfigMap`.
+    pub kind: Arc<str>,
+    /// The kind of its lists, `ConfigMapList`.
+    pub list_kind: Arc<str>,
+    /// The singular name, `configmap`.
+    pub singular: Arc<str>,
+    /// Short names, `cm`.
+    pub short_names: Vec<Arc<str>>,
+    /// Categories, `kcp`.
+    pub categories: Vec<Arc<str>>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Where its definition comes from; part of the storage key.
+    pub origin: Origin,
+    /// The served versions, best first.
+    pub versions: Vec<ServedVersion>,
+    /// The version objects are stored in; need not be served.
+    pub storage_version: Arc<str>,
+    /// The content hash of the schema objects are stored with; 0 for built-in kinds.
+    pub schema_hash: u64,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
+    /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
+    pub storage_version_hash: Option<Arc<str>>,
+    /// What its objects' names may look like.
+    pub name_rule: NameRule,
+    /// What clients may do.
+    pub verbs: Verbs,
+    /// `status`, `scale`, ….
+    pub subresources: Vec<Subresource>,
+    /// The rules of its kind.
+    pub strategy: Arc<dyn Strategy>,
+    /// What carries out the requests.
+    pub registry: Arc<dyn Registry>,
+}
+
+impl ServedResource {
+    /// The served version of this name.
+    pub fn version(&self, name: &str) -> Option<&ServedVersion> {
+        self.versions.iter().find(|version| &*version.name == name)
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources
+            .iter()
+            .find(|subresource| subresource.name == name)
+    }
+
+    /// `group/version`, or just the version in the core group.
+    pub fn api_version(&self, version: &str) -> String {
+        if self.name.group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.name.group)
+        }
+    }
+}
+
+impl core::fmt::Debug for ServedResource {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(formatter, "ServedResource({}, {:?})", self.name, self.origin)
+    }
+}
+
+/// One served version of a resource.
+pub struct ServedVersion {
+    /// `v1alpha1`.
+    pub name: Arc<str>,
+    /// What its objects look like.
+    pub shape: Shape,
+    /// Its schema as OpenAPI publishes it: a CRD's `openAPIV3Schema`, or `None` for a built-in kind,
+    /// whose definition the schema crate knows.
+    pub open_api: Option<Arc<Value>>,
+    /// The columns of its tables.
+    pub columns: Arc<dyn Columns>,
+    /// Fields besides name and namespace that field selectors may use.
+    pub selectable_fields: Vec<SelectableField>,
+    /// The `Warning` header that its users get.
+    pub deprecation_warning: Option<Arc<str>>,
+}
+
+/// A field that field selectors may use.
+pub struct SelectableField {
+    /// The name in the selector, `spec.signerName`.
+    pub name: Arc<str>,
+    /// Where its value is.
+    pub path: JsonPath,
+    /// What an absent field counts as.
+    pub default: &'static str,
+}
+
+impl SelectableField {
+    /// The field's value as selectors compare it.
+    pub fn value(&self, object: &Value) -> String {
+        match self.path.find_first(object) {
+            None | Some(Value::Null) => self.default.to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+/// How objects get from the stored version to the requested one and back.
+#[derive(Clone, Copy)]
+pub enum Conversion {
+    /// Only `apiVersion` changes.
+    Rename,
+    /// A pure function from an object to the named version. It keeps what the other version cannot
+    /// say in annotations, so that the way back loses nothing.
+    Function(fn(object: &mut Value, to_version: &str)),
+}
+
+/// A subresource.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// `status`.
+    pub name: &'static str,
+    /// What clients may do with it.
+    pub verbs: Verbs,
+    /// Group, version and kind, where they are not the resource's own.
+    pub kind: Option<(&'static str, &'static str, &'static str)>,
+}
+
+/// Everything one scope serves, in a stable order; shared by the scopes that serve the same.
+pub struct Catalog {
+    /// Sorted by group, then resource.
+    pub resources: Vec<Arc<ServedResource>>,
+    /// Changes when any name, version, schema or verb changes; keys the caches of discovery and
+    /// OpenAPI documents.
+    pub hash: u64,
+}

@@ -1,0 +1,77 @@
+//! What the objects of a version look like, and how a decoded body is brought into that shape.
+
+use std::sync::Arc;
+
+use fairlead_process::Status;
+use fairlead_schema::builtin::BuiltinKind;
+use fairlead_schema::{FieldError, FieldPath, Schema, metadata};
+use serde_json::Value;
+
+/// The shape of a version's objects.
+#[derive(Clone)]
+pub enum Shape {
+    /// Any object (the cache server).
+    Anything,
+    /// A kind the server was compiled with.
+    BuiltIn(&'static BuiltinKind),
+    /// A structural schema.
+    Structural(Arc<Schema>),
+}
+
+impl Shape {
+    /// Drops what does not belong into a decoded object, fills in defaults, and returns the paths of
+    /// what was dropped.
+    ///
+    /// # Errors
+    /// 400 for a value that its field cannot hold; for structural schemas that is found by
+    /// [`validate`](Self::validate) instead.
+    pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+        match self {
+            Self::Anything => Ok(Vec::new()),
+            Self::BuiltIn(kind) => {
+                let unknown = kind.normalize(object).map_err(|error| {
+                    Status::bad_request(format!(
+                        "{} in version {:?} cannot be handled as a {}: {error}",
+                        kind.kind, kind.version, kind.kind
+                    ))
+                })?;
+                kind.semantics().default(object);
+                Ok(unknown)
+            }
+            Self::Structural(schema) => {
+                let mut unknown = schema.prune(object);
+                if let Some(own) = object.get_mut("metadata") {
+                    let dropped = metadata::coerce(own, &FieldPath::new("metadata"))
+                        .map_err(|errors| Status::bad_request(fairlead_schema::aggregate_message(&errors)))?;
+                    unknown.extend(dropped);
+                }
+                schema.apply_defaults(object);
+                Ok(unknown)
+            }
+        }
+    }
+
+    /// Gives an object read from the store what its schema has come to say since it was written.
+    pub fn refresh(&self, object: &mut Value) {
+        if let Self::Structural(schema) = self {
+            schema.prune(object);
+            schema.apply_defaults(object);
+        }
+    }
+
+    /// What is wrong with a new object.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        match self {
+            Self::Anything | Self::BuiltIn(_) => Vec::new(),
+            Self::Structural(schema) => schema.validate(object),
+        }
+    }
+
+    /// What is wrong with a changed object.
+    pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        match self {
+            Self::Anything | Self::BuiltIn(_) => Vec::new(),
+            Self::Structural(schema) => schema.validate_update(object, old),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The rules of a kind: what a write may set, what it must look like, what deleting means.
+
+use fairlead_schema::FieldError;
+use serde_json::{Map, Value};
+
+/// What a write addresses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Write<'a> {
+    /// The object itself.
+    Main,
+    /// One of its subresources.
+    Subresource(&'a str),
+}
+
+/// The rules of a kind, as pure functions on trees. Generic rules (metadata, schemas) are applied by
+/// the registry around them.
+pub trait Strategy: Send + Sync {
+    /// Fills and clears fields of a new object before it is validated.
+    fn prepare_create(&self, object: &mut Value);
+
+    /// Restores in `new` what this write may not change, given the stored `old`.
+    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value);
+
+    /// What is wrong with a new object.
+    fn validate_create(&self, object: &Value) -> Vec<FieldError>;
+
+    /// What is wrong with a change.
+    fn validate_update(&self, write: Write<'_>, old: &Value, new: &Value) -> Vec<FieldError>;
+
+    /// Marks an object whose deletion was asked for but that must stay until somebody finished it.
+    /// Returns whether it must stay; the generic rule (finalizers) is applied besides.
+    fn begin_deletion(&self, object: &mut Value) -> Deferral {
+        let _ = object;
+        Deferral::None
+    }
+
+    /// Whether an object that is marked for deletion still waits for something besides finalizers.
+    fn holds_deletion(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Whether a PUT without a resourceVersion overwrites whatever is there.
+    fn unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Whether a PUT of an absent object creates it (leases).
+    fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Whether `metadata.generation` counts changes of anything but metadata and status.
+    fn counts_generations(&self) -> bool {
+        true
+    }
+}
+
+/// Whether deletion has to wait for more than finalizers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Deferral {
+    /// It does not.
+    None,
+    /// It waits; the object was marked.
+    Marked,
+}
+
+/// The rules of custom resources, all driven by which subresources the version has.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomStrategy {
+    /// Whether `status` is a subresource of its own.
+    pub status_subresource: bool,
+}
+
+impl Strategy for CustomStrategy {
+    fn prepare_create(&self, object: &mut Value) {
+        if self.status_subresource
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+
+    fn prepare_update(&self, write: Write<'_>, old: &Value, new: &mut Value) {
+        let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else {
+            return;
+        };
+        match write {
+            Write::Main if self.status_subresource => copy_field("status", old, new),
+            Write::Main => {}
+            Write::Subresource(_) => keep_all_but_status(old, new),
+        }
+    }
+
+    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    fn validate_update(&self, _write: Write<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+}
+
+/// A write to `status` changes nothing but the status.
+fn keep_all_but_status(old: &Map<String, Value>, new: &mut Map<String, Value>) {
+    let status = new.remove("status");
+    let resource_version = new
+        .get("metadata")
+        .and_then(|metadata| metadata.get("resourceVersion"))
+        .cloned();
+    *new = old.clone();
+    match status {
+        Some(status) => new.insert("status".into(), status),
+        None => new.remove("status"),
+    };
+    if let (Some(version), Some(metadata)) = (
+        resource_version,
+        new.get_mut("metadata").and_then(Value::as_object_mut),
+    ) {
+        metadata.insert("resourceVersion".into(), version);
+    }
+}
+
+fn copy_field(name: &str, from: &Map<String, Value>, to: &mut Map<String, Value>) {
+    match from.get(name) {
+        Some(value) => to.insert(name.into(), value.clone()),
+        None => to.remove(name),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn status_and_the_rest_do_not_touch_each_other() {
+        let with = CustomStrategy {
+            status_subresource: true,
+        };
+        let without = CustomStrategy {
+            status_subresource: false,
+        };
+        let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
+        let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
+        for (strategy, write, expected) in [
+            (
+                with,
+                Write::Main,
+                json!({"metadata": {"name": "a"}, "spec": 2, "status": 1}),
+            ),
+            (without, Write::Main, new.clone()),
+            (
+                with,
+                Write::Subresource("status"),
+                json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 2}),
+            ),
+        ] {
+            let mut changed = new.clone();
+            strategy.prepare_update(write, &old, &mut changed);
+            assert_eq!(changed, expected, "{strategy:?} {write:?}");
+        }
+        let mut created = new;
+        with.prepare_create(&mut created);
+        assert_eq!(created.get("status"), None);
+    }
+}

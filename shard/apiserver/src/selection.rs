@@ -1,0 +1,94 @@
+//! Which objects of a list or watch are selected.
+
+use fairlead_process::Status;
+
+use crate::object::{Head, ObjectBytes};
+use crate::registry::Target;
+use crate::request::{FieldSelector, LabelSelector, ListOptions};
+use crate::resource::{SelectableField, ServedResource};
+
+/// The selectors of a request, checked against what the resource lets select.
+pub struct Selection<'r> {
+    labels: &'r LabelSelector,
+    fields: &'r FieldSelector,
+    namespace: Option<&'r str>,
+    selectable: &'r [SelectableField],
+}
+
+impl<'r> Selection<'r> {
+    /// Checks that every field may be selected.
+    ///
+    /// # Errors
+    /// 400 for a field that may not.
+    pub fn of(target: &'r Target, options: &'r ListOptions) -> Result<Self, Status> {
+        let selectable = selectable_fields(&target.resource, &target.version);
+        for term in options.fields.terms() {
+            let metadata = matches!(&*term.field, "metadata.name" | "metadata.namespace");
+            if !metadata && !selectable.iter().any(|field| *field.name == *term.field) {
+                return Err(Status::bad_request(format!(
+                    "field label not supported: {}",
+                    term.field
+                )));
+            }
+        }
+        // The namespace is part of the storage range unless the scope is a wildcard.
+        let namespace = if target.scopes.one().is_some() {
+            None
+        } else {
+            target.namespace.as_deref()
+        };
+        Ok(Self {
+            labels: &options.labels,
+            fields: &options.fields,
+            namespace,
+            selectable,
+        })
+    }
+
+    /// Whether nothing is filtered.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty() && self.namespace.is_none()
+    }
+
+    /// Whether an object is selected. Free when nothing is filtered, else one head, and a tree only when
+    /// a field of the body is named.
+    pub fn selects(&self, object: ObjectBytes<'_>) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        let Ok(head) = Head::parse(object) else {
+            return false;
+        };
+        if !self.labels.selects(|key| head.label(key)) {
+            return false;
+        }
+        if self
+            .namespace
+            .is_some_and(|namespace| head.namespace.as_deref() != Some(namespace))
+        {
+            return false;
+        }
+        self.fields.selects(|field| match field {
+            "metadata.name" => head.name.to_string(),
+            "metadata.namespace" => head.namespace.as_deref().unwrap_or_default().to_owned(),
+            _ => {
+                let Some(selectable) = self
+                    .selectable
+                    .iter()
+                    .find(|selectable| *selectable.name == *field)
+                else {
+                    return String::new();
+                };
+                let tree: serde_json::Value = serde_json::from_slice(object.json()).unwrap_or_default();
+                selectable.value(&tree)
+            }
+        })
+    }
+}
+
+/// The fields of a version that may be selected.
+pub(crate) fn selectable_fields<'r>(resource: &'r ServedResource, version: &str) -> &'r [SelectableField] {
+    resource
+        .version(version)
+        .map_or(&[], |version| &version.selectable_fields)
+}

@@ -1,0 +1,146 @@
+//! Request bodies: read whole up to a limit, decoded, checked against the schema.
+
+use bytes::Bytes;
+use fairlead_process::Status;
+use fairlead_schema::{decode_json, decode_protobuf, decode_yaml, strict_error, strict_findings};
+use http::HeaderMap;
+use http_body::Body;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::Value;
+
+use super::negotiation_status;
+use crate::registry::Target;
+use crate::request::{BodyFormat, FieldValidation};
+
+/// The largest request body.
+pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// Reads a body.
+///
+/// # Errors
+/// 413 when it is larger than [`MAX_BODY`], 400 when it breaks off.
+pub(super) async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::request_entity_too_large(MAX_BODY as u64))
+        }
+        Err(error) => Err(Status::bad_request(format!(
+            "the body could not be read: {error}"
+        ))),
+    }
+}
+
+/// A decoded body, and what was written twice in it.
+pub(super) struct Document {
+    pub(super) value: Value,
+    pub(super) duplicates: Vec<String>,
+}
+
+/// Decodes a body by its Content-Type.
+///
+/// # Errors
+/// 400 with the position, 415 for a type nobody reads.
+pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) -> Result<Document, Status> {
+    let refused = |error: &dyn core::fmt::Display| Status::bad_request(error.to_string());
+    let decoded = match BodyFormat::of(headers).map_err(|error| negotiation_status(&error))? {
+        BodyFormat::Json => decode_json(bytes, MAX_BODY).map_err(|error| refused(&error))?,
+        BodyFormat::Yaml => decode_yaml(bytes, MAX_BODY).map_err(|error| refused(&error))?,
+        BodyFormat::Protobuf => {
+            let value = decode_protobuf(bytes, expected.0, expected.1).map_err(|error| refused(&error))?;
+            return Ok(Document {
+                value,
+                duplicates: Vec::new(),
+            });
+        }
+    };
+    Ok(Document {
+        value: decoded.value,
+        duplicates: decoded.duplicate_fields,
+    })
+}
+
+/// Checks that an object is what the URL says, and fills in what it leaves out.
+///
+/// # Errors
+/// 400 for another kind or version.
+pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Status> {
+    let (api_version, kind) = expected_kind(target);
+    let Some(fields) = object.as_object_mut() else {
+        return Err(Status::bad_request("the object provided is not a JSON object"));
+    };
+    for (field, expected) in [("apiVersion", &api_version), ("kind", &kind)] {
+        match fields
+            .get(field)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+        {
+            Some(given) if given == expected => {}
+            Some(given) if field == "apiVersion" => {
+                return Err(Status::bad_request(format!(
+                    "the API version in the data ({given}) does not match the expected API version ({expected})"
+                )));
+            }
+            Some(given) => {
+                return Err(Status::bad_request(format!(
+                    "the kind in the data ({given}) does not match the expected kind ({expected})"
+                )));
+            }
+            None => {
+                fields.insert(field.into(), expected.clone().into());
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn expected_kind(target: &Target) -> (String, String) {
+    let resource = &target.resource;
+    let own = || (resource.api_version(&target.version), resource.kind.to_string());
+    let Some(subresource) = target
+        .subresource
+        .as_deref()
+        .and_then(|name| resource.subresource(name))
+    else {
+        return own();
+    };
+    match subresource.kind {
+        Some((group, version, kind)) => (format!("{group}/{version}"), kind.to_owned()),
+        None => own(),
+    }
+}
+
+/// Drops unknown fields and fills in defaults; unknown and duplicate fields are refused, warned of or
+/// ignored as the client asked.
+///
+/// # Errors
+/// 400 with `strict decoding error: …`.
+pub(super) fn apply_schema(
+    target: &Target,
+    document: &mut Document,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let Some(version) = target.resource.version(&target.version) else {
+        return Ok(());
+    };
+    let unknown = version.shape.admit(&mut document.value)?;
+    match validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Strict => {
+            if let Some(message) = strict_error(&document.duplicates, &unknown) {
+                let resource = &target.resource;
+                return Err(Status::bad_request(format!(
+                    "{} in version {:?} cannot be handled as a {}: {message}",
+                    resource.kind, target.version, resource.kind
+                )));
+            }
+        }
+        FieldValidation::Warn => warnings.extend(strict_findings(&document.duplicates, &unknown)),
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! One request, one straight pass: path, scope, identity, permission, resource, registry, answer.
+
+mod body;
+mod open_api;
+mod read;
+mod target;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairlead_authn::{Identity, UserInfo};
+use fairlead_process::Status;
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
+use http_body::Body;
+
+use crate::discovery::{Discovery, Document};
+use crate::host::{Action, Attributes, Decision, Host, Intercepted, Located};
+use crate::metrics::RequestMetrics;
+use crate::object::ScopeAnnotations;
+use crate::request::{Accepted, Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath};
+use crate::resource::Verb;
+use crate::response::{self, Finishing, Response};
+use crate::scope::{Scope, ScopeSelector};
+
+pub(crate) use open_api::OpenApi;
+
+/// A Kubernetes API server over a host. Share it with an `Arc`.
+pub struct ApiServer<H> {
+    host: H,
+    annotations: ScopeAnnotations,
+    discovery: Discovery,
+    open_api: OpenApi,
+    metrics: RequestMetrics,
+}
+
+impl<H: Host> ApiServer<H> {
+    /// Serves what `host` has. `address` is what discovery says the server's address is.
+    pub fn new(
+        host: H,
+        annotations: ScopeAnnotations,
+        address: impl Into<String>,
+        metrics: RequestMetrics,
+    ) -> Self {
+        Self {
+            host,
+            annotations,
+            discovery: Discovery::new(address),
+            open_api: OpenApi::default(),
+            metrics,
+        }
+    }
+
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// Answers a request. Every failure is an answer, too.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let finishing = Finishing::of(request.headers());
+        let (parts, body) = request.into_parts();
+        let mut warnings = Vec::new();
+        let timer = self.metrics.begin();
+        let answer = self.answer(&parts, body, &mut warnings).await;
+        let response = answer.unwrap_or_else(|status| response::failure(&status));
+        timer.finish(&parts.method, response.status());
+        response::finish(response, &finishing, &warnings)
+    }
+
+    async fn answer<B>(&self, parts: &Parts, body: B, warnings: &mut Vec<String>) -> Result<Response, Status>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let path =
+            RequestPath::parse(parts.uri.path()).map_err(|error| Status::bad_request(error.to_string()))?;
+        let Located { scopes, path } = self.host.locate(path, &parts.headers)?;
+        let identity = self.host.authenticate(parts).await?;
+        let raw_query = parts.uri.query().unwrap_or_default();
+        let query = Query::parse(raw_query);
+        let intercepted = Intercepted {
+            method: &parts.method,
+            scopes: scopes.as_ref(),
+            path: &path,
+            query: &query,
+            identity: &identity,
+        };
+        if let Some(response) = self.host.intercept(intercepted).await {
+            return Ok(response);
+        }
+        let context = Context {
+            parts,
+            query: &query,
+            identity: &identity,
+            scopes: scopes.as_ref(),
+            path: &path,
+        };
+        match path.request(&parts.method, query.flag("watch")) {
+            RequestKind::Resource(mut wanted) => {
+                let name = query.get("fieldSelector").and_then(exact_name);
+                if wanted.name.is_none() {
+                    wanted.name = name.clone();
+                }
+                self.authorize(&context, &resource_action(&wanted))?;
+                if name.is_some() && !matches!(wanted.verb, Verb::Get) {
+                    wanted.name = None;
+                }
+                self.resource(&context, wanted, body, warnings).await
+            }
+            RequestKind::NonResource => {
+                let text = path.text();
+                let verb = parts.method.as_str().to_ascii_lowercase();
+                self.authorize(
+                    &context,
+                    &Action::NonResource {
+                        verb: &verb,
+                        path: &text,
+                    },
+                )?;
+                self.non_resource(&context)
+            }
+            RequestKind::UnknownMethod => Err(Status::unknown_method()),
+        }
+    }
+
+    fn authorize(&self, context: &Context<'_>, action: &Action<'_>) -> Result<(), Status> {
+        let attributes = Attributes {
+            user: context.identity.user(),
+            scopes: context.scopes,
+            action: *action,
+        };
+        match self.host.authorize(&attributes) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(_) | Decision::NoOpinion => Err(forbidden(context.identity.user(), action)),
+        }
+    }
+
+    fn non_resource(&self, context: &Context<'_>) -> Result<Response, Status> {
+        let words: Vec<&str> = context.path.segments().iter().map(|segment| &**segment).collect();
+        if let ["version"] = words.as_slice() {
+            return Ok(response::content(
+                StatusCode::OK,
+                "application/json",
+                self.host.version().clone(),
+            ));
+        }
+        if !matches!(words.first(), Some(&"api" | &"apis" | &"openapi")) {
+            return Ok(response::unknown_path());
+        }
+        if !matches!(*context.method(), Method::GET | Method::HEAD) {
+            return Err(Status::unknown_method());
+        }
+        let catalog = self.host.catalog(context.scope()?)?;
+        let form = match words.as_slice() {
+            ["api" | "apis"] => context.accepted()?.form,
+            _ => Form::Object,
+        };
+        let aggregated = match form {
+            Form::AggregatedDiscovery(version) => Some(version),
+            Form::Object | Form::PartialMetadata | Form::Table(_) => None,
+        };
+        let document = match (words.as_slice(), aggregated) {
+            (["openapi", rest @ ..], _) => return self.open_api.answer(rest, context.query, &catalog),
+            ([root @ ("api" | "apis")], Some(version)) => {
+                let document = Document::Aggregated {
+                    core: *root == "api",
+                    version,
+                };
+                let bytes = self
+                    .discovery
+                    .document(&catalog, document)
+                    .ok_or_else(Status::unknown_resource)?;
+                let accepted = context.accepted()?;
+                let mut response = response::content(StatusCode::OK, accepted.content_type(), bytes);
+                response
+                    .headers_mut()
+                    .insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
+                return Ok(response);
+            }
+            (["api"], None) => Document::Versions,
+            (["apis"], None) => Document::Groups,
+            (["apis", group], _) => Document::Group((*group).to_owned()),
+            (["apis", group, version], _) => Document::Resources {
+                group: (*group).to_owned(),
+                version: (*version).to_owned(),
+            },
+            (["api", version], _) => Document::Resources {
+                group: String::new(),
+                version: (*version).to_owned(),
+            },
+            _ => return Ok(response::unknown_path()),
+        };
+        match self.discovery.document(&catalog, document) {
+            Some(bytes) => Ok(response::content(StatusCode::OK, "application/json", bytes)),
+            None => Ok(response::unknown_path()),
+        }
+    }
+}
+
+/// What stays the same through a request's pass.
+pub(crate) struct Context<'r> {
+    pub(crate) parts: &'r Parts,
+    pub(crate) query: &'r Query<'r>,
+    pub(crate) identity: &'r Arc<Identity>,
+    pub(crate) scopes: Option<&'r ScopeSelector>,
+    pub(crate) path: &'r RequestPath<'r>,
+}
+
+impl Context<'_> {
+    fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    fn accepted(&self) -> Result<Accepted, Status> {
+        Accepted::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
+    }
+
+    /// The scope of a request that needs exactly one.
+    fn scope(&self) -> Result<&Scope, Status> {
+        match self.scopes {
+            Some(ScopeSelector::One(scope)) => Ok(scope),
+            Some(ScopeSelector::Every { .. }) => Err(Status::bad_request(
+                "the request needs one logical cluster, not all of them",
+            )),
+            None => Err(Status::bad_request("the request names no logical cluster")),
+        }
+    }
+}
+
+pub(crate) fn negotiation_status(error: &NegotiationError) -> Status {
+    match error {
+        NegotiationError::Accept => Status::not_acceptable(&["application/json", "application/yaml"]),
+        NegotiationError::ContentType { supported, .. } => {
+            let supported: Vec<&str> = supported.split(", ").map(str::trim).collect();
+            Status::unsupported_media_type(&supported)
+        }
+    }
+}
+
+/// The name a field selector pins, which counts as the request's name (RBAC by resourceNames).
+fn exact_name(selector: &str) -> Option<String> {
+    let selector = crate::request::FieldSelector::parse(selector).ok()?;
+    selector.exact("metadata.name").map(str::to_owned)
+}
+
+fn resource_action(wanted: &ResourcePath) -> Action<'_> {
+    Action::Resource {
+        verb: wanted.verb.as_str(),
+        group: &wanted.group,
+        version: &wanted.version,
+        resource: &wanted.resource,
+        subresource: wanted.subresource.as_deref(),
+        namespace: wanted.namespace.as_deref().or_else(|| {
+            // A namespace is in itself, as far as roles are concerned.
+            (wanted.group.is_empty() && wanted.resource == "namespaces")
+                .then_some(wanted.name.as_deref())
+                .flatten()
+        }),
+        name: wanted.name.as_deref(),
+    }
+}
+
+/// 403 as Kubernetes words it; the reason is kept from the client.
+pub(crate) fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
+    match *action {
+        Action::Resource {
+            verb,
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+            ..
+        } => {
+            let full = subresource.map_or_else(
+                || resource.to_owned(),
+                |subresource| format!("{resource}/{subresource}"),
+            );
+            let place = match namespace {
+                Some(namespace)
+                    if !(group.is_empty() && resource == "namespaces" && name == Some(namespace)) =>
+                {
+                    format!("in the namespace {namespace:?}")
+                }
+                Some(_) | None => "at the cluster scope".to_owned(),
+            };
+            let why = format!(
+                "User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}: access denied",
+                user.name
+            );
+            Status::forbidden(
+                fairlead_process::GroupResource::new(group, resource),
+                name.unwrap_or_default(),
+                why,
+            )
+        }
+        Action::NonResource { verb, path } => {
+            let why = format!("User {:?} cannot {verb} path {path:?}: access denied", user.name);
+            Status::forbidden(fairlead_process::GroupResource::default(), "", why)
+        }
+    }
+}

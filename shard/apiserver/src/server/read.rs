@@ -1,0 +1,249 @@
+//! Get, list and watch on the wire.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime};
+
+use fairlead_process::{Status, StatusCause, StatusReason};
+use fairlead_store::Revision;
+use http::{HeaderValue, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{ApiServer, Context};
+use crate::host::Host;
+use crate::registry::{ListEnd, Listed, StoredObject, Target, WatchEnd};
+use crate::render::{Included, Renderer};
+use crate::request::{Accepted, Form, ListOptions, OptionsError, Query};
+use crate::response::{self, Response, ResponseBody};
+use crate::watch::{View, WatchBody, error_frame};
+
+/// A watch that names no timeout ends after this long, up to twice as long.
+const WATCH_AT_LEAST: Duration = Duration::from_secs(30 * 60);
+
+impl<H: Host> ApiServer<H> {
+    pub(super) async fn get(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        name: &str,
+    ) -> Result<Response, Status> {
+        let accepted = context.accepted()?;
+        let version = context.query.get("resourceVersion").map(str::parse).transpose();
+        let at_least =
+            version.map_err(|_| Status::bad_request("resourceVersion: Invalid value: must be a number"))?;
+        let stored = target
+            .resource
+            .registry
+            .get(target, name, at_least.map(Revision))
+            .await?;
+        self.one(context, target, accepted, &stored, StatusCode::OK)
+    }
+
+    /// One object as an answer.
+    pub(super) fn one(
+        &self,
+        context: &Context<'_>,
+        target: &Target,
+        accepted: Accepted,
+        stored: &StoredObject,
+        code: StatusCode,
+    ) -> Result<Response, Status> {
+        let bytes = self
+            .renderer(context.query, target, accepted.form)?
+            .answer(stored)?;
+        encoded(accepted, code, bytes)
+    }
+
+    pub(super) async fn list(&self, context: &Context<'_>, target: &Target) -> Result<Response, Status> {
+        let accepted = context.accepted()?;
+        let options = ListOptions::parse(context.query, false).map_err(|error| options_status(&error))?;
+        let renderer = self.renderer(context.query, target, accepted.form)?;
+        let mut items = Vec::with_capacity(4096);
+        let mut failed = None;
+        let mut rows = Vec::new();
+        let end = {
+            let mut visit = |listed: Listed<'_>| {
+                let outcome = match accepted.form {
+                    Form::Table(_) => renderer.tree(listed).map(|tree| rows.push(renderer.row(tree))),
+                    Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+                        if !items.is_empty() {
+                            items.push(b',');
+                        }
+                        renderer.write(listed, &mut items)
+                    }
+                };
+                match outcome {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(status) => {
+                        failed = Some(status);
+                        ControlFlow::Break(())
+                    }
+                }
+            };
+            target
+                .resource
+                .registry
+                .list(target, &options, &mut visit)
+                .await?
+        };
+        if let Some(status) = failed {
+            return Err(status);
+        }
+        let metadata = list_metadata(&end);
+        let bytes = match accepted.form {
+            Form::Table(version) => renderer
+                .table(version, &metadata, rows, true)
+                .to_string()
+                .into_bytes(),
+            Form::PartialMetadata => {
+                list_of("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata, &items)
+            }
+            Form::AggregatedDiscovery(_) | Form::Object => list_of(
+                &target.resource.list_kind,
+                &target.resource.api_version(&target.version),
+                &metadata,
+                &items,
+            ),
+        };
+        encoded(accepted, StatusCode::OK, bytes)
+    }
+
+    pub(super) async fn watch(
+        &self,
+        context: &Context<'_>,
+        target: Target,
+        name: Option<String>,
+    ) -> Result<Response, Status> {
+        let accepted = context.accepted()?;
+        let mut options = ListOptions::parse(context.query, true).map_err(|error| options_status(&error))?;
+        if let Some(name) = name {
+            // The old form of watching one object: `…/name?watch=true`.
+            options.fields = crate::request::FieldSelector::parse(&format!("metadata.name={name}"))
+                .map_err(|error| Status::bad_request(error.to_string()))?;
+        }
+        let until = WatchEnd {
+            at: watch_end(options.timeout, context.identity.expires()),
+        };
+        let included = self.renderer(context.query, &target, accepted.form)?.included;
+        let view = View {
+            form: accepted.form,
+            annotations: self.annotations,
+            included,
+        };
+        let registry = target.resource.registry.clone();
+        let body = match registry.watch(&target, &options, until).await {
+            Ok(watched) => ResponseBody::Watch(Box::new(WatchBody::new(target, options, view, watched))),
+            // A compacted version is told inside the stream, as the watch cache does.
+            Err(status) if status.reason == StatusReason::Expired => ResponseBody::full(error_frame(&status)),
+            Err(status) => return Err(status),
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert(
+            http::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        Ok(response)
+    }
+
+    pub(super) fn renderer<'t>(
+        &self,
+        query: &Query<'_>,
+        target: &'t Target,
+        form: Form,
+    ) -> Result<Renderer<'t>, Status> {
+        let included = match query.get("includeObject") {
+            None | Some("Metadata") => Included::Metadata,
+            Some("None") => Included::Nothing,
+            Some("Object") => Included::Object,
+            Some(other) => {
+                return Err(Status::bad_request(format!(
+                    "unrecognized includeObject value: {other:?}, supported values: \"None\", \"Metadata\", \"Object\""
+                )));
+            }
+        };
+        Ok(Renderer {
+            resource: &target.resource,
+            version: &target.version,
+            form,
+            annotations: self.annotations,
+            now: jiff::Timestamp::now().as_second(),
+            included,
+        })
+    }
+}
+
+/// Bytes of JSON in the accepted encoding.
+pub(super) fn encoded(accepted: Accepted, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response, Status> {
+    if accepted.yaml || accepted.pretty {
+        let value: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
+        bytes = if accepted.yaml {
+            serde_saphyr::to_string(&value)
+                .map_err(Status::internal)?
+                .into_bytes()
+        } else {
+            serde_json::to_vec_pretty(&value).map_err(Status::internal)?
+        };
+    }
+    if !accepted.yaml {
+        bytes.push(b'\n');
+    }
+    Ok(response::content(code, accepted.content_type(), bytes))
+}
+
+/// Items are already text; only the frame is built here.
+fn list_of(kind: &str, api_version: &str, metadata: &Value, items: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(items.len() + 256);
+    let head = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string();
+    out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
+    out.extend_from_slice(b",\"items\":[");
+    out.extend_from_slice(items);
+    out.extend_from_slice(b"]}");
+    out
+}
+
+fn list_metadata(end: &ListEnd) -> Value {
+    let mut metadata = json!({"resourceVersion": end.revision.to_string()});
+    if let Some(token) = &end.continue_token {
+        metadata["continue"] = (**token).into();
+    }
+    if let Some(remaining) = end.remaining {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+    metadata
+}
+
+/// By the client's timeout or a random one, and no later than the credential.
+fn watch_end(timeout: Option<Duration>, expires: Option<SystemTime>) -> Instant {
+    let timeout = timeout.unwrap_or_else(|| {
+        let mut random = [0; 2];
+        // Without randomness all watches last equally long, which is no harm.
+        let _ = getrandom::fill(&mut random);
+        WATCH_AT_LEAST + WATCH_AT_LEAST.mul_f64(f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
+    });
+    let credential = expires.map(|expires| expires.duration_since(SystemTime::now()).unwrap_or_default());
+    Instant::now() + credential.map_or(timeout, |credential| credential.min(timeout))
+}
+
+/// 400, or 422 on the kind ListOptions.
+pub(super) fn options_status(error: &OptionsError) -> Status {
+    if !error.is_invalid() {
+        return Status::bad_request(error.to_string());
+    }
+    let field = error.field().unwrap_or_default();
+    let text = error.to_string();
+    let message = text
+        .strip_prefix(field)
+        .and_then(|rest| rest.strip_prefix(": "))
+        .unwrap_or(&text)
+        .to_owned();
+    let reason = match error {
+        OptionsError::NotSupported { .. } => "FieldValueNotSupported",
+        _ => "FieldValueForbidden",
+    };
+    Status::invalid(
+        "meta.k8s.io",
+        "ListOptions",
+        "",
+        vec![StatusCause::field(reason, field, message)],
+    )
+}

@@ -1,0 +1,281 @@
+//! The body of a watch: frames of events, ready to send.
+
+use core::task::{Context, Poll};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairlead_process::Status;
+use fairlead_store::Revision;
+use serde_json::{Value, json};
+
+use crate::hub::{Delivery, FrameType, ObjectChange, ObjectEvent};
+use crate::object::{EncodedObject, ScopeAnnotations};
+use crate::registry::{Listed, StoredObject, Target, Watched};
+use crate::render::{Included, Renderer};
+use crate::request::{Form, InitialEvents, ListOptions};
+use crate::selection::Selection;
+
+/// Up to this size, pending events go out in one chunk.
+const CHUNK: usize = 64 * 1024;
+
+/// A watch's stream of frames. Idle it holds its request and a subscription: some hundred bytes.
+pub struct WatchBody {
+    target: Target,
+    options: ListOptions,
+    view: View,
+    watched: Watched,
+    initial: VecDeque<StoredObject>,
+    backlog: VecDeque<Arc<ObjectEvent>>,
+    phase: Phase,
+    headings_sent: bool,
+}
+
+/// How the client wants to see objects.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) form: Form,
+    pub(crate) annotations: ScopeAnnotations,
+    pub(crate) included: Included,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    /// Sending the state.
+    Initial,
+    /// Sending what happened before the subscription.
+    Backlog,
+    /// Sending what happens.
+    Live,
+    /// Nothing more will come.
+    Done,
+}
+
+impl WatchBody {
+    pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: Watched) -> Self {
+        let initial = core::mem::take(&mut watched.initial).into();
+        let backlog = core::mem::take(&mut watched.backlog).into();
+        Self {
+            target,
+            options,
+            view,
+            watched,
+            initial,
+            backlog,
+            phase: Phase::Initial,
+            headings_sent: false,
+        }
+    }
+
+    /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. One event of the common
+    /// kind is sent without a copy.
+    pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut chunk = Chunk::default();
+        while chunk.len() < CHUNK {
+            match self.poll_frame(context) {
+                Poll::Ready(Some(frame)) => chunk.push(frame),
+                Poll::Ready(None) if chunk.is_empty() => return Poll::Ready(None),
+                Poll::Pending if chunk.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(chunk.into_bytes()))
+    }
+
+    /// The next frame that is not filtered away.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match self.phase {
+                Phase::Initial => match self.initial.pop_front() {
+                    Some(object) => return Poll::Ready(Some(self.added(&object))),
+                    None => {
+                        self.initial = VecDeque::new();
+                        self.phase = Phase::Backlog;
+                        let ends_state = self.options.initial_events == Some(InitialEvents::Send);
+                        if ends_state && self.options.bookmarks {
+                            return Poll::Ready(Some(self.bookmark(self.watched.after, true)));
+                        }
+                    }
+                },
+                Phase::Backlog => match self.backlog.pop_front() {
+                    Some(event) => {
+                        if let Some(frame) = self.event(&event) {
+                            return Poll::Ready(Some(frame));
+                        }
+                    }
+                    None => {
+                        self.backlog = VecDeque::new();
+                        self.phase = Phase::Live;
+                    }
+                },
+                Phase::Live => match self.watched.subscription.poll_next(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(Delivery::Event(event))) => {
+                        if event.revision > self.watched.after
+                            && let Some(frame) = self.event(&event)
+                        {
+                            return Poll::Ready(Some(frame));
+                        }
+                    }
+                    Poll::Ready(Ok(Delivery::Progress(revision))) => {
+                        return Poll::Ready(Some(self.bookmark(revision.max(self.watched.after), false)));
+                    }
+                    // A clean end, whatever the reason: the client resumes from the last version it saw.
+                    Poll::Ready(Err(_)) => self.phase = Phase::Done,
+                },
+                Phase::Done => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn added(&mut self, stored: &StoredObject) -> Bytes {
+        let listed = Listed {
+            object: stored.object.as_object(),
+            revision: stored.revision,
+            scope: stored.scope.as_str(),
+        };
+        self.frame(FrameType::Added, listed)
+    }
+
+    /// One event as this watcher sees it: entering the selection is ADDED, leaving it DELETED.
+    fn event(&mut self, event: &ObjectEvent) -> Option<Bytes> {
+        let selected = |object: &EncodedObject| {
+            Selection::of(&self.target, &self.options)
+                .is_ok_and(|selection| selection.selects(object.as_object()))
+        };
+        let (frame_type, object) = match &event.change {
+            ObjectChange::Created(object) => (selected(object).then_some(FrameType::Added)?, object),
+            ObjectChange::Deleted(object) => (selected(object).then_some(FrameType::Deleted)?, object),
+            ObjectChange::Updated { object, previous } => match (selected(previous), selected(object)) {
+                (true, true) => (FrameType::Modified, object),
+                (false, true) => (FrameType::Added, object),
+                // The last state that was selected, with the revision of the change.
+                (true, false) => (FrameType::Deleted, previous),
+                (false, false) => return None,
+            },
+        };
+        let listed = Listed {
+            object: object.as_object(),
+            revision: event.revision,
+            scope: &event.scope,
+        };
+        let is_shown = core::ptr::eq(object, event.change.object());
+        if is_shown && self.renderer().is_verbatim(listed.object) {
+            return Some(event.frame(frame_type, self.view.annotations));
+        }
+        Some(self.frame(frame_type, listed))
+    }
+
+    fn frame(&mut self, frame_type: FrameType, listed: Listed<'_>) -> Bytes {
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(frame_type.as_str().as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        let rendered = match self.view.form {
+            Form::Table(version) => {
+                let renderer = self.renderer();
+                renderer.tree(listed).and_then(|tree| {
+                    let metadata = json!({"resourceVersion": listed.revision.to_string()});
+                    let table =
+                        renderer.table(version, &metadata, vec![renderer.row(tree)], !self.headings_sent);
+                    serde_json::to_writer(&mut out, &table).map_err(Status::internal)
+                })
+            }
+            Form::AggregatedDiscovery(_) | Form::Object | Form::PartialMetadata => {
+                self.renderer().write(listed, &mut out)
+            }
+        };
+        self.headings_sent = true;
+        if let Err(status) = rendered {
+            self.phase = Phase::Done;
+            return error_frame(&status);
+        }
+        out.extend_from_slice(b"}\n");
+        out.into()
+    }
+
+    /// An object of the requested kind that has nothing but a resourceVersion.
+    fn bookmark(&mut self, revision: Revision, ends_state: bool) -> Bytes {
+        let resource = &self.target.resource;
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if ends_state {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.view.form {
+            Form::PartialMetadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Form::Table(version) => {
+                let renderer = self.renderer();
+                let row = json!({"cells": [], "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}});
+                let list = json!({"resourceVersion": revision.to_string()});
+                renderer.table(version, &list, vec![row], !self.headings_sent)
+            }
+            Form::AggregatedDiscovery(_) | Form::Object => json!({
+                "kind": *resource.kind,
+                "apiVersion": resource.api_version(&self.target.version),
+                "metadata": metadata,
+            }),
+        };
+        self.headings_sent = true;
+        line(&json!({"type": "BOOKMARK", "object": object}))
+    }
+
+    fn renderer(&self) -> Renderer<'_> {
+        Renderer {
+            resource: &self.target.resource,
+            version: &self.target.version,
+            form: self.view.form,
+            annotations: self.view.annotations,
+            now: jiff::Timestamp::now().as_second(),
+            included: self.view.included,
+        }
+    }
+}
+
+/// The frame that ends a watch which cannot go on.
+pub(crate) fn error_frame(status: &Status) -> Bytes {
+    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+    out.extend_from_slice(status.to_json().trim_ascii_end());
+    out.extend_from_slice(b"}\n");
+    out.into()
+}
+
+fn line(value: &Value) -> Bytes {
+    let mut text = value.to_string();
+    text.push('\n');
+    text.into()
+}
+
+/// Joins frames; a single one is passed on without a copy.
+#[derive(Default)]
+struct Chunk {
+    first: Option<Bytes>,
+    joined: Vec<u8>,
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        self.joined.len() + self.first.as_ref().map_or(0, Bytes::len)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        if self.joined.is_empty() && self.first.is_none() {
+            self.first = Some(frame);
+            return;
+        }
+        if let Some(first) = self.first.take() {
+            self.joined.extend_from_slice(&first);
+        }
+        self.joined.extend_from_slice(&frame);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        self.first.unwrap_or_else(|| self.joined.into())
+    }
+}
