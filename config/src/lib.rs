@@ -1,14 +1,30 @@
 //! Every setting of every process, typed, with defaults, lint rules and kcp flag names.
 //!
-//! One YAML file per process, read strictly. A setting is declared once: its type, key, default and documentation.
-//! This crate does not know how settings are used; it reads files only to lint them and never looks into a secret.
+//! One YAML file per process, read strictly. A setting is declared once: its type, key, default and documentation,
+//! which names the flag of the kcp program that it replaces. This crate does not know how settings are used; it looks
+//! at files only to lint them and never into them.
 
+mod cache;
+mod check;
+mod defaults;
+mod gateway;
+mod lint;
+mod load;
+mod outline;
 mod setting;
+mod shard;
 mod shared;
 mod units;
 mod values;
 
+pub use cache::CacheConfig;
+pub use check::Checker;
+pub use defaults::defaults_yaml;
+pub use gateway::{DoorConfig, GatewayConfig, IndexConfig, UpstreamConfig};
+pub use lint::lint;
+pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use setting::{Entry, Meaning, Setting};
-pub use shared::{ConnectionLimits, DrainConfig, KeyPairConfig, LogConfig};
+pub use shard::{ShardConfig, ShardPickConfig};
+pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
 pub use units::{ByteSize, Timespan, UnitError};
-pub use values::{Battery, HttpsUrl, InputFile, LogFormat, OwnPath, SecretFile, TokenPolicy};
+pub use values::{Battery, HttpsUrl, InputFile, LogFormat, OwnPath, SecretFile, ShardName, TokenPolicy};

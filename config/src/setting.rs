@@ -28,6 +28,19 @@ pub trait Setting {
 
     /// The value as YAML on one line (JSON is YAML).
     fn inline(&self) -> String;
+
+    /// What a struct of settings would be that is now left out.
+    fn left_out(&self) -> Option<Box<dyn Setting>> {
+        None
+    }
+
+    /// The value of a struct of settings of which nothing is said.
+    fn unspoken() -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// One key of a struct of settings.
@@ -49,8 +62,6 @@ pub enum Meaning<'a> {
     ReadFile(&'a Path),
     /// A file with a key or token: also nobody else may read it.
     SecretFile(&'a Path),
-    /// An address that the process listens on.
-    Listen(SocketAddr),
 }
 
 /// Declares a struct of settings: for each field its documentation, its key and its default, once.
@@ -93,6 +104,10 @@ macro_rules! settings {
             fn inline(&self) -> String {
                 $crate::setting::inline_json(self)
             }
+
+            fn unspoken() -> Option<Self> {
+                Some(Self::default())
+            }
         }
     )*};
 }
@@ -113,24 +128,14 @@ pub(crate) use plain_settings;
 plain_settings!(
     bool,
     u32,
-    u64,
     usize,
     String,
+    SocketAddr,
     crate::units::Timespan,
     crate::units::ByteSize
 );
 
-impl Setting for SocketAddr {
-    fn meaning(&self) -> Meaning<'_> {
-        Meaning::Listen(*self)
-    }
-
-    fn inline(&self) -> String {
-        inline_json(self)
-    }
-}
-
-impl<T: Setting + Serialize> Setting for Option<T> {
+impl<T: Setting + Serialize + 'static> Setting for Option<T> {
     fn entries(&self) -> Option<Vec<Entry<'_>>> {
         self.as_ref().and_then(Setting::entries)
     }
@@ -151,6 +156,13 @@ impl<T: Setting + Serialize> Setting for Option<T> {
 
     fn inline(&self) -> String {
         inline_json(self)
+    }
+
+    fn left_out(&self) -> Option<Box<dyn Setting>> {
+        if self.is_some() {
+            return None;
+        }
+        T::unspoken().map(|value| Box::new(value) as Box<dyn Setting>)
     }
 }
 

@@ -1,16 +1,46 @@
 //! Settings that every process has.
 
+use std::net::SocketAddr;
+
+use crate::check::Checker;
 use crate::setting::settings;
 use crate::units::{ByteSize, Timespan};
-use crate::values::{InputFile, LogFormat, SecretFile};
+use crate::values::{InputFile, LogFormat, OwnPath, SecretFile};
 
 settings! {
-    /// A certificate with its private key.
-    pub struct KeyPairConfig {
+    /// Where a server listens and what it presents.
+    pub struct ServingConfig {
+        /// IP address and port; port 0 takes a free one. Flags: --bind-address, --secure-port.
+        address ("address"): SocketAddr = SocketAddr::from(([0, 0, 0, 0], 6443));
         /// PEM file: the certificate, then its intermediates. Flag: --tls-cert-file.
         certificate ("certificate"): InputFile = "tls.crt".into();
         /// PEM file: the private key of the certificate. Flag: --tls-private-key-file.
         private_key ("privateKey"): SecretFile = "tls.key".into();
+    }
+
+    /// Whose word a server takes.
+    pub struct TrustConfig {
+        /// PEM bundle: authorities of client certificates; common name is the user, organisations are the groups.
+        /// Without it no certificate is an identity. Flag: --client-ca-file.
+        client_ca ("clientCA"): Option<InputFile> = None;
+        /// PEM bundle: authorities of the proxies whose X-Remote-* headers are believed. Without it nobody's are.
+        /// Flag: --requestheader-client-ca-file.
+        request_header_ca ("requestHeaderCA"): Option<InputFile> = None;
+        /// Common names of those proxies. Flag: --requestheader-allowed-names.
+        request_header_allowed_names ("requestHeaderAllowedNames"): Vec<String> = vec!["kcp-front-proxy".to_owned()];
+    }
+
+    /// Where objects are kept.
+    pub struct StoreConfig {
+        /// The store's file; made if there is none.
+        path ("path"): OwnPath = "store.redb".into();
+        /// Pages of the file kept in memory.
+        cache_size ("cacheSize"): ByteSize = ByteSize::mib(32);
+        /// Recent changes kept in memory for watches that come a little late; older ones are read from the file.
+        recent_changes_size ("recentChangesSize"): ByteSize = ByteSize::mib(8);
+        /// How often history older than one such interval is dropped; lists and watches that ask for it start over.
+        /// Flag: --etcd-compaction-interval.
+        compaction_interval ("compactionInterval"): Timespan = Timespan::from_secs(300);
     }
 
     /// What bad or merely eager peers may do to a listener.
@@ -51,5 +81,38 @@ settings! {
         /// error, warn, info, debug, trace, or rules such as "info,fairlead_gateway=debug"; RUST_LOG overrides it.
         /// Flag: -v.
         level ("level"): String = "info".to_owned();
+    }
+}
+
+impl ConnectionLimits {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        checker.at_least("maxConnections", self.max_connections, 1);
+        checker.at_least("maxStreamsPerConnection", self.max_streams_per_connection, 1);
+        if self.max_streams_per_connection > 1000 {
+            checker.fault(
+                "maxStreamsPerConnection",
+                "more than 1000 streams per connection are too many",
+                "use at most 1000",
+            );
+        }
+        checker.at_least("maxHeaderBytes", self.max_header_bytes, ByteSize::kib(4));
+        checker.at_least("maxHeaderFields", self.max_header_fields, 16);
+        let moment = Timespan::from_millis(1);
+        checker.at_least("tlsHandshakeTimeout", self.tls_handshake_timeout, moment);
+        checker.at_least("headerReadTimeout", self.header_read_timeout, moment);
+        checker.at_least("idleTimeout", self.idle_timeout, moment);
+        checker.at_least("keepAliveInterval", self.keep_alive_interval, moment);
+    }
+}
+
+impl StoreConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        checker.at_least("cacheSize", self.cache_size, ByteSize::mib(1));
+        checker.at_least("recentChangesSize", self.recent_changes_size, ByteSize::kib(64));
+        checker.at_least(
+            "compactionInterval",
+            self.compaction_interval,
+            Timespan::from_secs(1),
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Leaves with a meaning of their own: files, URLs, levels.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -85,6 +86,15 @@ impl HttpsUrl {
         let rest = self.0.strip_prefix("https://").unwrap_or(&self.0);
         rest.split('/').next().unwrap_or(rest)
     }
+
+    /// How clients on the same machine reach a listener: its address, or localhost where it listens on all.
+    pub fn of_listener(address: SocketAddr) -> Self {
+        if address.ip().is_unspecified() {
+            Self(format!("https://localhost:{}", address.port()))
+        } else {
+            Self(format!("https://{address}"))
+        }
+    }
 }
 
 impl FromStr for HttpsUrl {
@@ -115,8 +125,48 @@ impl fmt::Display for HttpsUrl {
     }
 }
 
-as_text!(HttpsUrl);
-plain_settings!(HttpsUrl, LogFormat, TokenPolicy, Battery);
+/// The name of a shard: one DNS label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardName(String);
+
+impl ShardName {
+    /// The root shard's name.
+    pub fn root() -> Self {
+        Self("root".to_owned())
+    }
+
+    /// Whether this is the root shard.
+    pub fn is_root(&self) -> bool {
+        self.0 == "root"
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ShardName {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let wanted = "a shard name: lower-case letters, digits and '-', at most 63";
+        if fairlead_names::is_dns_label(text) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(UnitError::new(text, wanted))
+        }
+    }
+}
+
+impl fmt::Display for ShardName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+as_text!(HttpsUrl, ShardName);
+plain_settings!(HttpsUrl, ShardName, LogFormat, TokenPolicy, Battery);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

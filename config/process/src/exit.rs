@@ -13,6 +13,12 @@ pub trait FatalError: Error {
     }
 }
 
+impl FatalError for fairlead_config::ConfigError {
+    fn hint(&self) -> Option<String> {
+        fairlead_config::ConfigError::hint(self)
+    }
+}
+
 /// Runs a `main` and turns its error into one sentence, a hint and exit code 1.
 pub fn run<E: FatalError>(main: impl FnOnce() -> Result<(), E>) -> ExitCode {
     match main() {

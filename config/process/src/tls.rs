@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlead_config::KeyPairConfig;
+use fairlead_config::ServingConfig;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
@@ -92,10 +92,10 @@ pub enum TlsError {
 
 impl TlsSource {
     /// HTTP/2 and HTTP/1.1, client certificates requested.
-    pub fn https(pair: &KeyPairConfig) -> Self {
+    pub fn https(serving: &ServingConfig) -> Self {
         Self {
-            certificate: pair.certificate.to_path_buf(),
-            private_key: pair.private_key.to_path_buf(),
+            certificate: serving.certificate.to_path_buf(),
+            private_key: serving.private_key.to_path_buf(),
             client_certificates: ClientCertificates::Requested,
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         }

@@ -1,0 +1,34 @@
+//! The settings of the cache server.
+
+use crate::check::Checker;
+use crate::load::{ProcessConfig, ProcessKind};
+use crate::setting::settings;
+use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig};
+use crate::values::InputFile;
+
+settings! {
+    /// The cache server: objects that all shards share.
+    pub struct CacheConfig {
+        /// Where it listens.
+        serving ("serving"): ServingConfig = ServingConfig::default();
+        /// PEM bundle: authorities of the shards' client certificates. Flag: --client-ca-file.
+        client_ca ("clientCA"): InputFile = "client-ca.crt".into();
+        /// Objects.
+        store ("store"): StoreConfig = StoreConfig::default();
+        /// Limits of the listener.
+        limits ("limits"): ConnectionLimits = ConnectionLimits::default();
+        /// The end of the process.
+        drain ("drain"): DrainConfig = DrainConfig::default();
+        /// Logs.
+        log ("log"): LogConfig = LogConfig::default();
+    }
+}
+
+impl ProcessConfig for CacheConfig {
+    const KIND: ProcessKind = ProcessKind::Cache;
+
+    fn check(&self, checker: &mut Checker) {
+        checker.within("store", |checker| self.store.check(checker));
+        checker.within("limits", |checker| self.limits.check(checker));
+    }
+}

@@ -1,0 +1,115 @@
+//! The defaults as a configuration file with a comment per key.
+
+use crate::cache::CacheConfig;
+use crate::gateway::GatewayConfig;
+use crate::load::ProcessKind;
+use crate::setting::{Entry, Setting};
+use crate::shard::ShardConfig;
+
+/// A complete configuration of a process with every default, ready to be edited.
+pub fn defaults_yaml(kind: ProcessKind) -> String {
+    let config: &dyn Setting = match kind {
+        ProcessKind::Gateway => &GatewayConfig::default(),
+        ProcessKind::Shard => &ShardConfig::default(),
+        ProcessKind::Cache => &CacheConfig::default(),
+    };
+    let mut out = format!(
+        "# Every setting of fairlead's {kind} with its default; what is left out has it too.\n\
+         # Relative paths are relative to the folder of this file.\n"
+    );
+    write_entries(&mut out, config.entries().unwrap_or_default(), 0, "");
+    out
+}
+
+/// `first` stands before the first key in place of its last two blanks: the dash of a list.
+fn write_entries(out: &mut String, entries: Vec<Entry<'_>>, indent: usize, first: &str) {
+    let blanks = " ".repeat(indent);
+    for (index, entry) in entries.into_iter().enumerate() {
+        if indent == 0 {
+            out.push('\n');
+        }
+        for line in entry.doc {
+            out.push_str(&format!("{blanks}#{line}\n"));
+        }
+        if index == 0 && !first.is_empty() {
+            out.push_str(&" ".repeat(indent - first.len()));
+            out.push_str(first);
+        } else {
+            out.push_str(&blanks);
+        }
+        out.push_str(entry.key);
+        out.push(':');
+        write_value(out, entry.value, indent);
+        if let Some(value) = entry.value.left_out() {
+            let mut example = format!("{}:", entry.key);
+            write_value(&mut example, value.as_ref(), 0);
+            out.extend(example.lines().map(|line| format!("{blanks}# {line}\n")));
+        }
+    }
+}
+
+fn write_value(out: &mut String, value: &dyn Setting, indent: usize) {
+    if let Some(entries) = value.entries() {
+        out.push('\n');
+        return write_entries(out, entries, indent + 2, "");
+    }
+    let elements = value.elements().unwrap_or_default();
+    let structs: Vec<_> = elements.iter().filter_map(|element| element.entries()).collect();
+    if structs.is_empty() {
+        out.push_str(&format!(" {}\n", value.inline()));
+        return;
+    }
+    out.push('\n');
+    for entries in structs {
+        write_entries(out, entries, indent + 4, "- ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_comment() {
+        let text = defaults_yaml(ProcessKind::Gateway);
+        let start: Vec<&str> = text.lines().take(24).collect();
+        expect![[r##"
+            # Every setting of fairlead's gateway with its default; what is left out has it too.
+            # Relative paths are relative to the folder of this file.
+
+            # The doors. Each has its own address, certificate and idea of who may prove an identity how.
+            listeners:
+                # Its name in logs and metrics.
+              - name: "internal"
+                # Where it listens.
+                serving:
+                  # IP address and port; port 0 takes a free one. Flags: --bind-address, --secure-port.
+                  address: "0.0.0.0:6443"
+                  # PEM file: the certificate, then its intermediates. Flag: --tls-cert-file.
+                  certificate: "tls.crt"
+                  # PEM file: the private key of the certificate. Flag: --tls-private-key-file.
+                  privateKey: "tls.key"
+                # PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
+                # Flag: --client-ca-file.
+                clientCA: null
+                # What happens to bearer tokens: passThrough (the shard judges them) or refuse.
+                tokens: "passThrough"
+                # Whether shards may ask here on which shard a workspace should live.
+                shardPick: false
+
+            # How the gateway learns where workspaces are."##]].assert_eq(&start.join("\n"));
+        for kind in ProcessKind::ALL {
+            let text = defaults_yaml(kind);
+            let lines: Vec<&str> = text.lines().collect();
+            for (above, line) in lines.iter().zip(&lines[1..]) {
+                let is_comment = |line: &str| line.trim_start().starts_with('#');
+                assert!(
+                    is_comment(line) || line.is_empty() || is_comment(above),
+                    "{line:?} has no comment"
+                );
+            }
+        }
+    }
+}

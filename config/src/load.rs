@@ -1,0 +1,430 @@
+//! Reading a configuration file: strictly, and with the place of every fault.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+
+use crate::check::{Checker, Fault};
+use crate::outline::Outline;
+use crate::setting::Setting;
+
+/// All settings of one kind of process.
+pub trait ProcessConfig: Setting + Default + DeserializeOwned {
+    /// Whose settings these are.
+    const KIND: ProcessKind;
+
+    /// Notes what reads well but cannot work, without looking at files.
+    fn check(&self, checker: &mut Checker);
+}
+
+/// A kind of process with a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessKind {
+    /// [`GatewayConfig`](crate::GatewayConfig).
+    Gateway,
+    /// [`ShardConfig`](crate::ShardConfig).
+    Shard,
+    /// [`CacheConfig`](crate::CacheConfig).
+    Cache,
+}
+
+impl ProcessKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Gateway, Self::Shard, Self::Cache];
+
+    /// The word for it on command lines.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Shard => "shard",
+            Self::Cache => "cache",
+        }
+    }
+}
+
+impl fmt::Display for ProcessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ProcessKind {
+    type Err = UnknownProcess;
+
+    fn from_str(word: &str) -> Result<Self, UnknownProcess> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == word)
+            .ok_or_else(|| UnknownProcess(word.to_owned()))
+    }
+}
+
+/// A word that is no kind of process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no process {0:?}; there are gateway, shard and cache")]
+pub struct UnknownProcess(String);
+
+/// A configuration cannot be used; the operator has to change it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration {file} cannot be read")]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The first fault in the file.
+    #[error("{0}")]
+    Faulty(Finding),
+}
+
+impl ConfigError {
+    /// Advice for the operator.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unreadable { .. } => {
+                Some("`fairlead config defaults <process>` prints one to begin with".to_owned())
+            }
+            Self::Faulty(finding) => finding.hint.clone(),
+        }
+    }
+}
+
+/// Something in a configuration that is wrong or will go wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// Line and column in it, from 1; `None` if it is about something that is not there.
+    pub place: Option<(u64, u64)>,
+    /// The key with its path, such as `listeners[1].name`, where it is about one.
+    pub key: Option<String>,
+    /// One sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Finding {
+    /// `file:line:column: key: message`, without the hint.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some((line, column)) = self.place {
+            write!(f, ":{line}:{column}")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, ": {key}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Reads a configuration. Relative paths in it are relative to its folder.
+pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
+    let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Unreadable {
+        file: file.to_owned(),
+        source,
+    })?;
+    let (mut config, findings) = parse::<T>(&text, file).map_err(ConfigError::Faulty)?;
+    if let Some(first) = findings.into_iter().next() {
+        return Err(ConfigError::Faulty(first));
+    }
+    config.resolve_paths(file.parent().unwrap_or(Path::new("")));
+    Ok(config)
+}
+
+/// The settings in `text`, and what they say that cannot work. Paths are left as they are.
+pub(crate) fn parse<T: ProcessConfig>(text: &str, file: &Path) -> Result<(T, Vec<Finding>), Finding> {
+    let config: T = serde_saphyr::from_str(text).map_err(|error| malformed(error.without_snippet(), file))?;
+    let mut checker = Checker::default();
+    config.check(&mut checker);
+    let outline = Outline::of(text);
+    let findings = checker
+        .into_faults()
+        .into_iter()
+        .map(|fault| locate(fault, &outline, file))
+        .collect();
+    Ok((config, findings))
+}
+
+pub(crate) fn locate(fault: Fault, outline: &Outline, file: &Path) -> Finding {
+    Finding {
+        file: file.to_owned(),
+        place: outline.place(&fault.key),
+        key: Some(fault.key),
+        message: fault.message,
+        hint: fault.hint,
+    }
+}
+
+fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
+    use serde_saphyr::Error as Yaml;
+    let place = error
+        .location()
+        .map(|location| (location.line(), location.column()));
+    let (message, hint) = match error {
+        Yaml::SerdeUnknownField { field, expected, .. } => {
+            let hint = match nearest(field, expected) {
+                Some(key) => format!("did you mean {key:?}?"),
+                None => format!("there are: {}", expected.join(", ")),
+            };
+            (format!("there is no key {field:?} here"), Some(hint))
+        }
+        Yaml::SerdeUnknownVariant {
+            variant, expected, ..
+        } => {
+            let hint = format!("one of: {}", expected.join(", "));
+            (format!("{variant:?} is not a possible value"), Some(hint))
+        }
+        Yaml::DuplicateMappingKey { key: Some(key), .. } => (
+            format!("the key {key:?} stands here twice"),
+            Some("remove one".to_owned()),
+        ),
+        Yaml::NullIntoString { .. } => (
+            "the value is missing".to_owned(),
+            Some("remove the key to get its default".to_owned()),
+        ),
+        other => {
+            let text = other.to_string();
+            let end = text.rfind(" at line ").unwrap_or(text.len());
+            match &text[..end] {
+                text if text.starts_with("invalid u") => ("a whole number is expected here".to_owned(), None),
+                "invalid socket address syntax" => {
+                    let hint = "an IP address and a port, such as 127.0.0.1:6443 or [::]:6443";
+                    (
+                        "this is no address to listen on".to_owned(),
+                        Some(hint.to_owned()),
+                    )
+                }
+                text => (text.to_owned(), None),
+            }
+        }
+    };
+    Finding {
+        file: file.to_owned(),
+        place,
+        key: None,
+        message,
+        hint,
+    }
+}
+
+/// The candidate that is most like a word, if one is like enough to be what was meant.
+fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let bare = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
+    let word = bare(word);
+    let scored = candidates
+        .iter()
+        .map(|candidate| (distance(&word, &bare(candidate)), *candidate));
+    let (distance, candidate) = scored.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 1 + word.len() / 4).then_some(candidate)
+}
+
+/// Levenshtein's: how many letters to add, remove or change.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, other) in b.iter().enumerate() {
+            let change = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::{CacheConfig, GatewayConfig, ShardConfig, defaults_yaml};
+
+    /// All findings of a text, one per line, with their hints.
+    fn findings<T: ProcessConfig>(text: &str) -> String {
+        let findings = match parse::<T>(text, Path::new("f.yaml")) {
+            Ok((_, findings)) => findings,
+            Err(finding) => vec![finding],
+        };
+        let line = |f: &Finding| format!("{f} ({})\n", f.hint.as_deref().unwrap_or("no hint"));
+        findings.iter().map(line).collect()
+    }
+
+    fn check<T: ProcessConfig>(text: &str, expected: Expect) {
+        expected.assert_eq(&findings::<T>(text));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        for text in ["", "# nothing\n", "serving:\n  certificate: a.crt\n"] {
+            assert_eq!(findings::<CacheConfig>(text), "", "{text:?}");
+        }
+        let (config, _) = parse::<CacheConfig>("serving:\n  certificate: a.crt\n", Path::new("f")).unwrap();
+        let default = CacheConfig::default();
+        assert_eq!(config.serving.certificate.to_str(), Some("a.crt"));
+        assert_eq!(config.serving.private_key, default.serving.private_key);
+        assert_eq!(config.store, default.store);
+    }
+
+    #[test]
+    fn faults_in_the_text_have_a_place_and_a_hint() {
+        check::<CacheConfig>(
+            "serving:\n  adress: 0.0.0.0:1\n",
+            expect![[r#"
+                f.yaml:2:3: there is no key "adress" here (did you mean "address"?)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "client-ca: x\n",
+            expect![[r#"
+                f.yaml:1:1: there is no key "client-ca" here (did you mean "clientCA"?)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "cheese: x\n",
+            expect![[r#"
+                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, store, limits, drain, log)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "clientCA: a\nclientCA: b\n",
+            expect![[r#"
+                f.yaml:2:1: the key "clientCA" stands here twice (remove one)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "drain:\n  window: 10\n",
+            expect![[r#"
+                f.yaml:2:11: "10" is not a duration such as "250ms", "30s", "1m30s" or "2h" (no hint)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "serving: {address: localhost}\n",
+            expect![[r#"
+                f.yaml:1:20: this is no address to listen on (an IP address and a port, such as 127.0.0.1:6443 or [::]:6443)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "clientCA:\n",
+            expect![[r#"
+                f.yaml:1:9: the value is missing (remove the key to get its default)
+            "#]],
+        );
+        check::<CacheConfig>(
+            "log:\n  format: xml\n",
+            expect![[r#"
+                f.yaml:2:11: "xml" is not a possible value (one of: text, json)
+            "#]],
+        );
+        check::<ShardConfig>(
+            "externalURL: http://kcp.example.com\n",
+            expect![[r#"
+                f.yaml:1:14: "http://kcp.example.com" is not an https URL such as "https://kcp.example.com:6443" (no hint)
+            "#]],
+        );
+        check::<ShardConfig>(
+            "name: Root\n",
+            expect![[r#"
+                f.yaml:1:7: "Root" is not a shard name: lower-case letters, digits and '-', at most 63 (no hint)
+            "#]],
+        );
+        check::<ShardConfig>(
+            "limits:\n  maxConnections: many\n",
+            expect![[r#"
+                f.yaml:2:19: a whole number is expected here (no hint)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_cannot_work_is_found_where_it_stands() {
+        check::<ShardConfig>(
+            "name: beta\nrootShardKubeconfig: r\n",
+            expect![[r#"
+                f.yaml: cacheKubeconfig: shard beta is not the root shard and has no cache server (set cacheKubeconfig, or name the shard "root")
+            "#]],
+        );
+        check::<ShardConfig>(
+            "limits:\n  maxStreamsPerConnection: 5000\n  idleTimeout: 0s\nstore:\n  cacheSize: 1KiB\n",
+            expect![[r#"
+                f.yaml:5:14: store.cacheSize: 1KiB is too little (use at least 1MiB)
+                f.yaml:2:28: limits.maxStreamsPerConnection: more than 1000 streams per connection are too many (use at most 1000)
+                f.yaml:3:16: limits.idleTimeout: 0s is too little (use at least 1ms)
+            "#]],
+        );
+        check::<GatewayConfig>(
+            "listeners: []\n",
+            expect![[r#"
+                f.yaml:1:12: listeners: there is no listener (add one with at least an address and a certificate)
+            "#]],
+        );
+        check::<GatewayConfig>(
+            "listeners:\n\
+             - name: a\n  serving: {address: 127.0.0.1:6443}\n\
+             - name: a\n  serving: {address: 0.0.0.0:6443}\n\
+             - name: b\n  serving: {address: 127.0.0.1:0}\n  shardPick: true\n\
+             - name: c\n  serving: {address: 127.0.0.1:0}\n",
+            expect![[r#"
+                f.yaml:4:9: listeners[1].name: listener "a" has the name of listeners[0] (give each listener its own name)
+                f.yaml:5:22: listeners[1].serving.address: address 0.0.0.0:6443 is also listened on by listeners[0] (give each listener its own port)
+                f.yaml:8:14: listeners[2].shardPick: shardPick needs client certificates, but clientCA is not set (set clientCA to the bundle that signs shards' certificates)
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_printed_defaults_are_the_defaults() {
+        fn check<T: ProcessConfig + PartialEq + fmt::Debug>() {
+            let text = defaults_yaml(T::KIND);
+            let (config, findings) =
+                parse::<T>(&text, Path::new("f")).unwrap_or_else(|f| panic!("{f}\n{text}"));
+            assert_eq!((config, findings), (T::default(), Vec::new()), "{text}");
+        }
+        check::<GatewayConfig>();
+        check::<ShardConfig>();
+        check::<CacheConfig>();
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shard.yaml");
+        std::fs::write(
+            &file,
+            "tokenFile: tokens.csv\nserving: {certificate: /etc/tls.crt}\n",
+        )
+        .unwrap();
+        let config: ShardConfig = load(&file).unwrap();
+        assert_eq!(
+            config.token_file.unwrap().to_path_buf(),
+            dir.path().join("tokens.csv")
+        );
+        assert_eq!(config.serving.certificate.to_str(), Some("/etc/tls.crt"));
+        assert_eq!(
+            config.store.path.to_path_buf(),
+            dir.path().join("store.redb"),
+            "defaults too"
+        );
+        let error = load::<ShardConfig>(&dir.path().join("none.yaml")).unwrap_err();
+        assert!(error.to_string().ends_with("none.yaml cannot be read") && error.hint().is_some());
+    }
+
+    #[test]
+    fn processes_have_names() {
+        for kind in ProcessKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert_eq!(
+            "proxy".parse::<ProcessKind>().unwrap_err().to_string(),
+            "there is no process \"proxy\"; there are gateway, shard and cache"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! The settings of a shard.
+
+use crate::check::Checker;
+use crate::load::{ProcessConfig, ProcessKind};
+use crate::setting::settings;
+use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
+use crate::units::Timespan;
+use crate::values::{Battery, HttpsUrl, InputFile, SecretFile, ShardName};
+
+settings! {
+    /// A shard: the API server of a part of all workspaces.
+    pub struct ShardConfig {
+        /// Its name; "root" makes it the root shard. Never change it. Flag: --shard-name.
+        name ("name"): ShardName = ShardName::root();
+        /// Where it listens.
+        serving ("serving"): ServingConfig = ServingConfig::default();
+        /// The URL by which other shards and the gateway reach it; null means its own address. Flag: --shard-base-url.
+        shard_base_url ("shardBaseURL"): Option<HttpsUrl> = None;
+        /// The URL by which users reach its workspaces, that is the gateway's; null means shardBaseURL.
+        /// Flag: --shard-external-url.
+        external_url ("externalURL"): Option<HttpsUrl> = None;
+        /// The URL of its virtual workspaces; null means shardBaseURL. Flag: --shard-virtual-workspace-url.
+        virtual_workspace_url ("virtualWorkspaceURL"): Option<HttpsUrl> = None;
+        /// Objects.
+        store ("store"): StoreConfig = StoreConfig::default();
+        /// Identities.
+        trust ("trust"): TrustConfig = TrustConfig::default();
+        /// CSV file of static tokens: token,user,uid,"group,group". Flag: --token-auth-file.
+        token_file ("tokenFile"): Option<SecretFile> = None;
+        /// Kubeconfig of the root shard, context shard-base; needed by every other shard.
+        /// Flag: --root-shard-kubeconfig-file.
+        root_shard_kubeconfig ("rootShardKubeconfig"): Option<SecretFile> = None;
+        /// Kubeconfig of the cache server; needed by every shard but the root. Flag: --cache-kubeconfig.
+        cache_kubeconfig ("cacheKubeconfig"): Option<SecretFile> = None;
+        /// Kubeconfig with the credential by which this shard makes logical clusters on others; its server is ignored.
+        /// Flag: --logical-cluster-admin-kubeconfig.
+        logical_cluster_admin_kubeconfig ("logicalClusterAdminKubeconfig"): Option<SecretFile> = None;
+        /// Whom it asks on which shard a new workspace should live; null means that it picks at random by itself.
+        shard_pick ("shardPick"): Option<ShardPickConfig> = None;
+        /// What root is filled with: admin, workspace-types. Flag: --batteries-included.
+        batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
+        /// Limits of the listener.
+        limits ("limits"): ConnectionLimits = ConnectionLimits::default();
+        /// The end of the process.
+        drain ("drain"): DrainConfig = DrainConfig::default();
+        /// Logs.
+        log ("log"): LogConfig = LogConfig::default();
+    }
+
+    /// Whom a shard asks where a new workspace should live.
+    pub struct ShardPickConfig {
+        /// The gateway's door for it.
+        url ("url"): HttpsUrl = HttpsUrl::of_listener(ServingConfig::default().address);
+        /// PEM file: the certificate that the shard presents there.
+        certificate ("certificate"): InputFile = "shard.crt".into();
+        /// PEM file: its private key.
+        private_key ("privateKey"): SecretFile = "shard.key".into();
+        /// PEM bundle: authorities of the gateway's serving certificate.
+        server_ca ("serverCA"): InputFile = "serving-ca.crt".into();
+        /// Time for an answer; after it the shard picks by itself.
+        timeout ("timeout"): Timespan = Timespan::from_millis(200);
+    }
+}
+
+impl ShardConfig {
+    /// The URL by which other shards and the gateway reach this one.
+    pub fn base_url(&self) -> HttpsUrl {
+        self.shard_base_url
+            .clone()
+            .unwrap_or_else(|| HttpsUrl::of_listener(self.serving.address))
+    }
+
+    /// The URL by which users reach its workspaces.
+    pub fn effective_external_url(&self) -> HttpsUrl {
+        self.external_url.clone().unwrap_or_else(|| self.base_url())
+    }
+
+    /// The URL of its virtual workspaces.
+    pub fn effective_virtual_workspace_url(&self) -> HttpsUrl {
+        self.virtual_workspace_url
+            .clone()
+            .unwrap_or_else(|| self.base_url())
+    }
+}
+
+impl ProcessConfig for ShardConfig {
+    const KIND: ProcessKind = ProcessKind::Shard;
+
+    fn check(&self, checker: &mut Checker) {
+        if !self.name.is_root() {
+            let name = &self.name;
+            if self.root_shard_kubeconfig.is_none() {
+                let message = format!("shard {name} is not the root shard and does not know it");
+                checker.fault(
+                    "rootShardKubeconfig",
+                    &message,
+                    "set rootShardKubeconfig, or name the shard \"root\"",
+                );
+            }
+            if self.cache_kubeconfig.is_none() {
+                let message = format!("shard {name} is not the root shard and has no cache server");
+                checker.fault(
+                    "cacheKubeconfig",
+                    &message,
+                    "set cacheKubeconfig, or name the shard \"root\"",
+                );
+            }
+        }
+        if self.serving.address.port() == 0 && self.shard_base_url.is_none() {
+            let message = "with port 0 nobody knows where this shard is";
+            checker.fault("serving.address", message, "give it a port, or set shardBaseURL");
+        }
+        if let Some(pick) = &self.shard_pick {
+            checker.within("shardPick", |checker| {
+                checker.at_least("timeout", pick.timeout, Timespan::from_millis(1));
+            });
+        }
+        checker.within("store", |checker| self.store.check(checker));
+        checker.within("limits", |checker| self.limits.check(checker));
+    }
+}
