@@ -633,13 +633,8 @@ fn a_proxy_is_believed_only_while_its_certificate_is_valid() {
     let before = summary(&ask_at(&chain, &connection, &user, end - Duration::from_secs(1)));
     assert_eq!(before, "bob: system:authenticated");
     let after = summary(&ask_at(&chain, &connection, &user, end + Duration::from_secs(1)));
-    assert!(after.starts_with(
-        "rejected: request header: not accepted under the request-header CA: certificate expired"
-    ));
-    assert!(
-        after.ends_with("; client certificate: not signed by the client CA"),
-        "{after}"
-    );
+    let expected = "rejected: request header: not accepted under the request-header CA: certificate expired";
+    assert!(after.starts_with(expected), "{after}");
 }
 
 #[test]
