@@ -82,15 +82,16 @@ pub fn decode_yaml(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError
     check_size(body, max_bytes)?;
     let text = std::str::from_utf8(body).map_err(|error| DecodeError::Yaml { message: error.to_string() })?;
     let mut walk = Walk::default();
-    let result = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
-        TreeSeed { walk: &mut walk, depth: 0 }.deserialize(deserializer)
-    });
+    let result =
+        serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
+            TreeSeed { walk: &mut walk, depth: 0 }.deserialize(deserializer)
+        });
     match result {
         Ok(value) => Ok(walk.finish(value)),
         Err(_) if walk.too_deep => Err(too_deep()),
         Err(error) => {
             let message = error.to_string();
-            if message.contains("budget") {
+            if is_beyond_budget(&error, &message) {
                 Err(DecodeError::TooComplex { message })
             } else {
                 Err(DecodeError::Yaml { message })
@@ -138,6 +139,23 @@ fn check_size(body: &[u8], limit: usize) -> Result<(), DecodeError> {
 
 fn too_deep() -> DecodeError {
     DecodeError::TooComplex { message: format!("nested deeper than {MAX_DEPTH} levels") }
+}
+
+/// The budget's error can be wrapped in where an alias was used, and the parser's own limit has no variant: hence the
+/// look at the text.
+fn is_beyond_budget(error: &serde_saphyr::Error, message: &str) -> bool {
+    use serde_saphyr::Error;
+    let by_text =
+        ["budget breached", "recursion limit exceeded"].into_iter().any(|start| message.starts_with(start));
+    by_text
+        || matches!(
+            error,
+            Error::Budget { .. }
+                | Error::AliasReplayCounterOverflow { .. }
+                | Error::AliasReplayLimitExceeded { .. }
+                | Error::AliasExpansionLimitExceeded { .. }
+                | Error::AliasReplayStackDepthExceeded { .. }
+        )
 }
 
 fn strip_position(message: &str) -> String {
@@ -280,5 +298,112 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
             fields.insert(name, value);
         }
         Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MAX: usize = 1 << 20;
+
+    #[test]
+    fn numbers_keep_their_kind() {
+        let body = br#"{"i":1,"n":-5,"f":1.0,"e":1e3,"big":9007199254740993,"huge":18446744073709551615,"over":1e19}"#;
+        let value = decode_json(body, MAX).unwrap().value;
+        assert_eq!(value["i"].as_i64(), Some(1));
+        assert_eq!(value["n"].as_i64(), Some(-5));
+        assert!(value["f"].is_f64() && value["e"].is_f64() && value["over"].is_f64());
+        assert_eq!(value["big"].to_string(), "9007199254740993");
+        assert_eq!(value["huge"].as_u64(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn duplicates_are_found_with_their_path() {
+        let body =
+            br#"{"metadata":{"name":"a","name":"b"},"spec":{"ports":[{"x":1},{"x":1,"x":2}]},"spec":{}}"#;
+        let decoded = decode_json(body, MAX).unwrap();
+        assert_eq!(decoded.duplicate_fields, ["metadata.name", "spec.ports[1].x", "spec"]);
+        assert_eq!(decoded.value, json!({"metadata": {"name": "b"}, "spec": {}}));
+        let yaml = b"metadata:\n  name: a\n  name: b\nspec:\n  ports:\n  - x: 1\n    x: 2\n";
+        let decoded = decode_yaml(yaml, MAX).unwrap();
+        assert_eq!(decoded.duplicate_fields, ["metadata.name", "spec.ports[0].x"]);
+        assert_eq!(decoded.value["metadata"]["name"], "b");
+    }
+
+    #[test]
+    fn yaml_scalars_are_those_of_kubernetes() {
+        let yaml = b"a: 1\nb: 1.5\nc: yes\nd: off\ne: 010\nf: ~\ng: 'yes'\nh: 2026-11-21\ni: 0x1F\nj: |\n  text\n1: int key\n\
+            k: {x: &anchor [1, 2], y: *anchor}\n";
+        assert_eq!(
+            decode_yaml(yaml, MAX).unwrap().value,
+            json!({
+                "a": 1, "b": 1.5, "c": true, "d": false, "e": 8, "f": null, "g": "yes", "h": "2026-11-21", "i": 31,
+                "j": "text\n", "1": "int key", "k": {"x": [1, 2], "y": [1, 2]},
+            })
+        );
+    }
+
+    #[test]
+    fn json_is_yaml_too() {
+        let body = br#"{"a": [1, 2.5, "x", null, true], "b": {"c": "d"}}"#;
+        assert_eq!(decode_yaml(body, MAX).unwrap().value, decode_json(body, MAX).unwrap().value);
+        assert!(looks_like_json(b" \n{\"a\":1}") && !looks_like_json(b"a: 1"));
+    }
+
+    #[test]
+    fn syntax_errors_say_where() {
+        let error = decode_json(b"{\"a\":\n  b}", MAX).unwrap_err();
+        let DecodeError::Json { line, message, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((*line, message.as_str()), (2, "expected value"));
+        for body in [&b""[..], b"{", b"{\"a\":1}x", b"{\"a\":NaN}", b"\xff"] {
+            assert!(matches!(decode_json(body, MAX), Err(DecodeError::Json { .. })), "{body:?}");
+        }
+        for body in [&b"a: [1"[..], b"a: .nan", b"\xff", b"a: 1\n---\nb: 2"] {
+            assert!(decode_yaml(body, MAX).is_err(), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_quote_the_body() {
+        let error = decode_yaml(b"password: hunter2\nx: [", MAX).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn size_and_depth_are_bounded() {
+        assert_eq!(decode_json(b"{\"a\": 1}", 7), Err(DecodeError::TooLarge { limit: 7 }));
+        let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
+        assert_eq!(depth_of(&decode_json(&nested(MAX_DEPTH), MAX).unwrap().value), MAX_DEPTH);
+        for depth in [MAX_DEPTH + 1, 100_000] {
+            let too_deep = nested(depth);
+            assert!(matches!(decode_json(&too_deep, MAX), Err(DecodeError::TooComplex { .. })), "{depth}");
+            let error = decode_yaml(&too_deep, MAX);
+            assert!(matches!(error, Err(DecodeError::TooComplex { .. })), "{depth}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn alias_bombs_are_defused() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..9 {
+            let previous = format!("*a{}", level - 1);
+            let list = vec![previous; 10].join(", ");
+            bomb.push_str(&format!("a{level}: &a{level} [{list}]\n"));
+        }
+        let error = decode_yaml(bomb.as_bytes(), MAX);
+        assert!(matches!(error, Err(DecodeError::TooComplex { .. })), "{error:?}");
+    }
+
+    #[test]
+    fn strict_errors_have_their_text() {
+        let duplicates = ["metadata.name".to_owned()];
+        let unknown = ["bogus".to_owned()];
+        assert_eq!(
+            strict_error(&duplicates, &unknown).as_deref(),
+            Some("strict decoding error: duplicate field \"metadata.name\", unknown field \"bogus\"")
+        );
+        assert_eq!(strict_error(&[], &[]), None);
     }
 }

@@ -385,9 +385,21 @@ mod tests {
                 r#"spec.x: Invalid value: "a\"b\n": must be c"#,
                 "FieldValueInvalid",
             ),
-            (FieldError::invalid(at(), &json!(-1), "no"), "spec.x: Invalid value: -1: no", "FieldValueInvalid"),
-            (FieldError::invalid(at(), &json!(1e30), "no"), "spec.x: Invalid value: 1e+30: no", "FieldValueInvalid"),
-            (FieldError::invalid(at(), &json!(2.0), "no"), "spec.x: Invalid value: 2: no", "FieldValueInvalid"),
+            (
+                FieldError::invalid(at(), &json!(-1), "no"),
+                "spec.x: Invalid value: -1: no",
+                "FieldValueInvalid",
+            ),
+            (
+                FieldError::invalid(at(), &json!(1e30), "no"),
+                "spec.x: Invalid value: 1e+30: no",
+                "FieldValueInvalid",
+            ),
+            (
+                FieldError::invalid(at(), &json!(2.0), "no"),
+                "spec.x: Invalid value: 2: no",
+                "FieldValueInvalid",
+            ),
             (
                 FieldError::not_supported(at(), &json!("pink"), &["red", "blue"]),
                 r#"spec.x: Unsupported value: "pink": supported values: "red", "blue""#,
@@ -403,7 +415,11 @@ mod tests {
                 r#"spec.x: Duplicate value: {"name":"a\u003cb"}"#,
                 "FieldValueDuplicate",
             ),
-            (FieldError::too_long(at(), 8), "spec.x: Too long: may not be more than 8 bytes", "FieldValueTooLong"),
+            (
+                FieldError::too_long(at(), 8),
+                "spec.x: Too long: may not be more than 8 bytes",
+                "FieldValueTooLong",
+            ),
             (
                 FieldError::too_many(at(), 5, 4),
                 "spec.x: Too many: 5: must have at most 4 items",

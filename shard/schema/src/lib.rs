@@ -1,1 +1,29 @@
 //! What a resource's schema means: structural schemas, defaulting, pruning, patches, OpenAPI.
+//!
+//! It must not know HTTP or storage. Objects are trees of [`serde_json::Value`]; errors are [`FieldError`]s with
+//! Kubernetes' texts, which the API server puts into a `Status`.
+
+pub mod builtin;
+pub mod crd;
+mod decode;
+mod field;
+mod jsonpath;
+pub mod metadata;
+pub mod names;
+pub mod openapi;
+pub mod patch;
+mod printer_column;
+mod protobuf;
+mod structural;
+
+pub use decode::{
+    DecodeError, Decoded, MAX_DEPTH, decode_json, decode_yaml, depth_of, looks_like_json, strict_error,
+    strict_findings,
+};
+pub use field::{FieldError, FieldErrorKind, FieldPath, aggregate_message};
+pub use jsonpath::{JsonPath, JsonPathError};
+pub use printer_column::{ColumnType, PrinterColumn, age, human_duration};
+pub use protobuf::{MAX_PROTOBUF_BODY, PROTOBUF_MAGIC, ProtobufError, decode_protobuf, has_protobuf_form};
+pub use structural::{
+    CelRule, CompileOptions, Definitions, Dialect, FieldInfo, Schema, SchemaHash, check_structural,
+};

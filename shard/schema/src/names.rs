@@ -113,7 +113,8 @@ pub fn qualified_name(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 findings.push("prefix part must be non-empty".to_owned());
             } else {
-                findings.extend(dns1123_subdomain(prefix).iter().map(|finding| format!("prefix part {finding}")));
+                findings
+                    .extend(dns1123_subdomain(prefix).iter().map(|finding| format!("prefix part {finding}")));
             }
             *name
         }
@@ -197,21 +198,27 @@ mod tests {
     fn messages_are_those_recorded() {
         assert_eq!(
             dns1123_subdomain("bad_Name"),
-            ["a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+            [
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
               must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-              '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]
+              '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+            ]
         );
         assert_eq!(
             qualified_name("a b"),
-            ["name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+            [
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
               alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-              '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"]
+              '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ]
         );
         assert_eq!(
             label_value("c d"),
-            ["a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+            [
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
               must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
-              regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"]
+              regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+            ]
         );
     }
 

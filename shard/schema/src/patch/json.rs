@@ -150,7 +150,10 @@ mod tests {
             (json!([{"op": "remove", "path": "/m~0~1x"}]), json!({"l": [1, 2]})),
             (json!([{"op": "replace", "path": "/l/0", "value": 9}]), json!({"l": [9, 2], "m~/x": 3})),
             (json!([{"op": "move", "from": "/l", "path": "/k"}]), json!({"k": [1, 2], "m~/x": 3})),
-            (json!([{"op": "copy", "from": "/l", "path": "/k"}]), json!({"k": [1, 2], "l": [1, 2], "m~/x": 3})),
+            (
+                json!([{"op": "copy", "from": "/l", "path": "/k"}]),
+                json!({"k": [1, 2], "l": [1, 2], "m~/x": 3}),
+            ),
             (json!([{"op": "test", "path": "/l/1", "value": 2}]), json!({"l": [1, 2], "m~/x": 3})),
             (json!([{"op": "test", "path": "/absent", "value": null}]), json!({"l": [1, 2], "m~/x": 3})),
         ];
@@ -177,13 +180,13 @@ mod tests {
             json!([{"op": "test", "path": "/zz", "value": 1}]),
         ] {
             let error = apply(&mut object, patch.clone());
-            let refused = matches!(
-                error,
-                Err(JsonPatchError::Inapplicable { .. } | JsonPatchError::TestFailed { .. })
-            );
+            let refused =
+                matches!(error, Err(JsonPatchError::Inapplicable { .. } | JsonPatchError::TestFailed { .. }));
             assert!(refused, "{patch}: {error:?}");
         }
-        for patch in [json!({"op": "x"}), json!([{"op": "x", "path": "/a"}]), json!([{"op": "add", "path": "a"}])] {
+        for patch in
+            [json!({"op": "x"}), json!([{"op": "x", "path": "/a"}]), json!([{"op": "add", "path": "a"}])]
+        {
             assert!(matches!(apply(&mut object, patch), Err(JsonPatchError::Malformed(_))));
         }
     }
@@ -191,7 +194,10 @@ mod tests {
     #[test]
     fn growth_is_bounded() {
         let many: Vec<Value> = (0..10_001).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
-        assert_eq!(apply(&mut json!({"a": 1}), Value::Array(many)), Err(JsonPatchError::TooManyOperations(10_001)));
+        assert_eq!(
+            apply(&mut json!({"a": 1}), Value::Array(many)),
+            Err(JsonPatchError::TooManyOperations(10_001))
+        );
 
         let copies: Vec<Value> =
             (0..10).map(|index| json!({"op": "copy", "from": "", "path": format!("/c{index}")})).collect();

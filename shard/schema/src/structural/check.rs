@@ -1,10 +1,483 @@
-//! What a CRD's schema must look like to be structural.
+//! What a CRD's schema must look like: structural (KEP-2332), within what Kubernetes supports, its defaults valid.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::{Additional, CompileOptions, Inner, NodeId, Property, Schema, defaults, prune};
 use crate::field::{FieldError, FieldPath};
 
-/// Stub.
-pub fn check_structural(_schema: &Value, _path: &FieldPath) -> Vec<FieldError> {
-    Vec::new()
+/// Checks the `openAPIV3Schema` of a CRD that sits at `path`
+/// (`spec.versions[0].schema.openAPIV3Schema`); paths and texts are Kubernetes'.
+///
+/// An empty result means that [`Schema::compile`] can fail only because of the errors it reports itself (patterns,
+/// malformed keywords); callers run both.
+pub fn check_structural(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(fields) = schema.as_object() else {
+        return vec![FieldError::required(path.clone(), "schemas are required")];
+    };
+    check_node(fields, Level::Root, path, &mut errors);
+    if errors.is_empty() {
+        check_defaults(schema, path, &mut errors);
+    }
+    errors
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Root,
+    Field,
+    Item,
+}
+
+fn check_node(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    unsupported_keywords(fields, path, errors);
+    if let Some(items) = object(fields, "items") {
+        check_node(items, Level::Item, &path.child("items"), errors);
+    }
+    for (name, property) in entries(fields, "properties") {
+        check_node(property, Level::Field, &path.child("properties").key(name), errors);
+    }
+    additional_properties(fields, level, path, errors);
+    extensions(fields, path, errors);
+    list_type(fields, path, errors);
+    map_type(fields, path, errors);
+    nested(fields, fields, path, errors);
+    node_type(fields, level, path, errors);
+    type_and_meta(fields, level, path, errors);
+}
+
+/// Keywords of JSON schema that Kubernetes knows and refuses.
+fn unsupported_keywords(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let refused = ["$ref", "additionalItems", "definitions", "dependencies", "id", "patternProperties"];
+    for keyword in refused {
+        if fields.get(keyword).is_some_and(|value| !is_blank(value)) {
+            errors.push(FieldError::forbidden(path.child(keyword), &format!("{keyword} is not supported")));
+        }
+    }
+    if is_true(fields, "uniqueItems") {
+        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.push(FieldError::forbidden(path.child("uniqueItems"), detail));
+    }
+    if fields.get("items").is_some_and(Value::is_array) {
+        let detail = "items must be a schema object and not an array";
+        errors.push(FieldError::forbidden(path.child("items"), detail));
+    }
+    match text(fields, "type") {
+        "" | "array" | "boolean" | "integer" | "number" | "object" | "string" => {}
+        "null" => {
+            let detail = "type cannot be set to null, use nullable as an alternative";
+            errors.push(FieldError::forbidden(path.child("type"), detail));
+        }
+        other => {
+            let known = ["array", "boolean", "integer", "number", "object", "string"];
+            errors.push(FieldError::not_supported(path.child("type"), &Value::from(other), &known));
+        }
+    }
+    if text(fields, "type") == "array" && is_absent(fields, "items") {
+        errors.push(FieldError::required(path.child("items"), "must be specified"));
+    }
+}
+
+fn additional_properties(
+    fields: &Map<String, Value>,
+    level: Level,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(additional) = fields.get("additionalProperties").filter(|value| !value.is_null()) else {
+        return;
+    };
+    let path = path.child("additionalProperties");
+    if additional == &Value::Bool(false) {
+        errors.push(FieldError::forbidden(path.clone(), "additionalProperties cannot be set to false"));
+    }
+    if entries(fields, "properties").next().is_some() {
+        let detail = "additionalProperties and properties are mutual exclusive";
+        errors.push(FieldError::forbidden(path.clone(), detail));
+    }
+    if level == Level::Root {
+        errors.push(FieldError::forbidden(path.clone(), "must not be used at the root"));
+    }
+    if is_true(fields, "x-kubernetes-embedded-resource") {
+        let detail = "must not be used if x-kubernetes-embedded-resource is set";
+        errors.push(FieldError::forbidden(path.clone(), detail));
+    }
+    if let Some(schema) = additional.as_object() {
+        check_node(schema, Level::Field, &path, errors);
+    }
+}
+
+fn extensions(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let preserve = "x-kubernetes-preserve-unknown-fields";
+    if fields.get(preserve) == Some(&Value::Bool(false)) {
+        errors.push(FieldError::invalid(
+            path.child(preserve),
+            &Value::Bool(false),
+            "must be true or undefined",
+        ));
+    }
+    if is_true(fields, "x-kubernetes-int-or-string") {
+        for extension in [preserve, "x-kubernetes-embedded-resource"] {
+            if is_true(fields, extension) {
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                errors.push(FieldError::forbidden(path.child(extension), detail));
+            }
+        }
+    }
+}
+
+fn list_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let (list_type, keys_name) = (text(fields, "x-kubernetes-list-type"), "x-kubernetes-list-map-keys");
+    let keys: Vec<&str> = array(fields, keys_name).iter().filter_map(Value::as_str).collect();
+    let list_type_path = path.child("x-kubernetes-list-type");
+    if !list_type.is_empty() {
+        if !["atomic", "map", "set"].contains(&list_type) {
+            let known = ["atomic", "map", "set"];
+            errors.push(FieldError::not_supported(list_type_path.clone(), &Value::from(list_type), &known));
+        }
+        expect_type(fields, "array", "must be array if x-kubernetes-list-type is specified", path, errors);
+    }
+    if !keys.is_empty() && list_type != "map" {
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.push(if list_type.is_empty() {
+            FieldError::required(list_type_path, detail)
+        } else {
+            FieldError::invalid_str(list_type_path, list_type, detail)
+        });
+    }
+    match list_type {
+        "map" => map_list(fields, &keys, path, errors),
+        "set" => set_list(fields, path, errors),
+        _ => {}
+    }
+}
+
+fn map_list(fields: &Map<String, Value>, keys: &[&str], path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let keys_path = path.child("x-kubernetes-list-map-keys");
+    if keys.is_empty() {
+        let detail = "must not be empty if x-kubernetes-list-type is map";
+        errors.push(FieldError::required(keys_path, detail));
+        return;
+    }
+    let items_path = path.child("items");
+    let Some(items) = object(fields, "items") else {
+        let detail = "must have a schema if x-kubernetes-list-type is map";
+        errors.push(FieldError::required(items_path, detail));
+        return;
+    };
+    if text(items, "type") != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(FieldError::invalid_str(items_path.child("type"), text(items, "type"), detail));
+    }
+    if is_true(items, "nullable") {
+        let detail = "cannot be nullable when x-kubernetes-list-type is map";
+        errors.push(FieldError::forbidden(items_path.child("nullable"), detail));
+    }
+    let required = array(items, "required");
+    for (index, key) in keys.iter().enumerate() {
+        if keys[..index].contains(key) {
+            errors.push(FieldError::duplicate(keys_path.index(index), &Value::from(*key)));
+            continue;
+        }
+        let Some((_, property)) = entries(items, "properties").find(|(name, _)| name == key) else {
+            let detail = "entries must all be names of item properties";
+            errors.push(FieldError::invalid(keys_path.index(index), &Value::from(*key), detail));
+            continue;
+        };
+        let property_path = items_path.child("properties").key(key);
+        if matches!(text(property, "type"), "array" | "object") {
+            let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            errors.push(FieldError::invalid_str(property_path.child("type"), text(property, "type"), detail));
+        }
+        if is_true(property, "nullable") {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(FieldError::forbidden(property_path.child("nullable"), detail));
+        }
+        if !required.iter().any(|name| name == key) && is_absent(property, "default") {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
+                          property";
+            errors.push(FieldError::required(property_path.child("default"), detail));
+        }
+    }
+}
+
+fn set_list(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let Some(items) = object(fields, "items") else { return };
+    let path = path.child("items");
+    if is_true(items, "nullable") {
+        let detail = "cannot be nullable when x-kubernetes-list-type is set";
+        errors.push(FieldError::forbidden(path.child("nullable"), detail));
+    }
+    let (extension, value) = match text(items, "type") {
+        "object" => ("x-kubernetes-map-type", text(items, "x-kubernetes-map-type")),
+        "array" => match text(items, "x-kubernetes-list-type") {
+            // A list is atomic unless it says otherwise.
+            "" => return,
+            other => ("x-kubernetes-list-type", other),
+        },
+        _ => return,
+    };
+    if value != "atomic" {
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        errors.push(FieldError::invalid_str(path.child(extension), value, detail));
+    }
+}
+
+fn map_type(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let map_type = text(fields, "x-kubernetes-map-type");
+    if map_type.is_empty() {
+        return;
+    }
+    if !["atomic", "granular"].contains(&map_type) {
+        let path = path.child("x-kubernetes-map-type");
+        errors.push(FieldError::not_supported(path, &Value::from(map_type), &["atomic", "granular"]));
+    }
+    expect_type(fields, "object", "must be object if x-kubernetes-map-type is specified", path, errors);
+}
+
+fn expect_type(
+    fields: &Map<String, Value>,
+    expected: &str,
+    detail: &str,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
+    match text(fields, "type") {
+        "" => errors.push(FieldError::required(path.child("type"), detail)),
+        actual if actual != expected => {
+            errors.push(FieldError::invalid_str(path.child("type"), actual, detail))
+        }
+        _ => {}
+    }
+}
+
+/// `allOf`, `anyOf`, `oneOf` and `not` may only validate, and only what `core` specifies.
+fn nested(
+    fields: &Map<String, Value>,
+    core: &Map<String, Value>,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
+    let int_or_string = is_true(core, "x-kubernetes-int-or-string");
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        let alternatives = array(fields, keyword);
+        // The two patterns by which int-or-string may be spelled out for clients that do not know the extension.
+        if int_or_string && keyword == "anyOf" && is_int_or_string(alternatives) {
+            continue;
+        }
+        for (index, alternative) in alternatives.iter().enumerate() {
+            let Some(alternative) = alternative.as_object() else { continue };
+            let spelled_out = int_or_string
+                && keyword == "allOf"
+                && index == 0
+                && is_int_or_string(array(alternative, "anyOf"));
+            if !spelled_out {
+                nested_node(alternative, core, &path.child(keyword).index(index), errors);
+            }
+        }
+    }
+    if let Some(not) = object(fields, "not") {
+        nested_node(not, core, &path.child("not"), errors);
+    }
+}
+
+fn nested_node(
+    fields: &Map<String, Value>,
+    core: &Map<String, Value>,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
+    nested(fields, core, path, errors);
+    let keywords = [
+        ("type", "must be empty to be structural"),
+        ("additionalProperties", "must be undefined to be structural"),
+        ("default", "must be undefined to be structural"),
+        ("title", "must be empty to be structural"),
+        ("description", "must be empty to be structural"),
+        ("nullable", "must be false to be structural"),
+        ("x-kubernetes-preserve-unknown-fields", "must be undefined to be structural"),
+        ("x-kubernetes-embedded-resource", "must be false to be structural"),
+        ("x-kubernetes-int-or-string", "must be false to be structural"),
+        ("x-kubernetes-list-map-keys", "must be empty to be structural"),
+        ("x-kubernetes-list-type", "must be undefined to be structural"),
+        ("x-kubernetes-map-type", "must be undefined to be structural"),
+    ];
+    for (keyword, detail) in keywords {
+        if fields.get(keyword).is_some_and(|value| !is_blank(value)) {
+            errors.push(FieldError::forbidden(path.child(keyword), detail));
+        }
+    }
+    if let Some(items) = object(fields, "items") {
+        let path = path.child("items");
+        match object(core, "items") {
+            Some(core) => nested_node(items, core, &path, errors),
+            None => errors.push(FieldError::required(path, "because it is defined in a nested schema")),
+        }
+    }
+    for (name, property) in entries(fields, "properties") {
+        let path = path.child("properties").key(name);
+        if name == "metadata" {
+            errors.push(FieldError::forbidden(path.clone(), "must not be specified in a nested context"));
+        }
+        let core_property =
+            entries(core, "properties").find(|(known, _)| *known == name).map(|(_, core)| core);
+        match core_property.or_else(|| object(core, "additionalProperties")) {
+            Some(core) => nested_node(property, core, &path, errors),
+            None if is_true(core, "x-kubernetes-preserve-unknown-fields") => {}
+            None => {
+                errors.push(FieldError::required(path, "must be specified outside of the nested schema too"))
+            }
+        }
+    }
+}
+
+fn is_int_or_string(alternatives: &[Value]) -> bool {
+    let is = |schema: &Value, name: &str| {
+        schema.as_object().is_some_and(|fields| fields.len() == 1 && text(fields, "type") == name)
+    };
+    matches!(alternatives, [first, second] if is(first, "integer") && is(second, "string"))
+}
+
+fn node_type(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let actual = text(fields, "type");
+    let path_of_type = path.child("type");
+    if is_true(fields, "x-kubernetes-embedded-resource") {
+        if actual != "object" {
+            let detail = "must be object if x-kubernetes-embedded-resource is true";
+            errors.push(if actual.is_empty() {
+                FieldError::required(path_of_type, detail)
+            } else {
+                FieldError::invalid_str(path_of_type, actual, detail)
+            });
+        }
+    } else if actual.is_empty() {
+        let may_be_empty = is_true(fields, "x-kubernetes-int-or-string")
+            || is_true(fields, "x-kubernetes-preserve-unknown-fields");
+        if !may_be_empty {
+            let detail = match level {
+                Level::Root => "must not be empty at the root",
+                Level::Item => "must not be empty for specified array items",
+                Level::Field => "must not be empty for specified object fields",
+            };
+            errors.push(FieldError::required(path_of_type, detail));
+        }
+    } else if level == Level::Root && actual != "object" {
+        errors.push(FieldError::invalid_str(path_of_type, actual, "must be object at the root"));
+    }
+}
+
+/// What a resource's root and an embedded resource may say of `apiVersion`, `kind` and `metadata`.
+fn type_and_meta(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let embedded = is_true(fields, "x-kubernetes-embedded-resource");
+    let has_properties = entries(fields, "properties").next().is_some();
+    if embedded && !has_properties && !is_true(fields, "x-kubernetes-preserve-unknown-fields") {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                      x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(path.child("properties"), detail));
+    }
+    if level != Level::Root && !embedded {
+        return;
+    }
+    let path = path.child("properties");
+    for (name, property) in entries(fields, "properties") {
+        match name.as_str() {
+            "apiVersion" | "kind" if text(property, "type") != "string" => {
+                let path = path.key(name).child("type");
+                errors.push(FieldError::invalid_str(path, text(property, "type"), "must be string"));
+            }
+            "metadata" => metadata(property, &path.key(name), errors),
+            _ => {}
+        }
+    }
+}
+
+fn metadata(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    if text(fields, "type") != "object" {
+        errors.push(FieldError::invalid_str(path.child("type"), text(fields, "type"), "must be object"));
+    }
+    let only_names = entries(fields, "properties").all(|(name, _)| name == "name" || name == "generateName");
+    let harmless = |keyword: &str| matches!(keyword, "type" | "properties" | "description" | "title");
+    if !only_names || !fields.keys().all(|keyword| harmless(keyword)) {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        errors.push(FieldError::forbidden(path.clone(), detail));
+    }
+}
+
+/// Defaults must be valid, pruned and complete by themselves.
+fn check_defaults(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    if schema.get("default").is_some_and(|default| !default.is_null()) {
+        errors.push(FieldError::forbidden(path.child("default"), "must not be set at the root"));
+    }
+    // Errors of the schema itself are reported when the caller compiles it.
+    if let Ok(compiled) = Schema::compile(schema, &CompileOptions::structural()) {
+        defaults_below(&compiled.inner, compiled.inner.root, path, errors);
+    }
+}
+
+fn defaults_below(schema: &Inner, id: NodeId, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let node = schema.node(id);
+    for property in &node.properties {
+        check_default(schema, property, &path.child("properties").key(&property.name), errors);
+    }
+    if let Some(items) = &node.items {
+        check_default(schema, items, &path.child("items"), errors);
+    }
+    if let Additional::Schema(additional) = &node.additional {
+        check_default(schema, additional, &path.child("additionalProperties"), errors);
+    }
+}
+
+fn check_default(schema: &Inner, place: &Property, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    if let Some(default) = place.default.as_deref() {
+        let path = path.child("default");
+        let mut completed = default.clone();
+        let unknown = prune::prune_nested(schema, place.node, &mut completed);
+        if unknown.is_empty() {
+            defaults::apply(schema, place.node, &mut completed);
+            errors.extend(schema.validate(place.node, &completed, &path));
+        } else {
+            let detail = format!("must not have unknown fields: {}", unknown.join(", "));
+            errors.push(FieldError::invalid(path, default, &detail));
+        }
+    }
+    defaults_below(schema, place.node, path, errors);
+}
+
+fn object<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Map<String, Value>> {
+    fields.get(name).and_then(Value::as_object)
+}
+
+fn array<'f>(fields: &'f Map<String, Value>, name: &str) -> &'f [Value] {
+    fields.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn entries<'f>(
+    fields: &'f Map<String, Value>,
+    name: &str,
+) -> impl Iterator<Item = (&'f String, &'f Map<String, Value>)> {
+    let entries = object(fields, name).into_iter().flatten();
+    entries.filter_map(|(name, schema)| schema.as_object().map(|schema| (name, schema)))
+}
+
+fn text<'f>(fields: &'f Map<String, Value>, name: &str) -> &'f str {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_true(fields: &Map<String, Value>, name: &str) -> bool {
+    fields.get(name) == Some(&Value::Bool(true))
+}
+
+fn is_absent(fields: &Map<String, Value>, name: &str) -> bool {
+    fields.get(name).is_none_or(Value::is_null)
+}
+
+/// What Go would not write: the zero value.
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
+    }
 }

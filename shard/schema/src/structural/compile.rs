@@ -5,11 +5,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
 
-use super::hash::SchemaHash;
+use super::hash::hash_of;
 use super::pattern::Pattern;
-use super::{
-    Additional, Bound, CelRule, Checks, Inner, ListType, Node, NodeId, Property, Schema, TypeSet,
-};
+use super::{Additional, Bound, CelRule, Checks, Inner, ListType, Node, NodeId, Property, Schema, TypeSet};
 use crate::field::{FieldError, FieldPath};
 
 /// How a schema is to be understood.
@@ -80,15 +78,11 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
     if !compiler.errors.is_empty() {
         return Err(compiler.errors);
     }
-    let context = match options.dialect {
-        Dialect::Structural => "structural",
-        Dialect::OpenApi => "openapi",
-    };
     let inner = Inner {
         nodes: compiler.nodes,
         root,
         dialect: options.dialect,
-        hash: SchemaHash::of(context, schema),
+        hash: hash_of(schema, options.dialect),
         cel_rules: compiler.cel_rules,
     };
     Ok(Schema { inner: Arc::new(inner) })
@@ -201,7 +195,8 @@ impl<'a> Compiler<'a> {
                 Some(types) => types,
                 None => {
                     let known = TypeSet::NAMES.map(|(_, name)| name);
-                    let error = FieldError::not_supported(path.child("type"), &Value::from(name.as_str()), &known);
+                    let error =
+                        FieldError::not_supported(path.child("type"), &Value::from(name.as_str()), &known);
                     self.errors.push(error);
                     TypeSet::default()
                 }
@@ -251,7 +246,11 @@ impl<'a> Compiler<'a> {
             required: required.into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect(),
             enumeration: self.enumeration(fields),
             pattern: self.pattern(fields, path),
-            format: fields.get("format").and_then(Value::as_str).filter(|name| !name.is_empty()).map(Box::from),
+            format: fields
+                .get("format")
+                .and_then(Value::as_str)
+                .filter(|name| !name.is_empty())
+                .map(Box::from),
             min_length: self.count(fields, "minLength", path),
             max_length: self.count(fields, "maxLength", path),
             min_items: self.count(fields, "minItems", path),

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::{Additional, Inner, Node, NodeId, Property};
 
-pub(super) fn apply(schema: &Inner, object: &mut Value) {
-    default_value(schema, schema.root, object);
-    remove_nulls(schema, schema.root, object);
+pub(super) fn apply(schema: &Inner, node: NodeId, value: &mut Value) {
+    default_value(schema, node, value);
+    remove_nulls(schema, node, value);
 }
 
 fn default_value(schema: &Inner, id: NodeId, value: &mut Value) {

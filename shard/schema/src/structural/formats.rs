@@ -100,7 +100,9 @@ fn is_offset(text: &str) -> bool {
 }
 
 fn two_digits(text: &str, max: u8) -> bool {
-    text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u8>().is_ok_and(|n| n <= max)
+    text.len() == 2
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse::<u8>().is_ok_and(|n| n <= max)
 }
 
 /// A duration of Go (`1h30m`, `-1.5s`) or a number with a long unit (`3 days`, `2w`).
@@ -139,10 +141,45 @@ fn is_worded_duration(text: &str) -> bool {
         return false;
     };
     let units = [
-        "ns", "nano", "nanos", "nanosecond", "nanoseconds", "us", "µs", "micro", "micros", "microsecond",
-        "microseconds", "ms", "milli", "millis", "millisecond", "milliseconds", "s", "sec", "secs", "second",
-        "seconds", "m", "min", "mins", "minute", "minutes", "h", "hr", "hrs", "hour", "hours", "d", "day", "days",
-        "w", "wk", "wks", "week", "weeks",
+        "ns",
+        "nano",
+        "nanos",
+        "nanosecond",
+        "nanoseconds",
+        "us",
+        "µs",
+        "micro",
+        "micros",
+        "microsecond",
+        "microseconds",
+        "ms",
+        "milli",
+        "millis",
+        "millisecond",
+        "milliseconds",
+        "s",
+        "sec",
+        "secs",
+        "second",
+        "seconds",
+        "m",
+        "min",
+        "mins",
+        "minute",
+        "minutes",
+        "h",
+        "hr",
+        "hrs",
+        "hour",
+        "hours",
+        "d",
+        "day",
+        "days",
+        "w",
+        "wk",
+        "wks",
+        "week",
+        "weeks",
     ];
     is_decimal(number) && units.contains(&unit.trim_start())
 }
@@ -280,7 +317,8 @@ fn is_isbn13(text: &str) -> bool {
         return false;
     }
     let weighted = digits.bytes().enumerate();
-    let sum: u32 = weighted.map(|(index, byte)| u32::from(byte - b'0') * if index % 2 == 0 { 1 } else { 3 }).sum();
+    let sum: u32 =
+        weighted.map(|(index, byte)| u32::from(byte - b'0') * if index % 2 == 0 { 1 } else { 3 }).sum();
     sum % 10 == 0
 }
 
@@ -334,7 +372,8 @@ fn is_rgb_color(text: &str) -> bool {
     let inner = text.strip_prefix("rgb(").and_then(|text| text.strip_suffix(')'));
     let Some(inner) = inner else { return false };
     let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
-    parts.len() == 3 && parts.iter().all(|part| part.parse::<u8>().is_ok_and(|value| value.to_string() == *part))
+    parts.len() == 3
+        && parts.iter().all(|part| part.parse::<u8>().is_ok_and(|value| value.to_string() == *part))
 }
 
 #[cfg(test)]
@@ -349,9 +388,20 @@ mod tests {
             (
                 "date-time",
                 &["2026-11-21T13:31:43Z", "2026-11-21t13:31:43.123z", "2026-11-21T13:31:43+01:00"],
-                &["2026-11-21", "2026-11-21T25:00:00Z", "2026-11-21T13:31:43", "2026-11-21T13:31:43.Z", "T", ""],
+                &[
+                    "2026-11-21",
+                    "2026-11-21T25:00:00Z",
+                    "2026-11-21T13:31:43",
+                    "2026-11-21T13:31:43.Z",
+                    "T",
+                    "",
+                ],
             ),
-            ("duration", &["1h30m", "1.5s", "0", "-3ms", "3 days", "2w"], &["", "1", "h", "1x", "1h ", "1..5s"]),
+            (
+                "duration",
+                &["1h30m", "1.5s", "0", "-3ms", "3 days", "2w"],
+                &["", "1", "h", "1x", "1h ", "1..5s"],
+            ),
             ("email", &["a@b.example", "A <a@b.example>"], &["a", "@b", "a@", "a b@c"]),
             ("hostname", &["a.example", "a", "a.example."], &["", "-a", "a..b", "a_b"]),
             ("ipv4", &["10.0.0.1"], &["10.0.0.256", "::1", "010.0.0.1"]),
@@ -359,7 +409,11 @@ mod tests {
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8", "10.0.0.0/+8"]),
             ("mac", &["01:23:45:67:89:ab", "0123.4567.89ab"], &["01:23:45", "01:23:45:67:89:zz"]),
             ("uri", &["https://a.example/b", "/path", "mailto:a@b"], &["", "a b", "relative", "1x://y"]),
-            ("uuid", &["123e4567-e89b-12d3-a456-426614174000"], &["123e4567", "g23e4567-e89b-12d3-a456-426614174000"]),
+            (
+                "uuid",
+                &["123e4567-e89b-12d3-a456-426614174000"],
+                &["123e4567", "g23e4567-e89b-12d3-a456-426614174000"],
+            ),
             ("uuid4", &["123e4567-e89b-42d3-a456-426614174000"], &["123e4567-e89b-12d3-a456-426614174000"]),
             ("uuid5", &["123e4567-e89b-52d3-a456-426614174000"], &["123e4567-e89b-52d3-0456-426614174000"]),
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f"]),

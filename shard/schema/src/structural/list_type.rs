@@ -9,19 +9,24 @@ use crate::field::{FieldError, FieldPath, Trail};
 
 /// One error per repeated element. Linear in the size of the object: the content is the
 /// client's choice, so the hash is keyed.
-pub(super) fn validate(schema: &Inner, value: &Value, base: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // The lists of built-in types are checked by the rules of each type.
     if schema.dialect == Dialect::Structural {
-        walk(schema, schema.root, value, Trail::Start(base), &mut errors);
+        walk(schema, node, value, Trail::Start(base), &mut errors);
     }
     errors
 }
 
 /// An object that already had repetitions may keep them.
-pub(super) fn validate_update(schema: &Inner, value: &Value, old: &Value, base: &FieldPath) -> Vec<FieldError> {
-    let errors = validate(schema, value, base);
-    if !errors.is_empty() && !validate(schema, old, base).is_empty() {
+pub(super) fn validate_update(
+    schema: &Inner,
+    value: &Value,
+    old: &Value,
+    base: &FieldPath,
+) -> Vec<FieldError> {
+    let errors = validate(schema, schema.root, value, base);
+    if !errors.is_empty() && !validate(schema, schema.root, old, base).is_empty() {
         return Vec::new();
     }
     errors

@@ -67,6 +67,12 @@ impl Schema {
         self.inner.hash
     }
 
+    /// The hash that a schema will have, without compiling it: to look for it in a cache first. The OpenAPI dialect's
+    /// hash covers the schema itself, not the definitions it refers to.
+    pub fn hash_of(schema: &Value, dialect: Dialect) -> SchemaHash {
+        hash::hash_of(schema, dialect)
+    }
+
     /// The CEL rules anywhere in the schema; empty for most.
     pub fn cel_rules(&self) -> &[CelRule] {
         &self.inner.cel_rules
@@ -84,7 +90,7 @@ impl Schema {
     /// Fills in defaults, then removes nulls that the schema does not allow and that have no default, as Kubernetes
     /// does on every decode.
     pub fn apply_defaults(&self, object: &mut Value) {
-        defaults::apply(&self.inner, object);
+        defaults::apply(&self.inner, self.inner.root, object);
     }
 
     /// All rules the object breaks, in the order of the schema; empty if it is valid.
@@ -97,16 +103,14 @@ impl Schema {
 
     /// [`Schema::validate`] for a value that sits at `path` in a larger object.
     pub fn validate_at(&self, value: &Value, path: &FieldPath) -> Vec<FieldError> {
-        let mut errors = validate::validate(&self.inner, value, None, path);
-        errors.extend(list_type::validate(&self.inner, value, path));
-        errors
+        self.inner.validate(self.inner.root, value, path)
     }
 
     /// [`Schema::validate`] for an update: what is unchanged since `old` is not held against the object (validation
     /// ratcheting, KEP-4008), so that a schema that became stricter does not block unrelated changes.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let path = FieldPath::root();
-        let mut errors = validate::validate(&self.inner, object, Some(old), &path);
+        let mut errors = validate::validate(&self.inner, self.inner.root, object, Some(old), &path);
         errors.extend(list_type::validate_update(&self.inner, object, old, &path));
         errors
     }
@@ -119,7 +123,10 @@ impl Schema {
             node = self.inner.node(node).property(name)?.node;
         }
         let node = self.inner.node(node);
-        Some(FieldInfo { types: node.types, format: node.checks.as_ref().and_then(|checks| checks.format.as_deref()) })
+        Some(FieldInfo {
+            types: node.types,
+            format: node.checks.as_ref().and_then(|checks| checks.format.as_deref()),
+        })
     }
 }
 
@@ -143,6 +150,12 @@ type NodeId = u32;
 impl Inner {
     fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id as usize]
+    }
+
+    fn validate(&self, node: NodeId, value: &Value, path: &FieldPath) -> Vec<FieldError> {
+        let mut errors = validate::validate(self, node, value, None, path);
+        errors.extend(list_type::validate(self, node, value, path));
+        errors
     }
 }
 
@@ -262,17 +275,10 @@ impl TypeSet {
         self.0 & other.0 != 0
     }
 
-    const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
     /// `integer,string`.
     fn names(self) -> String {
-        let names: Vec<&str> = Self::NAMES
-            .iter()
-            .filter(|(bit, _)| self.contains(*bit))
-            .map(|(_, name)| *name)
-            .collect();
+        let names: Vec<&str> =
+            Self::NAMES.iter().filter(|(bit, _)| self.contains(*bit)).map(|(_, name)| *name).collect();
         names.join(",")
     }
 }

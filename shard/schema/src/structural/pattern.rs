@@ -1,5 +1,8 @@
 //! `pattern`: Go's regular expressions on Rust's engine.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use regex::{Regex, RegexBuilder};
 
 /// The compiled size in bytes that one pattern may need; both engines run in linear time, so this bounds the work.
@@ -40,10 +43,17 @@ fn to_rust(source: &str) -> String {
                 class_is_empty = false;
                 match characters.next() {
                     Some('Q') if !in_class => quote_literal(&mut characters, &mut output),
-                    Some(escaped) => output.push_str(&escape(escaped, in_class)),
+                    Some(escaped) => {
+                        output.push_str(&escape(escaped, in_class));
+                        if matches!(escaped, 'p' | 'P' | 'x') && characters.peek() == Some(&'{') {
+                            output.extend(characters.by_ref().take_while(|inner| *inner != '}'));
+                            output.push('}');
+                        }
+                    }
                     None => output.push('\\'),
                 }
             }
+            '{' if !in_class && !is_repetition(characters.clone()) => output.push_str("\\{"),
             '[' if !in_class => {
                 in_class = true;
                 class_is_empty = true;
@@ -86,7 +96,15 @@ fn to_rust(source: &str) -> String {
     output
 }
 
-fn quote_literal(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, output: &mut String) {
+/// Whether what follows a brace makes it a repetition; otherwise Go takes the brace literally.
+fn is_repetition(characters: Peekable<Chars<'_>>) -> bool {
+    let inner: String = characters.take_while(|character| *character != '}').take(10).collect();
+    let (min, max) = inner.split_once(',').unwrap_or((&inner, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !min.is_empty() && is_number(min) && is_number(max)
+}
+
+fn quote_literal(characters: &mut Peekable<Chars<'_>>, output: &mut String) {
     let mut literal = String::new();
     while let Some(character) = characters.next() {
         if character == '\\' && characters.next_if_eq(&'E').is_some() {
@@ -150,6 +168,10 @@ mod tests {
             (r"^\/x$", "/x", true),
             (r"^(?i)ABC$", "abc", true),
             (r"^a{,2}$", "a{,2}", true),
+            (r"^{x}$", "{x}", true),
+            (r"^a{2,}b{1,2}c{3}$", "aabccc", true),
+            (r"^\p{Greek}\x{41}$", "αA", true),
+            (r"^\pL$", "é", true),
         ];
         for (pattern, text, matches) in table {
             let compiled = Pattern::compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
@@ -159,7 +181,7 @@ mod tests {
 
     #[test]
     fn broken_or_huge_patterns_are_refused() {
-        for pattern in ["(", "[a", "a**", "(?=a)", r"(?:(?:a{1000}){1000}){1000}"] {
+        for pattern in ["(", "[a", "*a", "(?=a)", r"(?:(?:a{1000}){1000}){1000}"] {
             assert!(Pattern::compile(pattern).is_err(), "{pattern}");
         }
     }

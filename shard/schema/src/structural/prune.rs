@@ -13,6 +13,13 @@ pub(super) fn prune(schema: &Inner, object: &mut Value) -> Vec<String> {
     pruner.unknown
 }
 
+/// For a value inside an object, such as a default.
+pub(super) fn prune_nested(schema: &Inner, node: NodeId, value: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { schema, path: String::new(), unknown: Vec::new() };
+    pruner.prune(value, Some(node), AtRoot::No);
+    pruner.unknown
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum AtRoot {
     Yes,

@@ -10,6 +10,7 @@ use crate::field::{FieldError, FieldPath, Trail, go_float, go_quote};
 /// Checks `value`; parts that equal the corresponding part of `old` are taken as valid.
 pub(super) fn validate(
     schema: &Inner,
+    node: NodeId,
     value: &Value,
     old: Option<&Value>,
     base: &FieldPath,
@@ -17,7 +18,7 @@ pub(super) fn validate(
     let mut errors = Vec::new();
     let start = FieldPath::root();
     let validator = Validator { schema, base };
-    validator.value(schema.root, value, old, Trail::Start(&start), &mut errors);
+    validator.value(node, value, old, Trail::Start(&start), &mut errors);
     errors
 }
 
@@ -30,7 +31,9 @@ pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one.iter().all(|(name, field)| other.get(name).is_some_and(|other| json_equal(field, other)))
+                && one
+                    .iter()
+                    .all(|(name, field)| other.get(name).is_some_and(|other| json_equal(field, other)))
         }
         _ => one == other,
     }
@@ -168,8 +171,9 @@ impl<'s> Validator<'s> {
                 errors.push(self.composite(trail, text));
                 errors.extend(best.unwrap_or_default());
             } else if valid > 1 {
-                let text =
-                    format!("must validate one and only one schema (oneOf). Found {valid} valid alternatives");
+                let text = format!(
+                    "must validate one and only one schema (oneOf). Found {valid} valid alternatives"
+                );
                 errors.push(self.composite(trail, &text));
             }
         }
@@ -199,7 +203,8 @@ impl<'s> Validator<'s> {
         self.text_shape(checks, text, trail, errors);
         if let Some(format) = &checks.format {
             if !formats::check(format, text, self.schema.dialect) {
-                let detail = format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
+                let detail =
+                    format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
                 errors.push(FieldError::type_invalid_str(self.at(trail), text, &detail));
             }
         }
@@ -245,7 +250,9 @@ impl<'s> Validator<'s> {
         }
         if let Some(Bound { value, exclusive }) = &checks.maximum {
             match (compare(number, value), exclusive) {
-                (Ordering::Greater, false) => refuse(format!("should be less than or equal to {}", plain(value))),
+                (Ordering::Greater, false) => {
+                    refuse(format!("should be less than or equal to {}", plain(value)))
+                }
                 (Ordering::Greater | Ordering::Equal, true) => {
                     refuse(format!("should be less than {}", plain(value)));
                 }
@@ -254,7 +261,9 @@ impl<'s> Validator<'s> {
         }
         if let Some(Bound { value, exclusive }) = &checks.minimum {
             match (compare(number, value), exclusive) {
-                (Ordering::Less, false) => refuse(format!("should be greater than or equal to {}", plain(value))),
+                (Ordering::Less, false) => {
+                    refuse(format!("should be greater than or equal to {}", plain(value)))
+                }
                 (Ordering::Less | Ordering::Equal, true) => {
                     refuse(format!("should be greater than {}", plain(value)));
                 }

@@ -1,0 +1,287 @@
+//! From the JSON of a `spec` to a [`CrdSpec`], with all that is wrong with it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::scale::ScalePaths;
+use super::{Conversion, CrdNames, CrdSpec, CrdVersion, SelectableField, rules};
+use crate::field::{FieldError, FieldPath};
+use crate::jsonpath::JsonPath;
+use crate::metadata::Scope;
+use crate::names;
+use crate::printer_column::{ColumnType, PrinterColumn};
+use crate::structural::{CompileOptions, Schema, check_structural};
+
+/// The formats that a printer column may name.
+const COLUMN_FORMATS: [&str; 9] =
+    ["int32", "int64", "float", "double", "byte", "date", "date-time", "password", "binary"];
+
+/// How many selectable fields a version may have.
+const MAX_SELECTABLE_FIELDS: usize = 8;
+
+/// `None` only together with errors.
+pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdSpec> {
+    let group = text(spec, "group").to_owned();
+    rules::group(&group, &path.child("group"), errors);
+    let scope = scope(spec, &path.child("scope"), errors);
+    if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
+        let detail = "must be false in order to use apiextensions.k8s.io/v1; set \
+                      x-kubernetes-preserve-unknown-fields: true in the schema instead";
+        errors.push(FieldError::invalid(path.child("preserveUnknownFields"), &Value::Bool(true), detail));
+    }
+    let versions = versions(spec, &path.child("versions"), errors);
+    let names = CrdNames::read(spec.get("names").unwrap_or(&Value::Null));
+    rules::required_names(&names, &path.child("names"), errors);
+    rules::names(&names, &path.child("names"), errors);
+    let conversion = conversion(spec.get("conversion"), &path.child("conversion"), errors);
+    let mut versions = versions?;
+    for version in &mut versions {
+        if let Some(warning) = &mut version.deprecation_warning {
+            if warning.is_empty() {
+                *warning = format!("{group}/{} {} is deprecated", version.name, names.kind);
+            }
+        }
+    }
+    Some(CrdSpec { group, names, scope: scope?, versions, conversion: conversion? })
+}
+
+fn scope(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<Scope> {
+    match text(spec, "scope") {
+        "Namespaced" => Some(Scope::Namespaced),
+        "Cluster" => Some(Scope::Cluster),
+        "" => {
+            errors.push(FieldError::required(path.clone(), ""));
+            None
+        }
+        other => {
+            let known = ["Cluster", "Namespaced"];
+            errors.push(FieldError::not_supported(path.clone(), &Value::from(other), &known));
+            None
+        }
+    }
+}
+
+fn conversion(value: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<Conversion> {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Some(Conversion::None);
+    };
+    let has_webhook = value.get("webhook").is_some_and(|webhook| !webhook.is_null());
+    match text(value, "strategy") {
+        "None" if has_webhook => {
+            let detail = "should not be set when strategy is not set to Webhook";
+            errors.push(FieldError::forbidden(path.child("webhook"), detail));
+            None
+        }
+        "None" => Some(Conversion::None),
+        "Webhook" => Some(Conversion::Webhook),
+        "" => {
+            errors.push(FieldError::required(path.child("strategy"), ""));
+            None
+        }
+        other => {
+            let known = ["None", "Webhook"];
+            errors.push(FieldError::not_supported(path.child("strategy"), &Value::from(other), &known));
+            None
+        }
+    }
+}
+
+fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<Vec<CrdVersion>> {
+    let none = Value::Array(Vec::new());
+    let list = spec.get("versions").filter(|value| value.is_array()).unwrap_or(&none);
+    let items = list.as_array().map_or(&[][..], Vec::as_slice);
+    let mut parsed = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        parsed.push(version(item, &path.index(index), errors));
+    }
+    let names: Vec<&str> = items.iter().map(|item| text(item, "name")).collect();
+    let unique = names.iter().enumerate().all(|(index, name)| !names[..index].contains(name));
+    if !unique {
+        errors.push(FieldError::invalid(path.clone(), list, "must contain unique version names"));
+    }
+    let stored = items.iter().filter(|item| is_true(item, "storage")).count();
+    if stored != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid(path.clone(), list, detail));
+        if stored == 0 {
+            let path = FieldPath::new("status.storedVersions");
+            errors.push(FieldError::invalid(path, &Value::Null, "must have at least one stored version"));
+        }
+    }
+    parsed.into_iter().collect()
+}
+
+fn version(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<CrdVersion> {
+    let before = errors.len();
+    let name = text(value, "name").to_owned();
+    let findings = names::dns1035_label(&name);
+    if !findings.is_empty() {
+        errors.push(FieldError::invalid_str(path.child("name"), &name, &findings.join(",")));
+    }
+    let deprecated = is_true(value, "deprecated");
+    let warning = value.get("deprecationWarning").and_then(Value::as_str);
+    rules::deprecation_warning(deprecated, warning, &path.child("deprecationWarning"), errors);
+    let (schema, open_api_schema) = schema(value, path, errors)?;
+    let subresources = value.get("subresources").unwrap_or(&Value::Null);
+    let scale = subresources.get("scale").filter(|scale| !scale.is_null());
+    let scale =
+        scale.and_then(|scale| ScalePaths::parse(scale, &path.child("subresources").child("scale"), errors));
+    let columns = columns(value, &path.child("additionalPrinterColumns"), errors);
+    let selectable_fields = selectable_fields(value, &schema, &path.child("selectableFields"), errors);
+    (errors.len() == before).then(|| CrdVersion {
+        name,
+        served: is_true(value, "served"),
+        storage: is_true(value, "storage"),
+        deprecation_warning: deprecated.then(|| warning.unwrap_or_default().to_owned()),
+        schema,
+        open_api_schema,
+        has_status: subresources.get("status").is_some_and(|status| !status.is_null()),
+        scale,
+        columns,
+        selectable_fields,
+    })
+}
+
+fn schema(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<(Schema, Arc<Value>)> {
+    let path = path.child("schema").child("openAPIV3Schema");
+    let schema = value.get("schema").and_then(|schema| schema.get("openAPIV3Schema"));
+    let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
+        errors.push(FieldError::required(path, "schemas are required"));
+        return None;
+    };
+    let findings = check_structural(schema, &path);
+    let is_structural = findings.is_empty();
+    errors.extend(findings);
+    match Schema::compile(schema, &CompileOptions::structural()) {
+        Ok(compiled) => Some((compiled, Arc::new(schema.clone()))),
+        Err(findings) => {
+            // The structural check has already said what it can say better.
+            if is_structural {
+                errors.extend(findings.into_iter().map(|finding| below(&path, finding)));
+            }
+            None
+        }
+    }
+}
+
+fn below(path: &FieldPath, error: FieldError) -> FieldError {
+    let path = if error.path.is_root() { path.clone() } else { path.child(error.path.as_str()) };
+    FieldError { path, ..error }
+}
+
+fn columns(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Vec<PrinterColumn> {
+    let items =
+        value.get("additionalPrinterColumns").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if items.is_empty() {
+        return vec![PrinterColumn::age()];
+    }
+    let columns = items.iter().enumerate();
+    columns.filter_map(|(index, item)| column(item, &path.index(index), errors)).collect()
+}
+
+fn column(value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Option<PrinterColumn> {
+    let name = text(value, "name");
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), ""));
+    }
+    let type_name = text(value, "type");
+    let column_type = ColumnType::parse(type_name);
+    if column_type.is_none() {
+        let detail = format!("must be one of {}", ColumnType::NAMES.join(","));
+        errors.push(if type_name.is_empty() {
+            FieldError::required(path.child("type"), &detail)
+        } else {
+            FieldError::invalid_str(path.child("type"), type_name, &detail)
+        });
+    }
+    let format = text(value, "format");
+    if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+        let mut formats = COLUMN_FORMATS;
+        formats.sort_unstable();
+        let detail = format!("must be one of {}", formats.join(","));
+        errors.push(FieldError::invalid_str(path.child("format"), format, &detail));
+    }
+    let json_path = text(value, "jsonPath");
+    let path_of_path = path.child("JSONPath");
+    let parsed = if json_path.is_empty() {
+        errors.push(FieldError::required(path_of_path, ""));
+        None
+    } else if !json_path.starts_with('.') {
+        let detail = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid_str(path_of_path, json_path, detail));
+        None
+    } else {
+        let parsed = JsonPath::parse(json_path);
+        parsed
+            .map_err(|error| {
+                errors.push(FieldError::invalid_str(path_of_path, json_path, &error.to_string()))
+            })
+            .ok()
+    };
+    Some(PrinterColumn {
+        name: name.to_owned(),
+        column_type: column_type?,
+        format: format.to_owned(),
+        description: text(value, "description").to_owned(),
+        priority: value.get("priority").and_then(Value::as_i64).unwrap_or(0),
+        path: parsed?,
+    })
+}
+
+fn selectable_fields(
+    value: &Value,
+    schema: &Schema,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) -> Vec<SelectableField> {
+    let items = value.get("selectableFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if items.len() > MAX_SELECTABLE_FIELDS {
+        errors.push(FieldError::too_many(path.clone(), items.len(), MAX_SELECTABLE_FIELDS));
+    }
+    let mut fields: Vec<SelectableField> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let path = path.index(index).child("jsonPath");
+        let json_path = text(item, "jsonPath");
+        match selectable_field(json_path, schema) {
+            Ok(field) if fields.contains(&field) => {
+                errors.push(FieldError::duplicate(path, &Value::from(json_path)));
+            }
+            Ok(field) => fields.push(field),
+            Err(_) if json_path.is_empty() => errors.push(FieldError::required(path, "")),
+            Err(detail) => errors.push(FieldError::invalid_str(path, json_path, &detail)),
+        }
+    }
+    fields
+}
+
+fn selectable_field(json_path: &str, schema: &Schema) -> Result<SelectableField, String> {
+    let path = JsonPath::parse(json_path).map_err(|error| format!("is an invalid path: {error}"))?;
+    let names = path.field_names().filter(|_| json_path.starts_with('.'));
+    let Some(names) = names else {
+        return Err("is an invalid path: must be a path of fields such as .spec.color".to_owned());
+    };
+    if names.first() == Some(&"metadata") {
+        return Err("must not point to fields in metadata".to_owned());
+    }
+    let Some(field) = schema.field(&names) else {
+        return Err("is an invalid path: does not refer to a valid field".to_owned());
+    };
+    if !field.is_selectable() {
+        return Err(
+            "must point to a field of type string, boolean or integer. Enum string fields and strings with \
+                    formats are allowed."
+                .to_owned(),
+        );
+    }
+    let label = json_path.trim_start_matches('.').to_owned();
+    Ok(SelectableField { label, path })
+}
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_true(value: &Value, field: &str) -> bool {
+    value.get(field) == Some(&Value::Bool(true))
+}

@@ -1,0 +1,349 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The recorded Widget definition without its CEL rules.
+fn widgets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.golden.example.com"},
+        "spec": {
+            "group": "golden.example.com",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"], "categories": ["all"]},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": {
+                            "color": {"type": "string"}, "replicas": {"type": "integer"},
+                            "list": {"type": "array", "items": {"type": "string"}},
+                        }},
+                        "status": {"type": "object", "properties": {
+                            "replicas": {"type": "integer"}, "selector": {"type": "string"}}},
+                    }}},
+                    "subresources": {"status": {}, "scale": {
+                        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector"}},
+                    "additionalPrinterColumns": [
+                        {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+                        {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
+                    ],
+                    "selectableFields": [{"jsonPath": ".spec.color"}],
+                },
+                {
+                    "name": "v1beta1", "served": true, "storage": false, "deprecated": true,
+                    "schema": {"openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                },
+            ],
+        },
+    })
+}
+
+fn defaulted() -> Value {
+    let mut definition = widgets();
+    apply_defaults(&mut definition);
+    definition
+}
+
+fn texts(definition: &Value) -> Vec<String> {
+    match CrdSpec::parse(definition) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn a_definition_is_read() {
+    let definition = defaulted();
+    assert_eq!(definition["spec"]["names"]["singular"], "widget");
+    assert_eq!(definition["spec"]["names"]["listKind"], "WidgetList");
+    assert_eq!(definition["spec"]["conversion"], json!({"strategy": "None"}));
+
+    let spec = CrdSpec::parse(&definition).unwrap();
+    assert_eq!(spec.group_resource(), "widgets.golden.example.com");
+    assert_eq!(spec.scope, Scope::Namespaced);
+    assert_eq!(spec.conversion, Conversion::None);
+    assert_eq!(spec.storage_version().map(|version| version.name.as_str()), Some("v1"));
+    let version = spec.served_version("v1").unwrap();
+    assert!(version.has_status);
+    assert_eq!(version.deprecation_warning, None);
+    assert_eq!(version.columns.len(), 2);
+    assert_eq!(version.columns[1].priority, 1);
+    assert_eq!(version.selectable_fields[0].label, "spec.color");
+    assert_eq!(version.selectable_fields[0].value(&json!({"spec": {"color": "red"}})), "red");
+    assert_eq!(version.selectable_fields[0].value(&json!({})), "");
+    let beta = spec.served_version("v1beta1").unwrap();
+    assert_eq!(beta.deprecation_warning.as_deref(), Some("golden.example.com/v1beta1 Widget is deprecated"));
+    assert_eq!(beta.columns[0].name, "Age");
+    assert!(spec.served_version("v2").is_none());
+    assert_eq!(spec.unsupported(), []);
+    assert_eq!(CrdNames::read(&spec.names.to_json()), spec.names);
+}
+
+#[test]
+fn the_core_group_is_spelled_out_in_the_name() {
+    let mut definition = defaulted();
+    definition["spec"]["group"] = json!("");
+    definition["metadata"]["name"] = json!("widgets.core");
+    assert_eq!(CrdSpec::parse(&definition).unwrap().group_resource(), "widgets.core");
+}
+
+#[test]
+fn every_rule_names_its_field() {
+    let huge = "x".repeat(300);
+    let table: &[(&str, Value, &[&str])] = &[
+        (
+            "/spec/group",
+            json!("other.example.com"),
+            &[
+                r#"metadata.name: Invalid value: "widgets.golden.example.com": must be spec.names.plural+"."+spec.group"#,
+            ],
+        ),
+        (
+            "/spec/scope",
+            json!("Galaxy"),
+            &[r#"spec.scope: Unsupported value: "Galaxy": supported values: "Cluster", "Namespaced""#],
+        ),
+        ("/spec/scope", json!(null), &["spec.scope: Required value"]),
+        (
+            "/spec/names/kind",
+            json!("WidgetList"),
+            &[r#"spec.names.listKind: Invalid value: "WidgetList": kind and listKind may not be the same"#],
+        ),
+        ("/spec/names/singular", json!(""), &["spec.names.singular: Required value"]),
+        (
+            "/spec/names/shortNames",
+            json!(["W"]),
+            &[
+                "spec.names.shortNames[0]: Invalid value: \"W\": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+            ],
+        ),
+        (
+            "/spec/names/kind",
+            json!("Wid get"),
+            &[
+                "spec.names.kind: Invalid value: \"Wid get\": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+            ],
+        ),
+        (
+            "/spec/conversion",
+            json!({"strategy": "Magic"}),
+            &[r#"spec.conversion.strategy: Unsupported value: "Magic": supported values: "None", "Webhook""#],
+        ),
+        (
+            "/spec/preserveUnknownFields",
+            json!(true),
+            &[
+                "spec.preserveUnknownFields: Invalid value: true: must be false in order to use apiextensions.k8s.io/v1; set x-kubernetes-preserve-unknown-fields: true in the schema instead",
+            ],
+        ),
+        (
+            "/spec/versions/0/schema",
+            json!(null),
+            &["spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required"],
+        ),
+        (
+            "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/list",
+            json!({}),
+            &[
+                "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[list].type: Required value: must not be empty for specified object fields",
+            ],
+        ),
+        (
+            "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas",
+            json!({"type": "integer", "minimum": "x"}),
+            &[
+                r#"spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[replicas].minimum: Invalid value: "x": must be a number"#,
+            ],
+        ),
+        (
+            "/spec/versions/0/subresources/scale/specReplicasPath",
+            json!(".status.x"),
+            &[
+                r#"spec.versions[0].subresources.scale.specReplicasPath: Invalid value: ".status.x": should be a json path under .spec"#,
+            ],
+        ),
+        (
+            "/spec/versions/0/subresources/scale/statusReplicasPath",
+            json!(""),
+            &["spec.versions[0].subresources.scale.statusReplicasPath: Required value"],
+        ),
+        (
+            "/spec/versions/0/subresources/scale/labelSelectorPath",
+            json!("status"),
+            &[
+                r#"spec.versions[0].subresources.scale.labelSelectorPath: Invalid value: "status": must be a simple json path starting with ."#,
+            ],
+        ),
+        (
+            "/spec/versions/0/additionalPrinterColumns/0",
+            json!({"name": "", "type": "", "jsonPath": ""}),
+            &[
+                "spec.versions[0].additionalPrinterColumns[0].name: Required value",
+                "spec.versions[0].additionalPrinterColumns[0].type: Required value: must be one of boolean,date,integer,number,string",
+                "spec.versions[0].additionalPrinterColumns[0].JSONPath: Required value",
+            ],
+        ),
+        (
+            "/spec/versions/0/additionalPrinterColumns/0",
+            json!({"name": "a", "type": "blob", "jsonPath": "spec"}),
+            &[
+                r#"spec.versions[0].additionalPrinterColumns[0].type: Invalid value: "blob": must be one of boolean,date,integer,number,string"#,
+                r#"spec.versions[0].additionalPrinterColumns[0].JSONPath: Invalid value: "spec": must be a simple json path starting with ."#,
+            ],
+        ),
+        (
+            "/spec/versions/0/selectableFields",
+            json!([{"jsonPath": ".metadata.name"}]),
+            &[
+                r#"spec.versions[0].selectableFields[0].jsonPath: Invalid value: ".metadata.name": must not point to fields in metadata"#,
+            ],
+        ),
+        (
+            "/spec/versions/0/selectableFields",
+            json!([{"jsonPath": ".spec.list"}]),
+            &[
+                r#"spec.versions[0].selectableFields[0].jsonPath: Invalid value: ".spec.list": must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."#,
+            ],
+        ),
+        (
+            "/spec/versions/0/selectableFields",
+            json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.color"}]),
+            &[r#"spec.versions[0].selectableFields[1].jsonPath: Duplicate value: ".spec.color""#],
+        ),
+        (
+            "/spec/versions/0/selectableFields",
+            json!([{"jsonPath": ".spec.nope"}]),
+            &[
+                r#"spec.versions[0].selectableFields[0].jsonPath: Invalid value: ".spec.nope": is an invalid path: does not refer to a valid field"#,
+            ],
+        ),
+        ("/spec/versions/1/deprecationWarning", json!(huge.as_str()), &[]),
+    ];
+    for (pointer, value, expected) in table {
+        let mut definition = defaulted();
+        match definition.pointer_mut(pointer) {
+            Some(place) => *place = value.clone(),
+            None => {
+                let (parent, field) = pointer.rsplit_once('/').unwrap();
+                definition.pointer_mut(parent).unwrap()[field] = value.clone();
+            }
+        }
+        let found = texts(&definition);
+        if expected.is_empty() {
+            assert_eq!(found.len(), 1, "{pointer}: {found:?}");
+        } else {
+            assert_eq!(found, *expected, "{pointer}");
+        }
+    }
+}
+
+#[test]
+fn there_is_exactly_one_storage_version() {
+    let mut definition = defaulted();
+    definition["spec"]["versions"][0]["storage"] = json!(false);
+    let found = texts(&definition);
+    assert_eq!(found.len(), 2);
+    assert!(found[0].starts_with("spec.versions: Invalid value: ["));
+    assert!(found[0].ends_with("]: must have exactly one version marked as storage version"));
+    assert_eq!(found[1], "status.storedVersions: Invalid value: null: must have at least one stored version");
+
+    let mut definition = defaulted();
+    definition["spec"]["versions"][1]["name"] = json!("v1");
+    assert!(texts(&definition)[0].ends_with("must contain unique version names"));
+}
+
+#[test]
+fn what_cannot_be_done_yet_is_said() {
+    let mut definition = defaulted();
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {}});
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
+        json!([{"rule": "self.replicas < 5"}]);
+    let findings = CrdSpec::parse(&definition).unwrap().unsupported();
+    let paths: Vec<&str> = findings.iter().map(|finding| finding.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule",
+            "spec.conversion.strategy",
+        ]
+    );
+    assert!(findings.iter().all(|finding| finding.message.contains("not supported by this server yet")));
+}
+
+#[test]
+fn updates_keep_what_objects_depend_on() {
+    let old = CrdSpec::parse(&defaulted()).unwrap();
+    let mut changed = old.clone();
+    changed.scope = Scope::Cluster;
+    changed.names.kind = "Gizmo".to_owned();
+    changed.names.plural = "gizmos".to_owned();
+    let paths = |errors: Vec<FieldError>| -> Vec<String> { errors.iter().map(ToString::to_string).collect() };
+    assert_eq!(
+        paths(validate_update(&changed, &old, true)),
+        [
+            r#"spec.scope: Invalid value: "Cluster": field is immutable"#,
+            r#"spec.names.kind: Invalid value: "Gizmo": field is immutable"#,
+            r#"spec.names.plural: Invalid value: "gizmos": field is immutable"#,
+        ]
+    );
+    assert_eq!(validate_update(&changed, &old, false).len(), 1);
+    assert_eq!(validate_update(&old, &old, true), []);
+}
+
+#[test]
+fn stored_versions_stay_until_migrated() {
+    let spec = CrdSpec::parse(&defaulted()).unwrap();
+    let stored = next_stored_versions(&spec, &["v1alpha1".to_owned()]);
+    assert_eq!(stored, ["v1alpha1", "v1"]);
+    assert_eq!(next_stored_versions(&spec, &stored), stored);
+    let errors = validate_stored_versions(&spec, &stored);
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].to_string().starts_with(
+        r#"status.storedVersions[0]: Invalid value: "v1alpha1": missing from spec.versions; v1alpha1 was previously"#
+    ));
+    assert_eq!(validate_stored_versions(&spec, &["v1".to_owned()]), []);
+    assert_eq!(validate_stored_versions(&spec, &[]).len(), 1);
+}
+
+#[test]
+fn scale_reads_writes_and_checks_its_paths() {
+    let spec = CrdSpec::parse(&defaulted()).unwrap();
+    let scale = spec.versions[0].scale.as_ref().unwrap();
+    let object = json!({"spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=b"}});
+    assert_eq!(scale.spec_replicas(&object), Some(3));
+    assert_eq!(scale.status_replicas(&object), Some(2));
+    assert_eq!(scale.selector(&object), Some("a=b"));
+    assert_eq!(scale.validate(&object), []);
+
+    let bad = json!({"spec": {"replicas": -1}, "status": {"replicas": "x", "selector": 1}});
+    let found: Vec<String> = scale.validate(&bad).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+            ".status.replicas: Invalid value: 0: .status.replicas accessor error: x is of the type string, expected int64",
+            ".status.selector: Invalid value: \"\": .status.selector accessor error: 1 is of the type int64, expected string",
+        ]
+    );
+    let mut object = json!({});
+    assert!(scale.set_spec_replicas(&mut object, 7));
+    assert_eq!(object, json!({"spec": {"replicas": 7}}));
+    assert!(!scale.set_spec_replicas(&mut json!({"spec": "text"}), 7));
+}
+
+#[test]
+fn anything_can_be_parsed_without_panic() {
+    for definition in [
+        json!(null),
+        json!([]),
+        json!({"spec": 1}),
+        json!({"spec": {"versions": [null, 1, {"schema": {"openAPIV3Schema": []}}], "names": [], "conversion": 1}}),
+    ] {
+        assert!(CrdSpec::parse(&definition).is_err());
+    }
+}

@@ -1,0 +1,563 @@
+//! `metadata`: every object has it, no resource's schema describes it.
+
+use serde_json::{Map, Value};
+
+use crate::field::{FieldError, FieldPath};
+use crate::names::{self, NameRule};
+
+/// The bytes that all keys and values of the annotations may have together.
+pub const MAX_ANNOTATIONS_SIZE: usize = 256 * 1024;
+
+/// Finalizers without a domain that Kubernetes itself uses.
+const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "orphan", "kubernetes"];
+
+/// Whether objects of a resource live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// `metadata.namespace` is required.
+    Namespaced,
+    /// `metadata.namespace` is forbidden.
+    Cluster,
+}
+
+/// Brings a `metadata` into shape: removes unknown fields and nulls, and brings timestamps into their canonical form
+/// (UTC, whole seconds).
+///
+/// Returns the paths of removed fields (`metadata.bogus`), for `fieldValidation`. The errors are fields of the wrong
+/// type; Kubernetes answers them with 400, not 422, because the object cannot be decoded. A missing `metadata` is
+/// fine. `path` is where the metadata sits, for example `metadata`.
+pub fn coerce(metadata: &mut Value, path: &FieldPath) -> Result<Vec<String>, Vec<FieldError>> {
+    let mut unknown = Vec::new();
+    let mut errors = Vec::new();
+    coerce_object(metadata, OBJECT_META, path, &mut unknown, &mut errors);
+    if errors.is_empty() { Ok(unknown) } else { Err(errors) }
+}
+
+/// The rules of `metadata` for a new object, or for an object after an update.
+///
+/// `metadata` is taken as coerced. The order of the errors is Kubernetes'.
+pub fn validate_object_meta(
+    metadata: &Value,
+    scope: Scope,
+    name_rule: NameRule,
+    path: &FieldPath,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (name, generate_name, namespace) = (text("name"), text("generateName"), text("namespace"));
+
+    if !generate_name.is_empty() {
+        for finding in name_rule.check_prefix(generate_name) {
+            errors.push(FieldError::invalid_str(path.child("generateName"), generate_name, &finding));
+        }
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), "name or generateName is required"));
+    } else {
+        for finding in name_rule.check_name(name) {
+            errors.push(FieldError::invalid_str(path.child("name"), name, &finding));
+        }
+    }
+    match scope {
+        Scope::Namespaced if namespace.is_empty() => {
+            errors.push(FieldError::required(path.child("namespace"), ""));
+        }
+        Scope::Namespaced => {
+            for finding in names::dns1123_label(namespace) {
+                errors.push(FieldError::invalid_str(path.child("namespace"), namespace, &finding));
+            }
+        }
+        Scope::Cluster if !namespace.is_empty() => {
+            errors.push(FieldError::forbidden(path.child("namespace"), "not allowed on this type"));
+        }
+        Scope::Cluster => {}
+    }
+    validate_generation(metadata, path, &mut errors);
+    if let Some(labels) = metadata.get("labels").and_then(Value::as_object) {
+        errors.extend(validate_labels(labels, &path.child("labels")));
+    }
+    if let Some(annotations) = metadata.get("annotations").and_then(Value::as_object) {
+        errors.extend(validate_annotations(annotations, &path.child("annotations")));
+    }
+    if let Some(owners) = metadata.get("ownerReferences").and_then(Value::as_array) {
+        errors.extend(validate_owner_references(owners, &path.child("ownerReferences")));
+    }
+    if let Some(finalizers) = metadata.get("finalizers").and_then(Value::as_array) {
+        errors.extend(validate_finalizers(finalizers, &path.child("finalizers")));
+    }
+    errors
+}
+
+/// The rules of `metadata` that compare an object with what it was before an update, in Kubernetes' order.
+///
+/// The caller has already filled in what an update may leave out (`uid`, `creationTimestamp`, `generation`, the
+/// deletion fields), so a difference is an attempt to change them.
+pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let being_deleted = is_set(old, "deletionTimestamp");
+    if being_deleted {
+        let old_finalizers = strings(old, "finalizers");
+        let added: Vec<&str> = strings(metadata, "finalizers")
+            .into_iter()
+            .filter(|name| !old_finalizers.contains(name))
+            .collect();
+        if !added.is_empty() {
+            let shown: Vec<String> = added.iter().map(|name| crate::field::go_quote(name)).collect();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                shown.join(", ")
+            );
+            errors.push(FieldError::forbidden(path.child("finalizers"), &detail));
+        }
+    }
+    let old_generation = metadata_integer(old, "generation");
+    if metadata_integer(metadata, "generation") < old_generation {
+        let value = metadata.get("generation").cloned().unwrap_or_else(|| Value::from(0));
+        errors.push(FieldError::invalid(path.child("generation"), &value, "must not be decremented"));
+    }
+    let immutable =
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    for field in immutable {
+        let (new_value, old_value) = (metadata.get(field), old.get(field));
+        let blank = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
+        if new_value != old_value && !(blank(new_value) && blank(old_value)) {
+            let value = new_value.cloned().unwrap_or(Value::Null);
+            errors.push(FieldError::invalid(path.child(field), &value, IMMUTABLE));
+        }
+    }
+    errors
+}
+
+/// The text of an attempt to change what cannot change.
+pub const IMMUTABLE: &str = "field is immutable";
+
+/// Keys and values of labels.
+pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in labels {
+        for finding in names::qualified_name(key) {
+            errors.push(FieldError::invalid_str(path.clone(), key, &finding));
+        }
+        let value = value.as_str().unwrap_or_default();
+        for finding in names::label_value(value) {
+            errors.push(FieldError::invalid_str(path.clone(), value, &finding));
+        }
+    }
+    errors
+}
+
+/// Keys of annotations and the size of them all.
+pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut size = 0;
+    for (key, value) in annotations {
+        // Annotation keys may have upper case in their prefix for historical reasons.
+        for finding in names::qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid_str(path.clone(), key, &finding));
+        }
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > MAX_ANNOTATIONS_SIZE {
+        errors.push(FieldError::too_long(path.clone(), MAX_ANNOTATIONS_SIZE));
+    }
+    errors
+}
+
+fn validate_generation(metadata: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    if metadata_integer(metadata, "generation") < 0 {
+        let value = metadata.get("generation").cloned().unwrap_or(Value::Null);
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(path.child("generation"), &value, detail));
+    }
+}
+
+fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let texts: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
+    for (index, finalizer) in texts.iter().enumerate() {
+        for finding in names::qualified_name(finalizer) {
+            errors.push(FieldError::invalid_str(path.clone(), finalizer, &finding));
+        }
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid_str(path.index(index), finalizer, detail));
+        }
+    }
+    if texts.contains(&"orphan") && texts.contains(&"foregroundDeletion") {
+        let value = Value::Array(finalizers.to_vec());
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(path.clone(), &value, detail));
+    }
+    errors
+}
+
+fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut controller: Option<&str> = None;
+    for (index, owner) in owners.iter().enumerate() {
+        let path = path.index(index);
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
+        if version.is_empty() || text("apiVersion").matches('/').count() > 1 {
+            let detail = "version must not be empty";
+            errors.push(FieldError::invalid_str(path.child("apiVersion"), text("apiVersion"), detail));
+        }
+        for (field, detail) in
+            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
+        {
+            if text(field).is_empty() {
+                errors.push(FieldError::invalid_str(path.child(field), "", detail));
+            }
+        }
+        if text("apiVersion") == "v1" && text("kind") == "Event" {
+            errors.push(FieldError::invalid_str(
+                path.clone(),
+                "/v1, Kind=Event",
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            match controller {
+                None => controller = Some(text("name")),
+                Some(first) => {
+                    let detail = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                         and {}",
+                        text("name")
+                    );
+                    errors.push(FieldError::invalid(path, &Value::Array(owners.to_vec()), &detail));
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn metadata_integer(metadata: &Value, field: &str) -> i64 {
+    metadata.get(field).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn is_set(metadata: &Value, field: &str) -> bool {
+    metadata.get(field).is_some_and(|value| !value.is_null())
+}
+
+fn strings<'m>(metadata: &'m Value, field: &str) -> Vec<&'m str> {
+    metadata.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The type of a field of `metadata`.
+#[derive(Clone, Copy)]
+enum Shape {
+    Text,
+    Integer,
+    Boolean,
+    Time,
+    StringMap,
+    StringList,
+    ObjectList(&'static [(&'static str, Shape)]),
+    /// Kept as it is: `fieldsV1`.
+    Verbatim,
+}
+
+/// `ObjectMeta` of `meta.k8s.io/v1`.
+const OBJECT_META: &[(&str, Shape)] = &[
+    ("annotations", Shape::StringMap),
+    ("creationTimestamp", Shape::Time),
+    ("deletionGracePeriodSeconds", Shape::Integer),
+    ("deletionTimestamp", Shape::Time),
+    ("finalizers", Shape::StringList),
+    ("generateName", Shape::Text),
+    ("generation", Shape::Integer),
+    ("labels", Shape::StringMap),
+    ("managedFields", Shape::ObjectList(MANAGED_FIELDS)),
+    ("name", Shape::Text),
+    ("namespace", Shape::Text),
+    ("ownerReferences", Shape::ObjectList(OWNER_REFERENCE)),
+    ("resourceVersion", Shape::Text),
+    ("selfLink", Shape::Text),
+    ("uid", Shape::Text),
+];
+
+const OWNER_REFERENCE: &[(&str, Shape)] = &[
+    ("apiVersion", Shape::Text),
+    ("blockOwnerDeletion", Shape::Boolean),
+    ("controller", Shape::Boolean),
+    ("kind", Shape::Text),
+    ("name", Shape::Text),
+    ("uid", Shape::Text),
+];
+
+const MANAGED_FIELDS: &[(&str, Shape)] = &[
+    ("apiVersion", Shape::Text),
+    ("fieldsType", Shape::Text),
+    ("fieldsV1", Shape::Verbatim),
+    ("manager", Shape::Text),
+    ("operation", Shape::Text),
+    ("subresource", Shape::Text),
+    ("time", Shape::Time),
+];
+
+fn coerce_object(
+    value: &mut Value,
+    shapes: &[(&str, Shape)],
+    path: &FieldPath,
+    unknown: &mut Vec<String>,
+    errors: &mut Vec<FieldError>,
+) {
+    let Value::Object(fields) = value else {
+        if !value.is_null() {
+            errors.push(wrong_type(path, value, "object"));
+        }
+        return;
+    };
+    fields.retain(|name, field| {
+        let Some((_, shape)) = shapes.iter().find(|(known, _)| known == name) else {
+            unknown.push(path.child(name).as_str().to_owned());
+            return false;
+        };
+        if field.is_null() {
+            return false;
+        }
+        coerce_field(field, *shape, &path.child(name), unknown, errors);
+        true
+    });
+}
+
+fn coerce_field(
+    value: &mut Value,
+    shape: Shape,
+    path: &FieldPath,
+    unknown: &mut Vec<String>,
+    errors: &mut Vec<FieldError>,
+) {
+    match (shape, &mut *value) {
+        (Shape::Verbatim, _) | (Shape::Text, Value::String(_)) | (Shape::Boolean, Value::Bool(_)) => {}
+        (Shape::Integer, Value::Number(number)) if number.is_i64() => {}
+        (Shape::Time, Value::String(text)) => match canonical_time(text) {
+            Some(canonical) => *text = canonical,
+            None => errors.push(wrong_type(path, value, "date-time")),
+        },
+        (Shape::StringMap, Value::Object(entries)) => {
+            for (key, entry) in entries.iter_mut() {
+                if entry.is_null() {
+                    // Go reads null as the empty string.
+                    *entry = Value::String(String::new());
+                } else if !entry.is_string() {
+                    errors.push(wrong_type(&path.key(key), entry, "string"));
+                }
+            }
+        }
+        (Shape::StringList, Value::Array(items)) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                if item.is_null() {
+                    *item = Value::String(String::new());
+                } else if !item.is_string() {
+                    errors.push(wrong_type(&path.index(index), item, "string"));
+                }
+            }
+        }
+        (Shape::ObjectList(shapes), Value::Array(items)) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                if item.is_null() {
+                    *item = Value::Object(Map::new());
+                }
+                coerce_object(item, shapes, &path.index(index), unknown, errors);
+            }
+        }
+        (Shape::Text, _) => errors.push(wrong_type(path, value, "string")),
+        (Shape::Integer, _) => errors.push(wrong_type(path, value, "integer")),
+        (Shape::Boolean, _) => errors.push(wrong_type(path, value, "boolean")),
+        (Shape::Time, _) => errors.push(wrong_type(path, value, "date-time")),
+        (Shape::StringMap, _) => errors.push(wrong_type(path, value, "object")),
+        (Shape::StringList | Shape::ObjectList(_), _) => errors.push(wrong_type(path, value, "array")),
+    }
+}
+
+fn wrong_type(path: &FieldPath, value: &Value, expected: &str) -> FieldError {
+    let actual = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(text) => text,
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let detail = format!("{path} in body must be of type {expected}: {}", crate::field::go_quote(actual));
+    FieldError::type_invalid_str(path.clone(), actual, &detail)
+}
+
+/// RFC 3339 in UTC without fractions, as `metav1.Time` is written.
+fn canonical_time(text: &str) -> Option<String> {
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    let seconds = jiff::Timestamp::from_second(timestamp.as_second()).ok()?;
+    Some(seconds.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn path() -> FieldPath {
+        FieldPath::new("metadata")
+    }
+
+    fn texts(errors: &[FieldError]) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn unknown_fields_and_nulls_go() {
+        let mut metadata = json!({
+            "name": "n", "bogus": 1, "creationTimestamp": null, "labels": {"a": null},
+            "ownerReferences": [{"name": "o", "extra": true}], "managedFields": [{"fieldsV1": {"f:x": {}}, "y": 1}],
+            "generation": 3,
+        });
+        assert_eq!(
+            coerce(&mut metadata, &path()).unwrap(),
+            ["metadata.bogus", "metadata.managedFields[0].y", "metadata.ownerReferences[0].extra"]
+        );
+        assert_eq!(
+            metadata,
+            json!({
+                "name": "n", "labels": {"a": ""}, "ownerReferences": [{"name": "o"}],
+                "managedFields": [{"fieldsV1": {"f:x": {}}}], "generation": 3,
+            })
+        );
+        assert_eq!(coerce(&mut metadata, &path()).unwrap(), Vec::<String>::new());
+        assert_eq!(coerce(&mut Value::Null, &path()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn timestamps_become_canonical() {
+        let table = [
+            ("2026-11-21T13:31:43Z", "2026-11-21T13:31:43Z"),
+            ("2026-11-21T14:31:43+01:00", "2026-11-21T13:31:43Z"),
+            ("2026-11-21T13:31:43.999Z", "2026-11-21T13:31:43Z"),
+        ];
+        for (given, expected) in table {
+            let mut metadata = json!({"creationTimestamp": given});
+            coerce(&mut metadata, &path()).unwrap();
+            assert_eq!(metadata["creationTimestamp"], expected);
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_errors() {
+        let mut metadata = json!({
+            "name": 1, "labels": {"a": 1}, "annotations": [], "finalizers": "x", "generation": "1",
+            "creationTimestamp": "yesterday", "ownerReferences": [1],
+        });
+        let errors = coerce(&mut metadata, &path()).unwrap_err();
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "metadata.annotations",
+                "metadata.creationTimestamp",
+                "metadata.finalizers",
+                "metadata.generation",
+                "metadata.labels[a]",
+                "metadata.name",
+                "metadata.ownerReferences[0]",
+            ]
+        );
+        assert!(errors.iter().all(|error| error.reason() == "FieldValueTypeInvalid"));
+    }
+
+    #[test]
+    fn recorded_errors_have_their_order() {
+        let metadata = json!({"name": "Bad_Name", "namespace": "demo", "labels": {"a b": "c d"}, "annotations": {"x y": "z"}});
+        let errors = validate_object_meta(&metadata, Scope::Namespaced, NameRule::Dns1123Subdomain, &path());
+        let starts = [
+            "metadata.name: Invalid value: \"Bad_Name\": a lowercase RFC 1123 subdomain must",
+            "metadata.labels: Invalid value: \"a b\": name part must consist of",
+            "metadata.labels: Invalid value: \"c d\": a valid label must be",
+            "metadata.annotations: Invalid value: \"x y\": name part must consist of",
+        ];
+        assert_eq!(errors.len(), starts.len());
+        for (error, start) in errors.iter().zip(starts) {
+            assert!(error.to_string().starts_with(start), "{error}");
+        }
+        let errors = validate_object_meta(&json!({}), Scope::Cluster, NameRule::Dns1123Subdomain, &path());
+        assert_eq!(texts(&errors), ["metadata.name: Required value: name or generateName is required"]);
+    }
+
+    #[test]
+    fn scope_decides_on_the_namespace() {
+        let rule = NameRule::Dns1123Subdomain;
+        let in_namespace = json!({"name": "n", "namespace": "ns"});
+        let without = json!({"name": "n"});
+        assert_eq!(validate_object_meta(&in_namespace, Scope::Namespaced, rule, &path()), []);
+        assert_eq!(validate_object_meta(&without, Scope::Cluster, rule, &path()), []);
+        assert_eq!(
+            texts(&validate_object_meta(&without, Scope::Namespaced, rule, &path())),
+            ["metadata.namespace: Required value"]
+        );
+        assert_eq!(
+            texts(&validate_object_meta(&in_namespace, Scope::Cluster, rule, &path())),
+            ["metadata.namespace: Forbidden: not allowed on this type"]
+        );
+    }
+
+    #[test]
+    fn finalizers_owners_and_annotations_have_rules() {
+        let rule = NameRule::Dns1123Subdomain;
+        let check = |fields: Value| {
+            let mut metadata = json!({"name": "n"});
+            metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            texts(&validate_object_meta(&metadata, Scope::Cluster, rule, &path()))
+        };
+        assert_eq!(
+            check(json!({"finalizers": ["mine"]})),
+            [
+                r#"metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified"#
+            ]
+        );
+        assert!(check(json!({"finalizers": ["orphan", "example.com/x"]})).is_empty());
+        assert_eq!(
+            check(json!({"finalizers": ["orphan", "foregroundDeletion"]})),
+            [
+                r#"metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set"#
+            ]
+        );
+        let owner = json!({"apiVersion": "v1", "kind": "K", "name": "o", "uid": "u"});
+        assert!(check(json!({"ownerReferences": [owner]})).is_empty());
+        assert_eq!(
+            check(json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "", "uid": ""}]})),
+            [
+                r#"metadata.ownerReferences[0].name: Invalid value: "": must not be empty"#,
+                r#"metadata.ownerReferences[0].uid: Invalid value: "": must not be empty"#,
+            ]
+        );
+        let controller = |name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
+        let errors = check(json!({"ownerReferences": [controller("a"), controller("b")]}));
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].ends_with(r#"Found "true" in references for a and b"#), "{errors:?}");
+        assert_eq!(
+            check(json!({"annotations": {"a": "x".repeat(MAX_ANNOTATIONS_SIZE)}})),
+            ["metadata.annotations: Too long: may not be more than 262144 bytes"]
+        );
+    }
+
+    #[test]
+    fn updates_keep_identity() {
+        let old = json!({
+            "name": "n", "uid": "u", "creationTimestamp": "t", "generation": 2,
+            "deletionTimestamp": "d", "finalizers": ["example.com/f"],
+        });
+        assert_eq!(validate_object_meta_update(&old, &old, &path()), []);
+        let mut new = old.clone();
+        new["finalizers"] = json!(["example.com/f", "example.com/g"]);
+        new["uid"] = json!("other");
+        new["generation"] = json!(1);
+        assert_eq!(
+            texts(&validate_object_meta_update(&new, &old, &path())),
+            [
+                r#"metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/g"}"#,
+                "metadata.generation: Invalid value: 1: must not be decremented",
+                r#"metadata.uid: Invalid value: "other": field is immutable"#,
+            ]
+        );
+    }
+}
