@@ -1,0 +1,338 @@
+//! The paths of a resource and what can be done at each.
+
+use serde_json::{Map, Value, json};
+
+use super::{OpenApiBody, OpenApiResource, OpenApiSchema, OpenApiSubresource, open_api_path};
+use crate::builtin::REFERENCE_PREFIX;
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// All paths of a resource with their path items.
+pub(super) fn paths_of(resource: &OpenApiResource) -> Vec<(String, Value)> {
+    let root = format!("/{}", open_api_path(&resource.group, &resource.version));
+    let plural = &resource.plural;
+    let mut paths = Vec::new();
+    let (collection, place) = match resource.namespaced {
+        true => (format!("{root}/namespaces/{{namespace}}/{plural}"), "Namespaced"),
+        false => (format!("{root}/{plural}"), ""),
+    };
+    let writer = Writer { resource, place, suffix: String::new(), body: Body::own(resource) };
+
+    let mut item = writer.path_item(false);
+    writer.add(&mut item, "list", "get", "list", "list");
+    writer.add(&mut item, "create", "post", "create", "post");
+    writer.add(&mut item, "deletecollection", "delete", "deletecollection", "deletecollection");
+    paths.push((collection.clone(), Value::Object(item)));
+
+    if has(&resource.verbs, &["get", "update", "patch", "delete"]) {
+        let mut item = writer.path_item(true);
+        writer.add(&mut item, "get", "get", "read", "get");
+        writer.add(&mut item, "update", "put", "replace", "put");
+        writer.add(&mut item, "patch", "patch", "patch", "patch");
+        writer.add(&mut item, "delete", "delete", "delete", "delete");
+        paths.push((format!("{collection}/{{name}}"), Value::Object(item)));
+    }
+    for subresource in &resource.subresources {
+        let path = format!("{collection}/{{name}}/{}", subresource.name);
+        paths.push((path, subresource_item(resource, subresource, place)));
+    }
+    if resource.namespaced && has(&resource.verbs, &["list"]) {
+        let everywhere =
+            Writer { resource, place: "", suffix: "ForAllNamespaces".to_owned(), body: Body::own(resource) };
+        let mut item = Map::new();
+        item.insert("parameters".to_owned(), json!([query("pretty", "string", PRETTY)]));
+        everywhere.add(&mut item, "list", "get", "list", "list");
+        paths.push((format!("{root}/{plural}"), Value::Object(item)));
+    }
+    paths
+}
+
+/// The path that answers with the group version's resources.
+pub(super) fn resource_list(group: &str, version: &str) -> (String, Value) {
+    let (camel, tag) = tag_of(group, version);
+    let operation = json!({
+        "description": "get available resources",
+        "operationId": format!("get{camel}APIResources"),
+        "tags": [tag],
+        "responses": {
+            "200": response(&format!("{META}.APIResourceList"), &["application/json", "application/yaml"]),
+            "401": {"description": "Unauthorized"},
+        },
+    });
+    (format!("/{}/", open_api_path(group, version)), json!({"get": operation}))
+}
+
+fn subresource_item(
+    resource: &OpenApiResource,
+    subresource: &OpenApiSubresource,
+    place: &'static str,
+) -> Value {
+    let body = match subresource.body {
+        Some(OpenApiBody::Scale) => {
+            Body::other("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "v1", "Scale")
+        }
+        Some(OpenApiBody::TokenRequest) => Body::other(
+            "io.k8s.api.authentication.v1.TokenRequest",
+            "authentication.k8s.io",
+            "v1",
+            "TokenRequest",
+        ),
+        None => Body::own(resource),
+    };
+    let suffix = capitalized(&subresource.name);
+    let writer = Writer { resource, place, suffix, body };
+    let mut item = writer.path_item(true);
+    let add = |item: &mut Map<String, Value>, verb: &str, method, id, action| {
+        if has(&subresource.verbs, &[verb]) {
+            item.insert(method, writer.operation(verb, id, action));
+        }
+    };
+    for (verb, method, id, action) in [
+        ("get", "get", "read", "get"),
+        ("update", "put", "replace", "put"),
+        ("patch", "patch", "patch", "patch"),
+        ("create", "post", "create", "post"),
+    ] {
+        add(&mut item, verb, method.to_owned(), id, action);
+    }
+    Value::Object(item)
+}
+
+fn has(verbs: &[String], wanted: &[&str]) -> bool {
+    verbs.iter().any(|verb| wanted.contains(&verb.as_str()))
+}
+
+/// What travels: its component and its type.
+struct Body {
+    definition: String,
+    types: Value,
+}
+
+impl Body {
+    fn own(resource: &OpenApiResource) -> Self {
+        Self::other(&resource.definition(), &resource.group, &resource.version, &resource.kind)
+    }
+
+    fn other(definition: &str, group: &str, version: &str, kind: &str) -> Self {
+        let types = json!({"group": group, "version": version, "kind": kind});
+        Self { definition: definition.to_owned(), types }
+    }
+}
+
+/// Writes the operations at one path.
+struct Writer<'a> {
+    resource: &'a OpenApiResource,
+    /// `Namespaced` or nothing.
+    place: &'static str,
+    /// After the kind in operation names: `Status`, `ForAllNamespaces`.
+    suffix: String,
+    body: Body,
+}
+
+impl Writer<'_> {
+    fn path_item(&self, named: bool) -> Map<String, Value> {
+        let mut parameters = Vec::new();
+        let mut path = |name: &str, description: &str| {
+            parameters.push(json!({
+                "name": name, "in": "path", "required": true, "description": description,
+                "schema": {"type": "string", "uniqueItems": true},
+            }));
+        };
+        if named {
+            path("name", &format!("name of the {}", self.resource.kind));
+        }
+        if self.resource.namespaced {
+            path("namespace", "namespace of the objects");
+        }
+        parameters.push(query("pretty", "string", PRETTY));
+        Map::from_iter([("parameters".to_owned(), Value::Array(parameters))])
+    }
+
+    fn add(&self, item: &mut Map<String, Value>, verb: &str, method: &str, id: &str, action: &str) {
+        if has(&self.resource.verbs, &[verb]) {
+            item.insert(method.to_owned(), self.operation(verb, id, action));
+        }
+    }
+
+    fn operation(&self, verb: &str, id: &str, action: &str) -> Value {
+        let (camel, tag) = tag_of(&self.resource.group, &self.resource.version);
+        let (place, suffix, kind) = (self.place, &self.suffix, &self.resource.kind);
+        let operation_id = match id {
+            "deletecollection" => format!("delete{camel}Collection{place}{kind}"),
+            _ => format!("{id}{camel}{place}{kind}{suffix}"),
+        };
+        let mut operation = json!({
+            "description": describe(verb, kind),
+            "operationId": operation_id,
+            "tags": [tag],
+            "parameters": parameters_of(verb),
+            "responses": self.responses(verb),
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": self.body.types,
+        });
+        if let Some(body) = self.request_body(verb) {
+            operation["requestBody"] = body;
+        }
+        operation
+    }
+
+    fn request_body(&self, verb: &str) -> Option<Value> {
+        match verb {
+            "create" | "update" => Some(json!({
+                "required": true,
+                "content": content(&self.body.definition, self.request_types()),
+            })),
+            "patch" => Some(
+                json!({"required": true, "content": content(&format!("{META}.Patch"), self.patch_types())}),
+            ),
+            "delete" | "deletecollection" => {
+                Some(json!({"content": content(&format!("{META}.DeleteOptions"), self.request_types())}))
+            }
+            _ => None,
+        }
+    }
+
+    fn responses(&self, verb: &str) -> Value {
+        let status = format!("{META}.Status");
+        let list = self.resource.list_definition();
+        let types = ["application/json", "application/yaml"];
+        let (definition, codes): (&str, &[&str]) = match verb {
+            "list" => (&list, &["200"]),
+            "create" => (&self.body.definition, &["200", "201", "202"]),
+            "update" | "patch" => (&self.body.definition, &["200", "201"]),
+            "delete" => (&status, &["200", "202"]),
+            "deletecollection" => (&status, &["200"]),
+            _ => (&self.body.definition, &["200"]),
+        };
+        let mut responses = Map::new();
+        for code in codes {
+            let mut answer = response(definition, &types);
+            if verb == "list" {
+                answer["content"]["application/json;stream=watch"] = schema(definition);
+            }
+            responses.insert((*code).to_owned(), answer);
+        }
+        responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+        Value::Object(responses)
+    }
+
+    fn request_types(&self) -> &'static [&'static str] {
+        match self.resource.schema {
+            OpenApiSchema::Builtin(_) => &["*/*"],
+            OpenApiSchema::Custom(_) => &["application/json", "application/yaml"],
+        }
+    }
+
+    /// From these kubectl learns that strategic merge patches are not for custom resources.
+    fn patch_types(&self) -> &'static [&'static str] {
+        const TYPES: &[&str] = &[
+            "application/apply-patch+yaml",
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ];
+        match self.resource.schema {
+            OpenApiSchema::Builtin(_) => TYPES,
+            OpenApiSchema::Custom(_) => &TYPES[..3],
+        }
+    }
+}
+
+fn describe(verb: &str, kind: &str) -> String {
+    match verb {
+        "list" => format!("list or watch objects of kind {kind}"),
+        "create" => format!("create a {kind}"),
+        "deletecollection" => format!("delete collection of {kind}"),
+        "get" => format!("read the specified {kind}"),
+        "update" => format!("replace the specified {kind}"),
+        "patch" => format!("partially update the specified {kind}"),
+        _ => format!("{verb} a {kind}"),
+    }
+}
+
+const PRETTY: &str = "If 'true', the output is indented.";
+
+fn parameters_of(verb: &str) -> Value {
+    const DRY_RUN: (&str, &str, &str) =
+        ("dryRun", "string", "When present, nothing is persisted. The only valid value is All.");
+    const FIELD_MANAGER: (&str, &str, &str) = (
+        "fieldManager",
+        "string",
+        "Name of the actor that makes the change; at most 128 printable characters.",
+    );
+    const FIELD_VALIDATION: (&str, &str, &str) = (
+        "fieldValidation",
+        "string",
+        "What to do with unknown or duplicate fields: Ignore drops them, Warn (the default) drops them with a \
+         warning, Strict fails the request.",
+    );
+    const FORCE: (&str, &str, &str) =
+        ("force", "boolean", "Apply requests take over fields that belong to other managers.");
+    const DELETION: &[(&str, &str, &str)] = &[
+        ("gracePeriodSeconds", "integer", "Seconds before the object is deleted; zero means at once."),
+        (
+            "ignoreStoreReadErrorWithClusterBreakingPotential",
+            "boolean",
+            "Delete even objects that cannot be read from the store.",
+        ),
+        ("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+        ("propagationPolicy", "string", "What happens to dependents: Orphan, Background or Foreground."),
+    ];
+    const SELECTION: &[(&str, &str, &str)] = &[
+        ("continue", "string", "The token of the previous page of a list."),
+        ("fieldSelector", "string", "Restricts the objects by their fields."),
+        ("labelSelector", "string", "Restricts the objects by their labels."),
+        ("limit", "integer", "How many objects a page may have."),
+        ("resourceVersion", "string", "From which state on objects are read."),
+        ("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
+        ("sendInitialEvents", "boolean", "A watch begins with the current state and a bookmark behind it."),
+        ("timeoutSeconds", "integer", "Limits the duration of the call."),
+    ];
+    const WATCH: &[(&str, &str, &str)] = &[
+        ("allowWatchBookmarks", "boolean", "A watch may send bookmarks."),
+        ("watch", "boolean", "Watch for changes instead of listing."),
+    ];
+    let mut all: Vec<(&str, &str, &str)> = match verb {
+        "create" | "update" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+        "patch" => vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
+        "delete" => [&[DRY_RUN], DELETION].concat(),
+        "deletecollection" => [&[DRY_RUN], DELETION, SELECTION].concat(),
+        "list" => [SELECTION, WATCH].concat(),
+        _ => vec![("resourceVersion", "string", "From which state on the object is read.")],
+    };
+    all.sort_unstable();
+    Value::Array(all.into_iter().map(|(name, kind, description)| query(name, kind, description)).collect())
+}
+
+fn query(name: &str, kind: &str, description: &str) -> Value {
+    json!({
+        "name": name, "in": "query", "description": description,
+        "schema": {"type": kind, "uniqueItems": true},
+    })
+}
+
+fn response(definition: &str, types: &[&str]) -> Value {
+    json!({"description": "OK", "content": content(definition, types)})
+}
+
+fn content(definition: &str, types: &[&str]) -> Value {
+    Value::Object(types.iter().map(|media| ((*media).to_owned(), schema(definition))).collect())
+}
+
+fn schema(definition: &str) -> Value {
+    json!({"schema": {"$ref": format!("{REFERENCE_PREFIX}{definition}")}})
+}
+
+/// The group version in operation names (`RbacAuthorizationV1`) and as a tag (`rbacAuthorization_v1`).
+fn tag_of(group: &str, version: &str) -> (String, String) {
+    let group = if group.is_empty() { "core" } else { group.strip_suffix(".k8s.io").unwrap_or(group) };
+    let camel: String = group.split(['.', '-']).map(capitalized).collect();
+    let mut letters = camel.chars();
+    let lower: String = letters.next().into_iter().flat_map(char::to_lowercase).chain(letters).collect();
+    (format!("{camel}{}", capitalized(version)), format!("{lower}_{version}"))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
