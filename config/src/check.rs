@@ -22,21 +22,13 @@ impl Checker {
     /// Notes that a key has a value that cannot work.
     pub(crate) fn fault(&mut self, key: &str, message: &str, hint: &str) {
         let hint = Some(hint.to_owned());
-        self.faults.push(Fault {
-            key: join(&self.prefix, key),
-            message: message.to_owned(),
-            hint,
-        });
+        self.faults.push(Fault { key: join(&self.prefix, key), message: message.to_owned(), hint });
     }
 
     /// Notes a fault if a value is too small.
     pub(crate) fn at_least<T: PartialOrd + Display>(&mut self, key: &str, value: T, least: T) {
         if value < least {
-            self.fault(
-                key,
-                &format!("{value} is too little"),
-                &format!("use at least {least}"),
-            );
+            self.fault(key, &format!("{value} is too little"), &format!("use at least {least}"));
         }
     }
 
@@ -54,9 +46,5 @@ impl Checker {
 }
 
 pub(crate) fn join(prefix: &str, key: &str) -> String {
-    if prefix.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{prefix}.{key}")
-    }
+    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
 }

@@ -105,10 +105,7 @@ mod tests {
             let lines: Vec<&str> = text.lines().collect();
             for (above, line) in lines.iter().zip(&lines[1..]) {
                 let is_comment = |line: &str| line.trim_start().starts_with('#');
-                assert!(
-                    is_comment(line) || line.is_empty() || is_comment(above),
-                    "{line:?} has no comment"
-                );
+                assert!(is_comment(line) || line.is_empty() || is_comment(above), "{line:?} has no comment");
             }
         }
     }

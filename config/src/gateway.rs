@@ -81,19 +81,14 @@ impl ProcessConfig for GatewayConfig {
             let earlier = &self.listeners[..index];
             checker.within(&format!("listeners[{index}]"), |checker| {
                 if door.name.is_empty() {
-                    checker.fault(
-                        "name",
-                        "a listener has no name",
-                        "names stand in logs and metrics",
-                    );
+                    checker.fault("name", "a listener has no name", "names stand in logs and metrics");
                 }
                 if let Some(twin) = earlier.iter().position(|other| other.name == door.name) {
                     let message = format!("listener {:?} has the name of listeners[{twin}]", door.name);
                     checker.fault("name", &message, "give each listener its own name");
                 }
-                if let Some(twin) = earlier
-                    .iter()
-                    .position(|o| clash(o.serving.address, door.serving.address))
+                if let Some(twin) =
+                    earlier.iter().position(|o| clash(o.serving.address, door.serving.address))
                 {
                     let address = door.serving.address;
                     let message = format!("address {address} is also listened on by listeners[{twin}]");

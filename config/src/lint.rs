@@ -26,17 +26,8 @@ fn lint_as<T: ProcessConfig>(file: &Path) -> Vec<Finding> {
         Ok(text) => text,
         Err(error) => {
             let message = format!("cannot be read: {error}");
-            let hint = Some(format!(
-                "`fairlead config defaults {}` prints one to begin with",
-                T::KIND
-            ));
-            return vec![Finding {
-                file: file.to_owned(),
-                place: None,
-                key: None,
-                message,
-                hint,
-            }];
+            let hint = Some(format!("`fairlead config defaults {}` prints one to begin with", T::KIND));
+            return vec![Finding { file: file.to_owned(), place: None, key: None, message, hint }];
         }
     };
     let (config, mut findings) = match parse::<T>(&text, file) {
@@ -45,9 +36,7 @@ fn lint_as<T: ProcessConfig>(file: &Path) -> Vec<Finding> {
     };
     let base = file.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
-    visit(&config, "", &mut |key, meaning| {
-        faults.extend(look(key, meaning, base))
-    });
+    visit(&config, "", &mut |key, meaning| faults.extend(look(key, meaning, base)));
     let outline = Outline::of(&text);
     findings.extend(faults.into_iter().map(|fault| locate(fault, &outline, file)));
     findings.sort_by_key(|finding| finding.place);
@@ -65,13 +54,8 @@ fn visit(setting: &dyn Setting, path: &str, found: &mut dyn FnMut(&str, Meaning<
 }
 
 fn look(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
-    let fault = |message: String, hint: String| {
-        Some(Fault {
-            key: key.to_owned(),
-            message,
-            hint: Some(hint),
-        })
-    };
+    let fault =
+        |message: String, hint: String| Some(Fault { key: key.to_owned(), message, hint: Some(hint) });
     let (path, secret) = match meaning {
         Meaning::Plain => return None,
         Meaning::ReadFile(path) => (base.join(path), false),
@@ -84,10 +68,7 @@ fn look(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
             return fault(format!("there is no file {shown}"), hint_for_missing(&path));
         }
         Err(error) => {
-            return fault(
-                format!("{shown} cannot be read: {error}"),
-                "check its owner and mode".to_owned(),
-            );
+            return fault(format!("{shown} cannot be read: {error}"), "check its owner and mode".to_owned());
         }
     };
     if !metadata.is_file() {
@@ -105,10 +86,7 @@ fn look(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
 }
 
 fn hint_for_missing(path: &Path) -> String {
-    let kind = path
-        .extension()
-        .and_then(|extension| extension.to_str())
-        .unwrap_or_default();
+    let kind = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match kind {
         "crt" | "key" | "pem" | "kubeconfig" => {
             "`fairlead certs init` makes certificates and kubeconfigs".to_owned()

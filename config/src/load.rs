@@ -126,10 +126,8 @@ impl fmt::Display for Finding {
 
 /// Reads a configuration. Relative paths in it are relative to its folder.
 pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
-    let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Unreadable {
-        file: file.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
     let (mut config, findings) = parse::<T>(&text, file).map_err(ConfigError::Faulty)?;
     if let Some(first) = findings.into_iter().next() {
         return Err(ConfigError::Faulty(first));
@@ -144,11 +142,7 @@ pub(crate) fn parse<T: ProcessConfig>(text: &str, file: &Path) -> Result<(T, Vec
     let mut checker = Checker::default();
     config.check(&mut checker);
     let outline = Outline::of(text);
-    let findings = checker
-        .into_faults()
-        .into_iter()
-        .map(|fault| locate(fault, &outline, file))
-        .collect();
+    let findings = checker.into_faults().into_iter().map(|fault| locate(fault, &outline, file)).collect();
     Ok((config, findings))
 }
 
@@ -164,9 +158,7 @@ pub(crate) fn locate(fault: Fault, outline: &Outline, file: &Path) -> Finding {
 
 fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
     use serde_saphyr::Error as Yaml;
-    let place = error
-        .location()
-        .map(|location| (location.line(), location.column()));
+    let place = error.location().map(|location| (location.line(), location.column()));
     let (message, hint) = match error {
         Yaml::SerdeUnknownField { field, expected, .. } => {
             let hint = match nearest(field, expected) {
@@ -175,20 +167,16 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
             };
             (format!("there is no key {field:?} here"), Some(hint))
         }
-        Yaml::SerdeUnknownVariant {
-            variant, expected, ..
-        } => {
+        Yaml::SerdeUnknownVariant { variant, expected, .. } => {
             let hint = format!("one of: {}", expected.join(", "));
             (format!("{variant:?} is not a possible value"), Some(hint))
         }
-        Yaml::DuplicateMappingKey { key: Some(key), .. } => (
-            format!("the key {key:?} stands here twice"),
-            Some("remove one".to_owned()),
-        ),
-        Yaml::NullIntoString { .. } => (
-            "the value is missing".to_owned(),
-            Some("remove the key to get its default".to_owned()),
-        ),
+        Yaml::DuplicateMappingKey { key: Some(key), .. } => {
+            (format!("the key {key:?} stands here twice"), Some("remove one".to_owned()))
+        }
+        Yaml::NullIntoString { .. } => {
+            ("the value is missing".to_owned(), Some("remove the key to get its default".to_owned()))
+        }
         other => {
             let text = other.to_string();
             let end = text.rfind(" at line ").unwrap_or(text.len());
@@ -196,31 +184,20 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
                 text if text.starts_with("invalid u") => ("a whole number is expected here".to_owned(), None),
                 "invalid socket address syntax" => {
                     let hint = "an IP address and a port, such as 127.0.0.1:6443 or [::]:6443";
-                    (
-                        "this is no address to listen on".to_owned(),
-                        Some(hint.to_owned()),
-                    )
+                    ("this is no address to listen on".to_owned(), Some(hint.to_owned()))
                 }
                 text => (text.to_owned(), None),
             }
         }
     };
-    Finding {
-        file: file.to_owned(),
-        place,
-        key: None,
-        message,
-        hint,
-    }
+    Finding { file: file.to_owned(), place, key: None, message, hint }
 }
 
 /// The candidate that is most like a word, if one is like enough to be what was meant.
 fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let bare = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
     let word = bare(word);
-    let scored = candidates
-        .iter()
-        .map(|candidate| (distance(&word, &bare(candidate)), *candidate));
+    let scored = candidates.iter().map(|candidate| (distance(&word, &bare(candidate)), *candidate));
     let (distance, candidate) = scored.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1 + word.len() / 4).then_some(candidate)
 }
@@ -397,22 +374,11 @@ mod tests {
     fn paths_are_relative_to_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("shard.yaml");
-        std::fs::write(
-            &file,
-            "tokenFile: tokens.csv\nserving: {certificate: /etc/tls.crt}\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "tokenFile: tokens.csv\nserving: {certificate: /etc/tls.crt}\n").unwrap();
         let config: ShardConfig = load(&file).unwrap();
-        assert_eq!(
-            config.token_file.unwrap().to_path_buf(),
-            dir.path().join("tokens.csv")
-        );
+        assert_eq!(config.token_file.unwrap().to_path_buf(), dir.path().join("tokens.csv"));
         assert_eq!(config.serving.certificate.to_str(), Some("/etc/tls.crt"));
-        assert_eq!(
-            config.store.path.to_path_buf(),
-            dir.path().join("store.redb"),
-            "defaults too"
-        );
+        assert_eq!(config.store.path.to_path_buf(), dir.path().join("store.redb"), "defaults too");
         let error = load::<ShardConfig>(&dir.path().join("none.yaml")).unwrap_err();
         assert!(error.to_string().ends_with("none.yaml cannot be read") && error.hint().is_some());
     }

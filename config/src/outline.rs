@@ -36,10 +36,7 @@ impl Outline {
 
     fn add(&mut self, path: &str, node: &Spanned<Node>) {
         if !path.is_empty() {
-            self.0.insert(
-                path.to_owned(),
-                (node.referenced.line(), node.referenced.column()),
-            );
+            self.0.insert(path.to_owned(), (node.referenced.line(), node.referenced.column()));
         }
         match &node.value {
             Node::Scalar => {}

@@ -65,9 +65,7 @@ settings! {
 impl ShardConfig {
     /// The URL by which other shards and the gateway reach this one.
     pub fn base_url(&self) -> HttpsUrl {
-        self.shard_base_url
-            .clone()
-            .unwrap_or_else(|| HttpsUrl::of_listener(self.serving.address))
+        self.shard_base_url.clone().unwrap_or_else(|| HttpsUrl::of_listener(self.serving.address))
     }
 
     /// The URL by which users reach its workspaces.
@@ -77,9 +75,7 @@ impl ShardConfig {
 
     /// The URL of its virtual workspaces.
     pub fn effective_virtual_workspace_url(&self) -> HttpsUrl {
-        self.virtual_workspace_url
-            .clone()
-            .unwrap_or_else(|| self.base_url())
+        self.virtual_workspace_url.clone().unwrap_or_else(|| self.base_url())
     }
 }
 
@@ -99,11 +95,7 @@ impl ProcessConfig for ShardConfig {
             }
             if self.cache_kubeconfig.is_none() {
                 let message = format!("shard {name} is not the root shard and has no cache server");
-                checker.fault(
-                    "cacheKubeconfig",
-                    &message,
-                    "set cacheKubeconfig, or name the shard \"root\"",
-                );
+                checker.fault("cacheKubeconfig", &message, "set cacheKubeconfig, or name the shard \"root\"");
             }
         }
         if self.serving.address.port() == 0 && self.shard_base_url.is_none() {

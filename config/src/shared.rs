@@ -109,10 +109,6 @@ impl StoreConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         checker.at_least("cacheSize", self.cache_size, ByteSize::mib(1));
         checker.at_least("recentChangesSize", self.recent_changes_size, ByteSize::kib(64));
-        checker.at_least(
-            "compactionInterval",
-            self.compaction_interval,
-            Timespan::from_secs(1),
-        );
+        checker.at_least("compactionInterval", self.compaction_interval, Timespan::from_secs(1));
     }
 }

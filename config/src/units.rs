@@ -44,10 +44,7 @@ impl FromStr for Timespan {
             let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
             let unit = &rest[..letters];
             rest = &rest[letters..];
-            let index = allowed
-                .iter()
-                .position(|(name, _)| *name == unit)
-                .ok_or_else(malformed)?;
+            let index = allowed.iter().position(|(name, _)| *name == unit).ok_or_else(malformed)?;
             let millis = amount.checked_mul(allowed[index].1).ok_or_else(malformed)?;
             total = total.checked_add(millis).ok_or_else(malformed)?;
             allowed = &allowed[index + 1..];
@@ -114,10 +111,7 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match SIZES
-            .iter()
-            .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size))
-        {
+        match SIZES.iter().find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size)) {
             Some((unit, size)) => write!(f, "{}{unit}", self.0 / size),
             None => write!(f, "{}", self.0),
         }
@@ -134,10 +128,7 @@ pub struct UnitError {
 
 impl UnitError {
     pub(crate) fn new(text: &str, wanted: &'static str) -> Self {
-        Self {
-            text: text.to_owned(),
-            wanted,
-        }
+        Self { text: text.to_owned(), wanted }
     }
 }
 
@@ -186,18 +177,7 @@ mod tests {
 
     #[test]
     fn malformed_durations_are_refused() {
-        for text in [
-            "",
-            "30",
-            "s",
-            "-1s",
-            "1.5s",
-            "1s1h",
-            "1s1s",
-            "5d",
-            "30 s",
-            "99999999999999999999s",
-        ] {
+        for text in ["", "30", "s", "-1s", "1.5s", "1s1h", "1s1s", "5d", "30 s", "99999999999999999999s"] {
             assert!(text.parse::<Timespan>().is_err(), "{text:?}");
         }
     }
@@ -215,16 +195,7 @@ mod tests {
             assert_eq!(size.bytes(), bytes, "{text}");
             assert_eq!(size.to_string(), printed);
         }
-        for text in [
-            "",
-            "MiB",
-            "-1",
-            "1.5GiB",
-            "64MB",
-            "64 MiB",
-            "+1",
-            "18446744073709551615GiB",
-        ] {
+        for text in ["", "MiB", "-1", "1.5GiB", "64MB", "64 MiB", "+1", "18446744073709551615GiB"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text:?}");
         }
     }

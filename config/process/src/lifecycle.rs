@@ -52,9 +52,7 @@ impl Shutdown {
             over: CancellationToken::new(),
             deadline: Mutex::new(None),
         };
-        Self {
-            inner: Arc::new(steps),
-        }
+        Self { inner: Arc::new(steps) }
     }
 
     /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
@@ -84,9 +82,7 @@ impl Shutdown {
 
     /// The view of a long-running request on the shutdown.
     pub fn drain(&self) -> Drain {
-        Drain {
-            shutdown: self.clone(),
-        }
+        Drain { shutdown: self.clone() }
     }
 
     /// Walks through the steps once [`Shutdown::begin`] has been called, and returns at the last. One per process;
@@ -221,11 +217,8 @@ impl Tasks {
     {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.running.lock().insert(id, name);
-        let (abort, failures, running) = (
-            self.abort.clone(),
-            self.failures.clone(),
-            Arc::clone(&self.running),
-        );
+        let (abort, failures, running) =
+            (self.abort.clone(), self.failures.clone(), Arc::clone(&self.running));
         self.tracker.spawn(async move {
             let outcome = tokio::select! {
                 outcome = AssertUnwindSafe(task).catch_unwind() => outcome,
@@ -288,10 +281,7 @@ mod tests {
     use super::*;
 
     fn shutdown(delay: &str, window: &str) -> Shutdown {
-        Shutdown::new(&DrainConfig {
-            delay: delay.parse().unwrap(),
-            window: window.parse().unwrap(),
-        })
+        Shutdown::new(&DrainConfig { delay: delay.parse().unwrap(), window: window.parse().unwrap() })
     }
 
     #[tokio::test]
@@ -301,10 +291,7 @@ mod tests {
         let steps = tokio::spawn(async move { steps.run().await });
         assert!(!shutdown.is_announced());
         shutdown.begin();
-        assert!(
-            shutdown.is_announced() && !shutdown.is_draining(),
-            "still accepting"
-        );
+        assert!(shutdown.is_announced() && !shutdown.is_draining(), "still accepting");
         shutdown.draining().await;
         shutdown.drain().end_of_stream(7).await;
         shutdown.over().await;
@@ -314,9 +301,8 @@ mod tests {
     #[test]
     fn streams_end_spread_over_the_window() {
         let window = Duration::from_secs(10);
-        let ends: Vec<u64> = (0..1000)
-            .map(|stream| (window - before_deadline(stream, window)).as_secs())
-            .collect();
+        let ends: Vec<u64> =
+            (0..1000).map(|stream| (window - before_deadline(stream, window)).as_secs()).collect();
         assert!(ends.iter().all(|end| *end < 8), "{ends:?}");
         for second in 0..8 {
             let share = ends.iter().filter(|end| **end == second).count();
@@ -346,13 +332,7 @@ mod tests {
             tasks.spawn("server", async move { seen.draining().await });
             start(&tasks);
             let failed = tasks.supervise().await.unwrap_err();
-            assert_eq!(
-                failed,
-                TaskFailed {
-                    task: "store",
-                    reason: reason.to_owned()
-                }
-            );
+            assert_eq!(failed, TaskFailed { task: "store", reason: reason.to_owned() });
             assert!(shutdown.is_draining());
         }
     }
@@ -360,10 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_does_not_end_is_aborted_after_the_window() {
         let shutdown = shutdown("0s", "1ms");
-        let tasks = Tasks {
-            grace: Duration::ZERO,
-            ..Tasks::new(shutdown.clone())
-        };
+        let tasks = Tasks { grace: Duration::ZERO, ..Tasks::new(shutdown.clone()) };
         tasks.spawn("stuck", std::future::pending());
         shutdown.begin();
         assert_eq!(tasks.supervise().await, Ok(()));

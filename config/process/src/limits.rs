@@ -15,13 +15,7 @@ pub struct OpenFiles {
 pub fn check_open_files(wanted: u64) -> OpenFiles {
     let before = getrlimit(Resource::Nofile);
     // Some systems refuse it (a limit that was lowered in between); then the soft limit simply stays.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: before.maximum,
-            maximum: before.maximum,
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let warning = (limit < wanted).then(|| {
         format!(
@@ -44,10 +38,7 @@ mod tests {
         assert_eq!(enough.limit, hard);
         if hard < u64::MAX {
             let warning = check_open_files(hard + 1).warning.unwrap_or_default();
-            assert!(
-                warning.contains(&hard.to_string()) && warning.contains("ulimit -n"),
-                "{warning}"
-            );
+            assert!(warning.contains(&hard.to_string()) && warning.contains("ulimit -n"), "{warning}");
         }
     }
 }

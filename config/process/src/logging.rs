@@ -8,14 +8,8 @@ use tracing_subscriber::util::TryInitError;
 use crate::exit::FatalError;
 
 /// Libraries that tell of every odd peer as if it were our fault; a scanner must not flood the log.
-const NOISY: &[&str] = &[
-    "pingora=off",
-    "pingora_core=off",
-    "pingora_proxy=off",
-    "h2=error",
-    "hyper=error",
-    "rustls=error",
-];
+const NOISY: &[&str] =
+    &["pingora=off", "pingora_core=off", "pingora_proxy=off", "h2=error", "hyper=error", "rustls=error"];
 
 /// Logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -34,10 +28,8 @@ impl FatalError for LoggingError {}
 pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
     let level = std::env::var("RUST_LOG").ok().filter(|level| !level.is_empty());
     let filter = filter(level.as_deref().unwrap_or(&config.level))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false);
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     match config.format {
         LogFormat::Text => tracing_subscriber::util::SubscriberInitExt::try_init(builder.finish()),
         LogFormat::Json => tracing_subscriber::util::SubscriberInitExt::try_init(builder.json().finish()),
@@ -46,9 +38,8 @@ pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
         let text = payload.downcast_ref::<&str>().copied();
-        let message = text
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("(no text)");
+        let message =
+            text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)");
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(location, message, "panic: this is a bug");
     }));

@@ -23,9 +23,7 @@ pub struct Metrics {
 impl Metrics {
     /// A registry with what every process tells: `fairlead_build_info{process,version}` and `process_*`.
     pub fn new(process: &str, version: &str) -> Result<Self, MetricsError> {
-        let metrics = Self {
-            registry: Registry::new(),
-        };
+        let metrics = Self { registry: Registry::new() };
         let build = metrics.gauges(
             "fairlead_build_info",
             "Always 1; the labels say what runs.",
@@ -74,17 +72,12 @@ impl Metrics {
         labels: &[&str],
         buckets: &[f64],
     ) -> Result<HistogramVec, MetricsError> {
-        self.registered(HistogramVec::new(
-            HistogramOpts::new(name, help).buckets(buckets.to_vec()),
-            labels,
-        )?)
+        self.registered(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), labels)?)
     }
 
     /// Everything, in the text exposition format.
     pub fn text(&self) -> Result<Bytes, MetricsError> {
-        TextEncoder::new()
-            .encode_to_string(&self.registry.gather())
-            .map(Bytes::from)
+        TextEncoder::new().encode_to_string(&self.registry.gather()).map(Bytes::from)
     }
 
     fn registered<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, MetricsError> {
@@ -122,9 +115,7 @@ impl ProcessCollector {
             )?,
         };
         if let (Some(stat), Some(boot)) = (read_stat(), boot_time()) {
-            collector
-                .start_time
-                .set(boot + stat.start_ticks / TICKS_PER_SECOND);
+            collector.start_time.set(boot + stat.start_ticks / TICKS_PER_SECOND);
         }
         Ok(collector)
     }
@@ -150,11 +141,9 @@ impl Collector for ProcessCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         if let Some(stat) = read_stat() {
             // A counter only counts up; the difference is what was spent since the last look.
-            self.cpu
-                .inc_by((stat.cpu_ticks / TICKS_PER_SECOND - self.cpu.get()).max(0.0));
+            self.cpu.inc_by((stat.cpu_ticks / TICKS_PER_SECOND - self.cpu.get()).max(0.0));
             self.virtual_memory.set(stat.virtual_bytes);
-            self.resident
-                .set(stat.resident_pages * rustix::param::page_size() as f64);
+            self.resident.set(stat.resident_pages * rustix::param::page_size() as f64);
             self.threads.set(stat.threads);
         }
         if let Ok(entries) = std::fs::read_dir("/proc/self/fd") {
@@ -196,11 +185,7 @@ fn read_stat() -> Option<Stat> {
 
 fn boot_time() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("btime "))?
-        .trim()
-        .parse()
-        .ok()
+    text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -209,12 +194,8 @@ mod tests {
     use super::*;
 
     fn value(text: &str, name: &str) -> f64 {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {text}"))
-            .parse()
-            .unwrap()
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
     }
 
     #[test]
@@ -222,24 +203,15 @@ mod tests {
         let metrics = Metrics::new("shard", "1.2.3").unwrap();
         metrics.counter("things_total", "Things.").unwrap().inc_by(3);
         let text = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
-        assert!(
-            text.contains("fairlead_build_info{process=\"shard\",version=\"1.2.3\"} 1\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("# TYPE process_cpu_seconds_total counter\n"),
-            "{text}"
-        );
+        assert!(text.contains("fairlead_build_info{process=\"shard\",version=\"1.2.3\"} 1\n"), "{text}");
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
         assert!(value(&text, "things_total") == 3.0);
         assert!(value(&text, "process_resident_memory_bytes") > 1e5);
         assert!(value(&text, "process_virtual_memory_bytes") > value(&text, "process_resident_memory_bytes"));
         assert!(value(&text, "process_threads") >= 1.0);
         assert!(value(&text, "process_max_fds") > value(&text, "process_open_fds"));
         // Later than the day this was written and not in the future.
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_secs_f64();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
         let started = value(&text, "process_start_time_seconds");
         assert!(started > 1.7e9 && started <= now + 1.0, "{started}");
     }

@@ -73,11 +73,7 @@ impl Health {
         probes: &[Probe],
         run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        let check = Check {
-            name: name.into(),
-            probes: probes.to_vec(),
-            run: Arc::new(run),
-        };
+        let check = Check { name: name.into(), probes: probes.to_vec(), run: Arc::new(run) };
         self.checks.rcu(|checks| {
             let mut checks = Vec::clone(checks);
             checks.push(check.clone());
@@ -94,13 +90,7 @@ impl Health {
     pub fn flag(&self, name: impl Into<String>, probes: &[Probe]) -> ReadyFlag {
         let flag = ReadyFlag::default();
         let seen = flag.clone();
-        self.check(name, probes, move || {
-            if seen.is_set() {
-                Ok(())
-            } else {
-                Err("not yet".to_owned())
-            }
-        });
+        self.check(name, probes, move || if seen.is_set() { Ok(()) } else { Err("not yet".to_owned()) });
         flag
     }
 
@@ -108,33 +98,22 @@ impl Health {
     pub fn shutdown(&self, shutdown: &Shutdown) {
         let shutdown = shutdown.clone();
         self.check("shutdown", &[Probe::Ready], move || {
-            if shutdown.is_announced() {
-                Err("process is shutting down".to_owned())
-            } else {
-                Ok(())
-            }
+            if shutdown.is_announced() { Err("process is shutting down".to_owned()) } else { Ok(()) }
         });
     }
 
     /// Whether every check of an endpoint passes.
     pub fn passes(&self, probe: Probe) -> bool {
-        self.checks
-            .load()
-            .iter()
-            .filter(|c| c.probes.contains(&probe))
-            .all(|c| (c.run)().is_ok())
+        self.checks.load().iter().filter(|c| c.probes.contains(&probe)).all(|c| (c.run)().is_ok())
     }
 
     /// The answer to a request for a health endpoint (`/readyz`, `/readyz/<check>`), whatever its method; `None` if
     /// the path is no endpoint or names no check. `query` as in the URI: `verbose`, `exclude=<check>`.
     pub fn respond(&self, path: &str, query: Option<&str>) -> Option<Response<Bytes>> {
-        let (probe, endpoint, rest) = [
-            (Probe::Live, "livez"),
-            (Probe::Ready, "readyz"),
-            (Probe::Health, "healthz"),
-        ]
-        .into_iter()
-        .find_map(|(probe, name)| Some((probe, name, path.strip_prefix('/')?.strip_prefix(name)?)))?;
+        let (probe, endpoint, rest) =
+            [(Probe::Live, "livez"), (Probe::Ready, "readyz"), (Probe::Health, "healthz")]
+                .into_iter()
+                .find_map(|(probe, name)| Some((probe, name, path.strip_prefix('/')?.strip_prefix(name)?)))?;
         let checks = self.checks.load();
         let mut checks = checks.iter().filter(|check| check.probes.contains(&probe));
         if rest.is_empty() {
@@ -144,22 +123,19 @@ impl Health {
         let check = checks.find(|check| check.name == name)?;
         Some(match (check.run)() {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
-            Err(reason) => text(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                format!("internal server error: {reason}\n"),
-            ),
+            Err(reason) => {
+                text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
+            }
         })
     }
 }
 
 fn all<'a>(endpoint: &str, checks: impl Iterator<Item = &'a Check>, query: &str) -> Response<Bytes> {
     let parameter = |name: &'static str| {
-        query
-            .split('&')
-            .filter_map(move |pair| match pair.split_once('=') {
-                Some((key, value)) => (key == name).then_some(value),
-                None => (pair == name).then_some(""),
-            })
+        query.split('&').filter_map(move |pair| match pair.split_once('=') {
+            Some((key, value)) => (key == name).then_some(value),
+            None => (pair == name).then_some(""),
+        })
     };
     let decode = |value: &str| value.replace("%2F", "/").replace("%2f", "/");
     let mut excluded: Vec<String> = parameter("exclude").map(decode).collect();
@@ -191,10 +167,7 @@ fn all<'a>(endpoint: &str, checks: impl Iterator<Item = &'a Check>, query: &str)
         );
     }
     if !failed.is_empty() {
-        return text(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{report}{endpoint} check failed\n"),
-        );
+        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{report}{endpoint} check failed\n"));
     }
     if parameter("verbose").next().is_none() {
         return text(StatusCode::OK, "ok".to_owned());
@@ -206,10 +179,7 @@ fn text(code: StatusCode, body: String) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
@@ -225,10 +195,7 @@ mod tests {
         let response = health.respond(path, query)?;
         assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
-        Some((
-            response.status().as_u16(),
-            String::from_utf8(response.body().to_vec()).unwrap(),
-        ))
+        Some((response.status().as_u16(), String::from_utf8(response.body().to_vec()).unwrap()))
     }
 
     fn ok(body: &str) -> Option<(u16, String)> {
@@ -250,29 +217,16 @@ mod tests {
             "[+]ping ok\n[-]informer-sync failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
 
         assert_eq!(answer(&health, "/livez", None), ok("ok"));
-        assert_eq!(
-            answer(&health, "/livez", Some("verbose")),
-            ok("[+]ping ok\nlivez check passed\n")
-        );
-        assert_eq!(
-            answer(&health, "/healthz", Some("verbose=")),
-            ok("[+]ping ok\nhealthz check passed\n")
-        );
+        assert_eq!(answer(&health, "/livez", Some("verbose")), ok("[+]ping ok\nlivez check passed\n"));
+        assert_eq!(answer(&health, "/healthz", Some("verbose=")), ok("[+]ping ok\nhealthz check passed\n"));
         assert_eq!(answer(&health, "/readyz", None), failed(failing));
         assert_eq!(
             answer(&health, "/readyz/informer-sync", None),
             failed("internal server error: not yet\n")
         );
+        assert_eq!(answer(&health, "/readyz", Some("exclude=informer-sync")), ok("ok"));
         assert_eq!(
-            answer(&health, "/readyz", Some("exclude=informer-sync")),
-            ok("ok")
-        );
-        assert_eq!(
-            answer(
-                &health,
-                "/readyz",
-                Some("verbose&exclude=informer-sync&exclude=x%2Fy")
-            ),
+            answer(&health, "/readyz", Some("verbose&exclude=informer-sync&exclude=x%2Fy")),
             ok("[+]ping ok\n[+]informer-sync excluded: ok\n[+]shutdown ok\n\
                 warn: some health checks cannot be excluded: no matches for \"x/y\"\nreadyz check passed\n")
         );
@@ -282,25 +236,14 @@ mod tests {
         assert_eq!(answer(&health, "/readyz/informer-sync", None), ok("ok"));
         shutdown.begin();
         assert!(!health.passes(Probe::Ready));
-        assert!(
-            health.passes(Probe::Live),
-            "a draining process must not be restarted"
-        );
+        assert!(health.passes(Probe::Live), "a draining process must not be restarted");
     }
 
     #[test]
     fn other_paths_are_somebody_elses() {
         let health = Health::new();
         health.ping(&[Probe::Live]);
-        for path in [
-            "/",
-            "/livezz",
-            "/livez/",
-            "/livez/other",
-            "/readyz/ping",
-            "livez",
-            "/livez/ping/x",
-        ] {
+        for path in ["/", "/livezz", "/livez/", "/livez/other", "/readyz/ping", "livez", "/livez/ping/x"] {
             assert_eq!(answer(&health, path, None), None, "{path}");
         }
     }

@@ -36,10 +36,7 @@ pub struct Reloadable<T> {
 impl<T> Reloadable<T> {
     /// Holds `value`; it changes only by [`Reloadable::replace`].
     pub fn new(value: T) -> Self {
-        Self {
-            current: ArcSwap::from_pointee(value),
-            generation: watch::Sender::new(1),
-        }
+        Self { current: ArcSwap::from_pointee(value), generation: watch::Sender::new(1) }
     }
 
     /// The value in effect.
@@ -138,22 +135,13 @@ impl Reloads {
         // The state of the files is taken before they are loaded: a change in between is found by the next look.
         let stamps = files.iter().map(stamp).collect();
         let digest = digest(&files);
-        let value = load().map_err(|e| LoadError {
-            what: what.to_owned(),
-            reason: chain(&e),
-        })?;
+        let value = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
         let reloadable = Arc::new(Reloadable::new(value));
         self.note_success(what);
         let target = Arc::clone(&reloadable);
         let swap = move || load().map(|value| target.replace(value)).map_err(|e| chain(&e));
-        let watched = Watched {
-            what: what.to_owned(),
-            files,
-            stamps,
-            digest,
-            failure: None,
-            swap: Box::new(swap),
-        };
+        let watched =
+            Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
         self.watched.lock().push(Arc::new(Mutex::new(watched)));
         Ok(reloadable)
     }
@@ -174,10 +162,7 @@ impl Reloads {
                 _ = interval.tick() => Look::Stamps,
             };
             let reloads = self.clone();
-            if tokio::task::spawn_blocking(move || reloads.look(look))
-                .await
-                .is_err()
-            {
+            if tokio::task::spawn_blocking(move || reloads.look(look)).await.is_err() {
                 tracing::error!("a load function panicked while files were checked");
             }
         }
@@ -214,9 +199,7 @@ impl Reloads {
                 tracing::info!(what = entry.what, "reloaded");
             }
             Err(reason) => {
-                self.outcomes
-                    .with_label_values(&[entry.what.as_str(), "failure"])
-                    .inc();
+                self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
                 // Tried again with every look, for the fault may pass without a change of the file; said once.
                 if entry.failure.as_ref() != Some(&reason) {
                     tracing::error!(
@@ -232,9 +215,7 @@ impl Reloads {
 
     fn note_success(&self, what: &str) {
         self.outcomes.with_label_values(&[what, "success"]).inc();
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
     }
 }
@@ -284,11 +265,7 @@ fn digest(files: &[PathBuf]) -> u64 {
                 hasher.write_usize(content.len());
                 hasher.write(&content);
             }
-            Err(error) => hasher.write_u8(if error.kind() == io::ErrorKind::NotFound {
-                1
-            } else {
-                2
-            }),
+            Err(error) => hasher.write_u8(if error.kind() == io::ErrorKind::NotFound { 1 } else { 2 }),
         }
     }
     hasher.finish()
@@ -330,11 +307,7 @@ mod tests {
         fn new() -> Self {
             let metrics = Metrics::new("test", "0").unwrap();
             let reloads = Reloads::new(&metrics).unwrap();
-            Self {
-                dir: tempfile::tempdir().unwrap(),
-                metrics,
-                reloads,
-            }
+            Self { dir: tempfile::tempdir().unwrap(), metrics, reloads }
         }
 
         fn path(&self) -> PathBuf {
@@ -350,15 +323,13 @@ mod tests {
 
         fn number(&self) -> Result<Arc<Reloadable<u32>>, LoadError> {
             let path = self.path();
-            self.reloads
-                .register("number", [self.path()], move || read_number(&path))
+            self.reloads.register("number", [self.path()], move || read_number(&path))
         }
 
         fn count(&self, result: &str) -> Option<String> {
             let text = String::from_utf8(self.metrics.text().unwrap().to_vec()).unwrap();
             let name = format!("fairlead_reload_total{{result=\"{result}\",what=\"number\"}} ");
-            text.lines()
-                .find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+            text.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned))
         }
     }
 
@@ -430,10 +401,7 @@ mod tests {
     fn at_the_start_a_bad_file_is_an_error_that_names_it() {
         let fixture = Fixture::new();
         let error = fixture.number().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "number cannot be loaded: cannot parse integer from empty string"
-        );
+        assert_eq!(error.to_string(), "number cannot be loaded: cannot parse integer from empty string");
     }
 
     #[tokio::test]
@@ -442,10 +410,8 @@ mod tests {
         fixture.write("1");
         let number = fixture.number().unwrap();
         let mut changes = number.changes();
-        let shutdown = Shutdown::new(&DrainConfig {
-            window: "0s".parse().unwrap(),
-            ..DrainConfig::default()
-        });
+        let shutdown =
+            Shutdown::new(&DrainConfig { window: "0s".parse().unwrap(), ..DrainConfig::default() });
         let task = tokio::spawn(fixture.reloads.clone().run(shutdown.clone()));
         fixture.write("2");
         fixture.reloads.trigger().fire();

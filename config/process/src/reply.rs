@@ -52,17 +52,11 @@ enum Kind<B> {
 }
 
 pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Response<ReplyBody<B>> {
-    response.map(|body| ReplyBody {
-        kind: Kind::Service(body),
-        _open: open,
-    })
+    response.map(|body| ReplyBody { kind: Kind::Service(body), _open: open })
 }
 
 pub(crate) fn from_status<B>(status: &Status, open: OpenRequest) -> Response<ReplyBody<B>> {
-    status.to_response().map(|body| ReplyBody {
-        kind: Kind::Own(Full::new(body)),
-        _open: open,
-    })
+    status.to_response().map(|body| ReplyBody { kind: Kind::Own(Full::new(body)), _open: open })
 }
 
 impl<B> Body for ReplyBody<B>

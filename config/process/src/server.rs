@@ -22,13 +22,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::ConnectionInfo;
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
-use crate::reply::{self, Service};
+use crate::reply::{self, ReplyBody, Service};
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
 
@@ -126,11 +127,7 @@ impl BoundServer {
     /// Listens. Port 0 takes a free one. Needs a Tokio runtime.
     pub fn bind(addr: SocketAddr) -> Result<Self, BindError> {
         let listen = || {
-            let socket = if addr.is_ipv4() {
-                TcpSocket::new_v4()?
-            } else {
-                TcpSocket::new_v6()?
-            };
+            let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             // A restarted server must not wait for its predecessor's connections to time out.
             socket.set_reuseaddr(true)?;
             socket.bind(addr)?;
@@ -149,9 +146,7 @@ impl BoundServer {
     /// Serves until the shutdown's drain is done: when it begins no connection is accepted any more, open ones are told
     /// (GOAWAY, `Connection: close`), and this returns when the last one has ended or the window is over.
     pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
-        let slots = Arc::new(Semaphore::new(
-            options.limits.max_connections.min(Semaphore::MAX_PERMITS),
-        ));
+        let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
         let shared = Arc::new(Shared {
             protocols: Protocols::new(&options.limits),
             options,
@@ -200,6 +195,8 @@ struct Shared<S> {
     tracker: TaskTracker,
 }
 
+/// One connection from its first byte to its last. What each phase needs lies in a box of its own, so that an open
+/// connection has no room for a handshake and one protocol none for the other.
 async fn serve_connection<S: Service>(
     shared: Arc<Shared<S>>,
     stream: TcpStream,
@@ -207,102 +204,101 @@ async fn serve_connection<S: Service>(
     local: SocketAddr,
 ) {
     let options = &shared.options;
-    let name = options.name.as_str();
-    let open = options.metrics.open.with_label_values(&[name]);
+    let open = options.metrics.open.with_label_values(&[options.name.as_str()]);
     open.inc();
     let _closed = OnDrop(move || open.dec());
 
-    tune(&stream);
-    let acceptor = TlsAcceptor::from(options.tls.load());
-    let handshake = timeout(
-        options.limits.tls_handshake_timeout.get(),
-        acceptor.accept(stream),
-    );
-    // Boxed, so that the task of an open connection has no room for a handshake.
-    let established = tokio::select! {
-        established = Box::pin(handshake) => established,
-        () = options.shutdown.over() => return,
-    };
-    let count = |result| {
-        options
-            .metrics
-            .handshakes
-            .with_label_values(&[name, result])
-            .inc()
-    };
-    let stream = match established {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(listener = name, %peer, %error, "TLS handshake failed");
-            return count("failed");
-        }
-        Err(_) => return count("timeout"),
-    };
+    let Some(stream) = Box::pin(handshake(options, stream, peer)).await else { return };
     let (_, session) = stream.get_ref();
-    count(
-        if session.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
-            "resumed"
-        } else {
-            "full"
-        },
-    );
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let info = ConnectionInfo::new(id, peer, local, PeerChain::of(session), options.shutdown.drain());
-
-    let answering = {
-        let (shared, info) = (Arc::clone(&shared), info.clone());
-        service_fn(move |request| {
-            let (shared, info) = (Arc::clone(&shared), info.clone());
-            async move { Ok::<_, Infallible>(answer(&shared, info, request).await) }
-        })
-    };
-    let io = TokioIo::new(stream);
     let outcome = if is_http2 {
-        let connection = shared
-            .protocols
-            .http2(&shared.tracker)
-            .serve_connection(io, answering);
-        drive(
-            connection,
-            |connection| connection.graceful_shutdown(),
-            options,
-            &info,
-        )
-        .await
+        speak_http2(&shared, stream, &info).await
     } else {
-        let connection = shared
-            .protocols
-            .http1
-            .serve_connection(io, answering)
-            .with_upgrades();
-        drive(
-            connection,
-            |connection| connection.graceful_shutdown(),
-            options,
-            &info,
-        )
-        .await
+        speak_http1(&shared, stream, &info).await
     };
     if let Err(error) = outcome {
-        tracing::debug!(listener = name, %peer, %error, "connection ended");
+        tracing::debug!(listener = options.name, %peer, %error, "connection ended");
     }
+}
+
+/// The encrypted stream; `None`, counted, if there is none in time.
+async fn handshake(
+    options: &ServerOptions,
+    stream: TcpStream,
+    peer: SocketAddr,
+) -> Option<Box<TlsStream<TcpStream>>> {
+    tune(&stream);
+    let accept = TlsAcceptor::from(options.tls.load()).accept(stream);
+    let accepted = tokio::select! {
+        accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
+        () = options.shutdown.over() => return None,
+    };
+    let (stream, result) = match accepted {
+        Ok(Ok(stream)) => {
+            let resumed = stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            (Some(Box::new(stream)), if resumed { "resumed" } else { "full" })
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(listener = options.name, %peer, %error, "TLS handshake failed");
+            (None, "failed")
+        }
+        Err(_) => (None, "timeout"),
+    };
+    options.metrics.handshakes.with_label_values(&[options.name.as_str(), result]).inc();
+    stream
+}
+
+fn speak_http2<'a, S: Service>(
+    shared: &'a Arc<Shared<S>>,
+    stream: Box<TlsStream<TcpStream>>,
+    info: &'a ConnectionInfo,
+) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
+    let answering = answering(shared, info);
+    let connection =
+        shared.protocols.http2(&shared.tracker).serve_connection(TokioIo::new(stream), answering);
+    drive(Box::pin(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+}
+
+fn speak_http1<'a, S: Service>(
+    shared: &'a Arc<Shared<S>>,
+    stream: Box<TlsStream<TcpStream>>,
+    info: &'a ConnectionInfo,
+) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
+    let answering = answering(shared, info);
+    let connection = shared.protocols.http1.serve_connection(TokioIo::new(stream), answering).with_upgrades();
+    drive(Box::pin(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+}
+
+/// What hyper calls with each request of a connection.
+fn answering<S: Service>(
+    shared: &Arc<Shared<S>>,
+    info: &ConnectionInfo,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = http::Response<ReplyBody<S::Body>>,
+    Error = Infallible,
+    Future: Send + 'static,
+>
++ Send
++ 'static
++ use<S> {
+    let (shared, info) = (Arc::clone(shared), info.clone());
+    service_fn(move |request| {
+        let (shared, info) = (Arc::clone(&shared), info.clone());
+        async move { Ok(answer(&shared, info, request).await) }
+    })
 }
 
 async fn answer<S: Service>(
     shared: &Shared<S>,
     info: ConnectionInfo,
     mut request: Request<Incoming>,
-) -> http::Response<reply::ReplyBody<S::Body>> {
+) -> http::Response<ReplyBody<S::Body>> {
     let open = info.begin_request();
-    let refused = |why| {
-        shared
-            .options
-            .metrics
-            .refused
-            .with_label_values(&[shared.options.name.as_str(), why])
-            .inc()
-    };
+    let refused =
+        |why| shared.options.metrics.refused.with_label_values(&[shared.options.name.as_str(), why]).inc();
     if !shared.protocols.admits(&request) {
         refused("headers");
         return reply::from_status(&Status::request_header_fields_too_large(), open);
@@ -310,17 +306,11 @@ async fn answer<S: Service>(
     request.extensions_mut().insert(info);
     // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
     // sound under a dropped future at any point, which is the same thing.
-    match AssertUnwindSafe(async { shared.service.call(request).await })
-        .catch_unwind()
-        .await
-    {
+    match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
         Ok(response) => reply::from_service(response, open),
         Err(_) => {
             refused("panic");
-            reply::from_status(
-                &Status::internal("the server met a bug while it handled the request"),
-                open,
-            )
+            reply::from_status(&Status::internal("the server met a bug while it handled the request"), open)
         }
     }
 }
@@ -328,7 +318,7 @@ async fn answer<S: Service>(
 /// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
 /// connection itself: what may end it is polled only when that wakes up.
 async fn drive<C, G>(
-    connection: C,
+    mut connection: Pin<Box<C>>,
     graceful: G,
     options: &ServerOptions,
     info: &ConnectionInfo,
@@ -337,7 +327,6 @@ where
     C: Future<Output = hyper::Result<()>>,
     G: Fn(Pin<&mut C>),
 {
-    let mut connection = std::pin::pin!(connection);
     let mut orders = FuturesUnordered::new();
     orders.push(order(options, info, false));
     loop {
@@ -407,11 +396,7 @@ impl Protocols {
             .max_headers(limits.max_header_fields.saturating_mul(2))
             .max_header_size(header_bytes.saturating_mul(2))
             .max_buf_size(header_bytes.saturating_mul(2).max(16 << 10));
-        Self {
-            http1,
-            limits: limits.clone(),
-            header_bytes,
-        }
+        Self { http1, limits: limits.clone(), header_bytes }
     }
 
     fn http2(&self, tracker: &TaskTracker) -> http2::Builder<Tracked> {
@@ -433,14 +418,10 @@ impl Protocols {
     /// Whether a request's header is within the limits, counted as RFC 9113 counts it (32 bytes per field).
     fn admits(&self, request: &Request<Incoming>) -> bool {
         let headers = request.headers();
-        let path = request
-            .uri()
-            .path_and_query()
-            .map_or(0, |path| path.as_str().len());
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
         headers.len() <= self.limits.max_header_fields
-            && headers.iter().fold(path, |sum, (name, value)| {
-                sum + name.as_str().len() + value.len() + 32
-            }) <= self.header_bytes
+            && headers.iter().fold(path, |sum, (name, value)| sum + name.as_str().len() + value.len() + 32)
+                <= self.header_bytes
     }
 }
 

@@ -132,11 +132,7 @@ impl StatusCause {
         field: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self {
-            reason: reason.into(),
-            message: message.into(),
-            field: field.into(),
-        }
+        Self { reason: reason.into(), message: message.into(), field: field.into() }
     }
 }
 
@@ -171,51 +167,30 @@ impl StatusReason {
 impl Status {
     /// A failure with an own code, reason and text and no details.
     pub fn new(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: None,
-            metadata: None,
-        }
+        Self { code, reason, message: message.into(), details: None, metadata: None }
     }
 
     /// 404: no object of that name.
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
-        Self::new(
-            404,
-            StatusReason::NotFound,
-            format!("{resource} {} not found", quoted(name)),
-        )
-        .about(resource, name)
+        Self::new(404, StatusReason::NotFound, format!("{resource} {} not found", quoted(name)))
+            .about(resource, name)
     }
 
     /// 404: no such resource or path below `/api` and `/apis`.
     pub fn unknown_resource() -> Self {
-        Self::new(
-            404,
-            StatusReason::NotFound,
-            "the server could not find the requested resource",
-        )
-        .with_details(StatusDetails::default())
+        Self::new(404, StatusReason::NotFound, "the server could not find the requested resource")
+            .with_details(StatusDetails::default())
     }
 
     /// 409: the name is taken.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
-        Self::new(
-            409,
-            StatusReason::AlreadyExists,
-            format!("{resource} {} already exists", quoted(name)),
-        )
-        .about(resource, name)
+        Self::new(409, StatusReason::AlreadyExists, format!("{resource} {} already exists", quoted(name)))
+            .about(resource, name)
     }
 
     /// 409: a precondition does not hold; the client may read again and retry.
     pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl fmt::Display) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {resource} {}: {why}",
-            quoted(name)
-        );
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quoted(name));
         Self::new(409, StatusReason::Conflict, message).about(resource, name)
     }
 
@@ -228,10 +203,8 @@ impl Status {
 
     /// 409: server-side apply met fields of other managers.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<StatusCause>) -> Self {
-        Self::new(409, StatusReason::Conflict, message).with_details(StatusDetails {
-            causes,
-            ..StatusDetails::default()
-        })
+        Self::new(409, StatusReason::Conflict, message)
+            .with_details(StatusDetails { causes, ..StatusDetails::default() })
     }
 
     /// 422: the object breaks the rules of its kind. `kind` is the kind, not the resource.
@@ -293,10 +266,7 @@ impl Status {
 
     /// 406: none of the media types in `Accept` can be served.
     pub fn not_acceptable(served: &[&str]) -> Self {
-        let message = format!(
-            "only the following media types are accepted: {}",
-            served.join(", ")
-        );
+        let message = format!("only the following media types are accepted: {}", served.join(", "));
         Self::new(406, StatusReason::NotAcceptable, message)
     }
 
@@ -317,11 +287,7 @@ impl Status {
 
     /// 431: too many or too large header fields.
     pub fn request_header_fields_too_large() -> Self {
-        Self::new(
-            431,
-            StatusReason::Unknown,
-            "the header fields of the request are too large",
-        )
+        Self::new(431, StatusReason::Unknown, "the header fields of the request are too large")
     }
 
     /// 429: slow down; safe to retry.
@@ -336,16 +302,11 @@ impl Status {
 
     /// 504: a read asks for a revision that this server has not reached.
     pub fn resource_version_too_large(asked: u64, current: u64) -> Self {
-        let mut status = Self::timeout(
-            format_args!("Too large resource version: {asked}, current: {current}"),
-            1,
-        );
+        let mut status =
+            Self::timeout(format_args!("Too large resource version: {asked}, current: {current}"), 1);
         if let Some(details) = &mut status.details {
-            details.causes = vec![StatusCause::field(
-                "ResourceVersionTooLarge",
-                "",
-                "Too large resource version",
-            )];
+            details.causes =
+                vec![StatusCause::field("ResourceVersionTooLarge", "", "Too large resource version")];
         }
         status
     }
@@ -367,19 +328,9 @@ impl Status {
 
     /// 500: our fault. The text is shown to the client: no secrets, no paths of files.
     pub fn internal(why: impl fmt::Display) -> Self {
-        let cause = StatusCause {
-            message: why.to_string(),
-            ..StatusCause::default()
-        };
-        Self::new(
-            500,
-            StatusReason::InternalError,
-            format!("Internal error occurred: {why}"),
-        )
-        .with_details(StatusDetails {
-            causes: vec![cause],
-            ..StatusDetails::default()
-        })
+        let cause = StatusCause { message: why.to_string(), ..StatusCause::default() };
+        Self::new(500, StatusReason::InternalError, format!("Internal error occurred: {why}"))
+            .with_details(StatusDetails { causes: vec![cause], ..StatusDetails::default() })
     }
 
     /// 503: not now; safe to retry.
@@ -410,10 +361,7 @@ impl Status {
 
     /// When the client is told to come back, if it is.
     pub fn retry_after_seconds(&self) -> Option<u32> {
-        self.details
-            .as_ref()
-            .map(|d| d.retry_after_seconds)
-            .filter(|seconds| *seconds > 0)
+        self.details.as_ref().map(|d| d.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
     /// The body, byte for byte as Go's encoder prints it, with the newline.
@@ -541,14 +489,8 @@ fn is_zero_code(code: &u16) -> bool {
 mod tests {
     use super::*;
 
-    const WIDGETS: GroupResource<'_> = GroupResource {
-        group: "example.com",
-        resource: "widgets",
-    };
-    const CONFIG_MAPS: GroupResource<'_> = GroupResource {
-        group: "",
-        resource: "configmaps",
-    };
+    const WIDGETS: GroupResource<'_> = GroupResource { group: "example.com", resource: "widgets" };
+    const CONFIG_MAPS: GroupResource<'_> = GroupResource { group: "", resource: "configmaps" };
 
     /// What a Kubernetes API server prints for the same failure.
     #[test]
@@ -578,11 +520,7 @@ mod tests {
             (
                 Status::apply_conflict(
                     "Apply failed with 1 conflict: conflict with \"kubectl\": .data.k",
-                    vec![cause(
-                        "FieldManagerConflict",
-                        ".data.k",
-                        "conflict with \"kubectl\"",
-                    )],
+                    vec![cause("FieldManagerConflict", ".data.k", "conflict with \"kubectl\"")],
                 ),
                 r#""message":"Apply failed with 1 conflict: conflict with \"kubectl\": .data.k","reason":"Conflict","details":{"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".data.k"}]},"code":409}"#,
             ),
@@ -591,11 +529,7 @@ mod tests {
                     "example.com",
                     "Widget",
                     "w",
-                    vec![cause(
-                        "FieldValueForbidden",
-                        "spec.color",
-                        "Forbidden: color is immutable",
-                    )],
+                    vec![cause("FieldValueForbidden", "spec.color", "Forbidden: color is immutable")],
                 ),
                 r#""message":"Widget.example.com \"w\" is invalid: spec.color: Forbidden: color is immutable","reason":"Invalid","details":{"name":"w","group":"example.com","kind":"Widget","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: color is immutable","field":"spec.color"}]},"code":422}"#,
             ),
@@ -624,10 +558,7 @@ mod tests {
                 Status::forbidden(GroupResource::default(), "", "User \"\" cannot get path \"/\""),
                 r#""message":"forbidden: User \"\" cannot get path \"/\"","reason":"Forbidden","details":{},"code":403}"#,
             ),
-            (
-                Status::unauthorized(),
-                r#""message":"Unauthorized","reason":"Unauthorized","code":401}"#,
-            ),
+            (Status::unauthorized(), r#""message":"Unauthorized","reason":"Unauthorized","code":401}"#),
             (
                 Status::bad_request("field label not supported: <x>"),
                 r#""message":"field label not supported: \u003cx\u003e","reason":"BadRequest","code":400}"#,
@@ -708,11 +639,9 @@ mod tests {
 
     #[test]
     fn names_are_quoted_as_go_does() {
-        for (name, expected) in [
-            ("a'b", r#""a'b""#),
-            ("a\"\\", r#""a\"\\""#),
-            ("\n\u{1}\u{85}ü", r#""\n\x01\u0085ü""#),
-        ] {
+        for (name, expected) in
+            [("a'b", r#""a'b""#), ("a\"\\", r#""a\"\\""#), ("\n\u{1}\u{85}ü", r#""\n\x01\u0085ü""#)]
+        {
             assert_eq!(quoted(name), expected);
         }
     }
@@ -724,11 +653,6 @@ mod tests {
             (response.status().as_u16(), &response.headers()[RETRY_AFTER]),
             (503, &HeaderValue::from(3))
         );
-        assert!(
-            !Status::unauthorized()
-                .to_response()
-                .headers()
-                .contains_key(RETRY_AFTER)
-        );
+        assert!(!Status::unauthorized().to_response().headers().contains_key(RETRY_AFTER));
     }
 }

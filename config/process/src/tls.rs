@@ -113,14 +113,13 @@ impl TlsSource {
         }
         let key = PrivateKeyDer::from_pem_file(&self.private_key)
             .map_err(|e| TlsError::PrivateKey(self.private_key.clone(), e))?;
-        let mut config = self
-            .asking_for_certificates()?
-            .with_single_cert(chain, key)
-            .map_err(|source| TlsError::Pair {
+        let mut config = self.asking_for_certificates()?.with_single_cert(chain, key).map_err(|source| {
+            TlsError::Pair {
                 certificate: self.certificate.clone(),
                 private_key: self.private_key.clone(),
                 source,
-            })?;
+            }
+        })?;
         config.alpn_protocols.clone_from(&self.alpn);
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
         // Tickets do; a cache in memory would be a second place with sessions.
@@ -155,9 +154,7 @@ struct ProofOfPossession {
 
 impl ProofOfPossession {
     fn new(provider: &CryptoProvider) -> Self {
-        Self {
-            algorithms: provider.signature_verification_algorithms,
-        }
+        Self { algorithms: provider.signature_verification_algorithms }
     }
 }
 

@@ -22,20 +22,14 @@ fn start() -> TestServer {
     TestServer::start(async |request: Request<Incoming>| {
         let info = request.extensions().get::<ConnectionInfo>().unwrap();
         let chain = info.tls().0.as_ref().map_or(0, |chain| chain.len());
-        reply(format!(
-            "{chain} {}",
-            info.tls().leaf().map_or(0, |leaf| leaf.len())
-        ))
+        reply(format!("{chain} {}", info.tls().leaf().map_or(0, |leaf| leaf.len())))
     })
 }
 
 #[tokio::test]
 async fn no_certificate_and_any_certificate_are_accepted_and_handed_on() {
     let server = start();
-    assert_eq!(
-        text(server.http2().await.send_request(get("/")).await.unwrap()).await,
-        "0 0"
-    );
+    assert_eq!(text(server.http2().await.send_request(get("/")).await.unwrap()).await, "0 0");
 
     let ((_, foreign), key) = Pki::new().issue();
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
@@ -45,11 +39,7 @@ async fn no_certificate_and_any_certificate_are_accepted_and_handed_on() {
             let stream = server.connect(&client).await.unwrap();
             let kind = stream.get_ref().1.handshake_kind().unwrap();
             let answer = text(h2_over(stream).await.send_request(get("/")).await.unwrap()).await;
-            assert_eq!(
-                (answer, kind),
-                (format!("1 {}", foreign.len()), expected),
-                "{version:?}"
-            );
+            assert_eq!((answer, kind), (format!("1 {}", foreign.len()), expected), "{version:?}");
         }
     }
 }
@@ -77,10 +67,7 @@ async fn a_certificate_without_its_key_is_refused() {
     let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
     let thief = Arc::new(Thief(Arc::new(CertifiedKey::new(vec![stolen], key))));
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
-        let mut client = server
-            .pki
-            .roots(&[version])
-            .with_client_cert_resolver(Arc::clone(&thief) as _);
+        let mut client = server.pki.roots(&[version]).with_client_cert_resolver(Arc::clone(&thief) as _);
         client.alpn_protocols = vec![b"h2".to_vec()];
         // With TLS 1.3 the client learns of it only when it uses the connection.
         let refused = match server.connect(&Arc::new(client)).await {
@@ -98,9 +85,7 @@ async fn a_new_certificate_serves_new_connections_and_open_ones_stay() {
     let server = start();
     let client = server.pki.client(&[b"h2"]);
     let presented = |stream: &tokio_rustls::client::TlsStream<_>| -> CertificateDer<'static> {
-        stream.get_ref().1.peer_certificates().unwrap()[0]
-            .clone()
-            .into_owned()
+        stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
     };
     let stream = server.connect(&client).await.unwrap();
     let old = presented(&stream);
@@ -141,29 +126,12 @@ async fn files_that_are_no_pair_are_named() {
     };
     std::fs::write(dir.join("other.key"), Pki::new().issue().1).unwrap();
     for (certificate, key, expected) in [
-        (
-            "none",
-            "tls.key",
-            format!(
-                "the certificate file {} cannot be read",
-                dir.join("none").display()
-            ),
-        ),
-        (
-            "tls.key",
-            "tls.key",
-            format!(
-                "the file {} has no PEM certificate",
-                dir.join("tls.key").display()
-            ),
-        ),
+        ("none", "tls.key", format!("the certificate file {} cannot be read", dir.join("none").display())),
+        ("tls.key", "tls.key", format!("the file {} has no PEM certificate", dir.join("tls.key").display())),
         (
             "tls.crt",
             "tls.crt",
-            format!(
-                "the private key file {} cannot be read",
-                dir.join("tls.crt").display()
-            ),
+            format!("the private key file {} cannot be read", dir.join("tls.crt").display()),
         ),
         (
             "tls.crt",

@@ -35,16 +35,8 @@ async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
             info.cached().unwrap()
         });
         let count = count.fetch_add(1, Ordering::Relaxed);
-        assert!(
-            info.cached::<String>().is_none(),
-            "another type is not in the slot"
-        );
-        reply(format!(
-            "{:?} {} {} {count}",
-            request.version(),
-            info.id(),
-            info.peer_addr().ip()
-        ))
+        assert!(info.cached::<String>().is_none(), "another type is not in the slot");
+        reply(format!("{:?} {} {} {count}", request.version(), info.id(), info.peer_addr().ip()))
     });
     let mut ids = Vec::new();
     let mut clients = Client::both(&server).await;
@@ -56,14 +48,8 @@ async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
             ids.push(words[1].to_owned());
         }
     }
-    assert!(
-        ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2],
-        "{ids:?}"
-    );
-    assert_eq!(
-        server.metric("fairlead_connections_open{listener=\"test\"}"),
-        Some(2.0)
-    );
+    assert!(ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2], "{ids:?}");
+    assert_eq!(server.metric("fairlead_connections_open{listener=\"test\"}"), Some(2.0));
 }
 
 #[tokio::test]
@@ -78,9 +64,7 @@ async fn too_much_header_gets_431() {
     };
     let large = |bytes: usize| {
         let mut request = get("/");
-        request
-            .headers_mut()
-            .insert("x", "y".repeat(bytes).parse().unwrap());
+        request.headers_mut().insert("x", "y".repeat(bytes).parse().unwrap());
         request
     };
     let long_path = get(&format!("/{}", "p".repeat(33 << 10)));
@@ -117,16 +101,10 @@ async fn a_panic_is_a_500_and_the_connection_survives() {
         let response = client.send(get("/panic")).await.unwrap();
         assert_eq!(response.status(), 500);
         let body = text(response).await;
-        assert!(
-            body.contains("InternalError") && !body.contains("on purpose"),
-            "{body}"
-        );
+        assert!(body.contains("InternalError") && !body.contains("on purpose"), "{body}");
         assert_eq!(text(client.send(get("/")).await.unwrap()).await, "fine");
     }
-    assert_eq!(
-        server.metric("fairlead_server_errors_total{listener=\"test\",why=\"panic\"}"),
-        Some(2.0)
-    );
+    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"panic\"}"), Some(2.0));
 }
 
 type Frames = futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
@@ -144,11 +122,9 @@ fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
 
 #[tokio::test]
 async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
-    let server = TestServer::with(
-        ConnectionLimits::default(),
-        "2s",
-        async |request: Request<Incoming>| watch(&request),
-    );
+    let server = TestServer::with(ConnectionLimits::default(), "2s", async |request: Request<Incoming>| {
+        watch(&request)
+    });
     let mut idle = server.http1().await;
     idle.ready().await.unwrap();
     let mut bodies = Vec::new();
@@ -169,23 +145,16 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
     }
     server.serving.await.unwrap();
     assert!(idle.ready().await.is_err(), "idle connections are closed");
-    assert!(
-        TcpStream::connect(server.addr).await.is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(server.addr).await.is_err(), "nobody listens any more");
     steps.await.unwrap();
 }
 
 #[tokio::test]
 async fn what_does_not_end_in_the_window_is_cut_off() {
-    let server = TestServer::with(
-        ConnectionLimits::default(),
-        "1ms",
-        async |_: Request<Incoming>| {
-            std::future::pending::<()>().await;
-            reply("never")
-        },
-    );
+    let server = TestServer::with(ConnectionLimits::default(), "1ms", async |_: Request<Incoming>| {
+        std::future::pending::<()>().await;
+        reply("never")
+    });
     let requests: Vec<_> = Client::both(&server)
         .await
         .into_iter()
@@ -204,13 +173,8 @@ async fn what_does_not_end_in_the_window_is_cut_off() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_free_place() {
-    let limits = ConnectionLimits {
-        max_connections: 1,
-        ..ConnectionLimits::default()
-    };
-    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<Incoming>| {
-        reply("fine")
-    }));
+    let limits = ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() };
+    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine")));
     let mut first = server.http2().await;
     let second = tokio::spawn({
         let server = Arc::clone(&server);
@@ -227,10 +191,7 @@ async fn connections_beyond_the_limit_wait_for_a_free_place() {
 #[tokio::test]
 async fn peers_that_send_nothing_are_cut_off() {
     let soon = "1ms".parse().unwrap();
-    let limits = ConnectionLimits {
-        header_read_timeout: soon,
-        ..ConnectionLimits::default()
-    };
+    let limits = ConnectionLimits { header_read_timeout: soon, ..ConnectionLimits::default() };
     let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
     for protocol in [&b"h2"[..], b"http/1.1"] {
         let mut silent = server.connect(&server.pki.client(&[protocol])).await.unwrap();
@@ -239,10 +200,7 @@ async fn peers_that_send_nothing_are_cut_off() {
         let _ = silent.read_to_end(&mut rest).await;
     }
 
-    let limits = ConnectionLimits {
-        tls_handshake_timeout: soon,
-        ..ConnectionLimits::default()
-    };
+    let limits = ConnectionLimits { tls_handshake_timeout: soon, ..ConnectionLimits::default() };
     let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
     let mut rest = Vec::new();
@@ -273,12 +231,9 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
         }
     });
     let busy = Client::both(&server).await.map(|mut client| {
-        tokio::spawn(async move {
-            client
-                .send(get("/wait"))
-                .await
-                .map(|response| response.status().as_u16())
-        })
+        tokio::spawn(
+            async move { client.send(get("/wait")).await.map(|response| response.status().as_u16()) },
+        )
     });
     for _ in &busy {
         arrivals.recv().await.unwrap();
@@ -311,18 +266,14 @@ async fn upgrades_pass() {
             });
             let mut response = reply("");
             *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-            response
-                .headers_mut()
-                .insert("connection", "upgrade".parse().unwrap());
+            response.headers_mut().insert("connection", "upgrade".parse().unwrap());
             response.headers_mut().insert("upgrade", "test".parse().unwrap());
             response
         }
     });
     let mut client = server.http1().await;
     let mut request = get("/");
-    request
-        .headers_mut()
-        .insert("connection", "upgrade".parse().unwrap());
+    request.headers_mut().insert("connection", "upgrade".parse().unwrap());
     request.headers_mut().insert("upgrade", "test".parse().unwrap());
     let response = client.send_request(request).await.unwrap();
     assert_eq!(response.status(), 101);
@@ -338,8 +289,5 @@ async fn an_address_in_use_is_named() {
     let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
     let error = BoundServer::bind(server.addr).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {}", server.addr));
-    assert_eq!(
-        error.hint(),
-        Some(format!("something else listens on port {}", server.addr.port()))
-    );
+    assert_eq!(error.hint(), Some(format!("something else listens on port {}", server.addr.port())));
 }

@@ -45,10 +45,8 @@ impl TestServer {
     pub fn with(limits: ConnectionLimits, window: &str, service: impl Service) -> Self {
         let metrics = Metrics::new("test", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
-        let shutdown = Shutdown::new(&DrainConfig {
-            window: window.parse().unwrap(),
-            ..DrainConfig::default()
-        });
+        let shutdown =
+            Shutdown::new(&DrainConfig { window: window.parse().unwrap(), ..DrainConfig::default() });
         let pki = Pki::new();
         pki.issue_serving();
         let bound = BoundServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -61,28 +59,18 @@ impl TestServer {
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
         let serving = tokio::spawn(bound.serve(options, service));
-        Self {
-            addr,
-            shutdown,
-            metrics,
-            reloads,
-            pki,
-            serving,
-        }
+        Self { addr, shutdown, metrics, reloads, pki, serving }
     }
 
     pub fn metric(&self, line: &str) -> Option<f64> {
         let text = String::from_utf8(self.metrics.text().unwrap().to_vec()).unwrap();
-        text.lines()
-            .find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
+        text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
     }
 
     /// A connection with this ALPN offer, and optionally a certificate.
     pub async fn connect(&self, client: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(self.addr).await?;
-        TlsConnector::from(Arc::clone(client))
-            .connect("localhost".try_into().unwrap(), tcp)
-            .await
+        TlsConnector::from(Arc::clone(client)).connect("localhost".try_into().unwrap(), tcp).await
     }
 
     pub async fn http1(&self) -> http1::SendRequest<Full<Bytes>> {
@@ -103,10 +91,8 @@ impl TestServer {
 }
 
 pub async fn h2_over(stream: TlsStream<TcpStream>) -> http2::SendRequest<Full<Bytes>> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
+    let (sender, connection) =
+        http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender
 }
@@ -119,10 +105,7 @@ pub enum Client {
 
 impl Client {
     pub async fn both(server: &TestServer) -> [Self; 2] {
-        [
-            Self::Http1(server.http1().await),
-            Self::Http2(server.http2().await),
-        ]
+        [Self::Http1(server.http1().await), Self::Http2(server.http2().await)]
     }
 
     pub fn is_closed(&self) -> bool {
@@ -171,14 +154,9 @@ impl Pki {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, "test CA");
+        params.distinguished_name.push(rcgen::DnType::CommonName, "test CA");
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-            ca,
-        }
+        Self { dir: tempfile::tempdir().unwrap(), ca }
     }
 
     /// Puts a new serving certificate in place of the current one and returns it.
@@ -221,10 +199,7 @@ impl Pki {
         key: &str,
     ) -> Arc<ClientConfig> {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-        let mut config = self
-            .roots(&[version])
-            .with_client_auth_cert(vec![certificate], key)
-            .unwrap();
+        let mut config = self.roots(&[version]).with_client_auth_cert(vec![certificate], key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         Arc::new(config)
     }
