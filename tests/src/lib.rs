@@ -1,1 +1,10 @@
 //! Behaviours of the running system, seen from its clients.
+//!
+//! This crate may use everything as a client would, and must not know what is inside the servers: it starts real
+//! binaries, talks to their sockets and reads what the operating system tells about them.
+//!
+//! - [`harness`] starts, stops and kills processes, makes certificates and finds kubectl.
+//! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
+
+pub mod harness;
+pub mod load;

@@ -1,0 +1,13 @@
+//! What a test of real processes needs: binaries, certificates, ports, kubectl.
+
+mod binary;
+mod error;
+mod kubectl;
+mod pki;
+mod process;
+
+pub use binary::{binary, free_port};
+pub use error::HarnessError;
+pub use kubectl::{Kubectl, Output};
+pub use pki::Pki;
+pub use process::{Process, Program, ready};

@@ -1,0 +1,36 @@
+//! Where the binaries are that cargo built, and ports to start them on.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+
+use super::HarnessError;
+
+/// The path of a binary of this workspace: in `$FAIRLEAD_BIN_DIR`, else where cargo puts it for the profile that built
+/// the running test.
+pub fn binary(name: &str) -> Result<PathBuf, HarnessError> {
+    let directory = match std::env::var_os("FAIRLEAD_BIN_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => built_beside()?,
+    };
+    let path = directory.join(name);
+    if path.is_file() { Ok(path) } else { Err(HarnessError::NotBuilt { name: name.to_owned(), directory }) }
+}
+
+/// A port of the loopback that was free a moment ago.
+pub fn free_port() -> Result<u16, HarnessError> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(HarnessError::system("binding a free port"))?;
+    listener
+        .local_addr()
+        .map(|address| address.port())
+        .map_err(HarnessError::system("asking for the free port"))
+}
+
+/// Tests run from `target/<profile>/deps`, binaries from `target/<profile>`.
+fn built_beside() -> Result<PathBuf, HarnessError> {
+    let mut path = std::env::current_exe().map_err(HarnessError::system("finding the running test"))?;
+    path.pop();
+    if path.ends_with("deps") {
+        path.pop();
+    }
+    Ok(path)
+}

@@ -1,0 +1,146 @@
+//! The kubectl binaries of this machine.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::HarnessError;
+
+/// One kubectl, run with one kubeconfig and a home of its own, so that caches are never shared.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    version: String,
+    path: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+/// What a run of kubectl gave.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+/// The versions that must work: `/openapi/v3` and JSON discovery are enough for them.
+const VERSIONS: [&str; 5] = ["1.29", "1.30", "1.31", "1.32", "1.33"];
+
+impl Kubectl {
+    /// Every kubectl that is found, from 1.29 to 1.33: `kubectl` itself, and `kubectl.<version>` beside it. What is
+    /// missing is named on standard output. `home` is a directory for caches.
+    pub fn found(kubeconfig: &Path, home: &Path) -> Vec<Self> {
+        let Some(plain) = in_path("kubectl") else {
+            println!("skipped: kubectl missing");
+            return Vec::new();
+        };
+        let beside = std::fs::canonicalize(&plain).unwrap_or(plain.clone());
+        let kubectl = |version: &str, path: PathBuf| Self {
+            version: version.to_owned(),
+            path,
+            kubeconfig: kubeconfig.to_owned(),
+            home: home.join(format!("kubectl-{version}")),
+        };
+        let mut found = vec![kubectl("default", plain)];
+        for version in VERSIONS {
+            let path = beside.with_file_name(format!("kubectl.{version}"));
+            if path.is_file() {
+                found.push(kubectl(version, path));
+            } else {
+                println!("skipped: kubectl {version} missing");
+            }
+        }
+        found
+    }
+
+    /// `default`, or `1.29` and so on.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The same with another kubeconfig.
+    pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
+        Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
+    }
+
+    /// Runs it, however it ends.
+    pub async fn run<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Output, HarnessError> {
+        self.run_with_input(arguments, "").await
+    }
+
+    /// Runs it with standard input, e.g. for `apply -f -`.
+    pub async fn run_with_input<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+        input: &str,
+    ) -> Result<Output, HarnessError> {
+        let running =
+            |source| HarnessError::System { what: format!("running kubectl {}", self.version), source };
+        std::fs::create_dir_all(&self.home).map_err(running)?;
+        let mut child = self
+            .command()
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(running)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // kubectl may end without reading its input; how it ends says enough.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        let output = child.wait_with_output().await.map_err(running)?;
+        Ok(Output {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Runs a line of arguments, split at spaces; it must succeed. Returns what it printed.
+    pub async fn ok(&self, line: &str) -> Result<String, HarnessError> {
+        self.succeeded(line, self.run(line.split_whitespace()).await?)
+    }
+
+    /// Like [`Kubectl::ok`], with a manifest as standard input.
+    pub async fn ok_with_input(&self, line: &str, input: &str) -> Result<String, HarnessError> {
+        self.succeeded(line, self.run_with_input(line.split_whitespace(), input).await?)
+    }
+
+    /// A command with kubeconfig and home set, for tests that keep one running.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .env("KUBECACHEDIR", self.home.join("cache"))
+            .kill_on_drop(true);
+        command
+    }
+
+    fn succeeded(&self, line: &str, output: Output) -> Result<String, HarnessError> {
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        Err(HarnessError::Kubectl {
+            version: self.version.clone(),
+            command: line.to_owned(),
+            status: output.status,
+            stderr: output.stderr,
+        })
+    }
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}

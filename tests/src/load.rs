@@ -1,0 +1,21 @@
+//! Load on a running system, and what it costs. Knows the system only as paths of a kubeconfig and process ids.
+
+mod delivery;
+mod fsync;
+mod gets;
+mod latency;
+mod proc;
+mod table;
+mod target;
+mod watches;
+mod workspaces;
+
+pub use delivery::{DeliveryLoad, measure_delivery};
+pub use fsync::measure_fsync;
+pub use gets::{GetLoad, measure_gets};
+pub use latency::Latencies;
+pub use proc::{Sample, Watched, raise_file_limit};
+pub use table::{Row, Table};
+pub use target::{LoadError, Target};
+pub use watches::{WatchLoad, measure_watches};
+pub use workspaces::{WorkspaceLoad, measure_workspaces};

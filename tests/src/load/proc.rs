@@ -1,0 +1,150 @@
+//! What the kernel tells about processes: CPU time and memory, from `/proc`.
+
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{LoadError, Table};
+
+/// A process under observation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// What the tables call it.
+    pub name: String,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// What a process has used up to now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// User and system time.
+    pub cpu: Duration,
+    /// Resident memory in bytes.
+    pub resident: u64,
+    /// Most resident memory ever, in bytes.
+    pub peak: u64,
+}
+
+impl Watched {
+    /// Reads `name=pid`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, pid) = text.split_once('=').ok_or("expected name=pid")?;
+        let pid = pid.parse().map_err(|_| format!("{pid:?} is not a process id"))?;
+        Ok(Self { name: name.to_owned(), pid })
+    }
+
+    /// Now.
+    pub fn sample(&self) -> Result<Sample, LoadError> {
+        let read = |file: &str| {
+            let path = format!("/proc/{}/{file}", self.pid);
+            std::fs::read_to_string(&path)
+                .map_err(|source| LoadError::Process { name: self.name.clone(), source })
+        };
+        let malformed = || LoadError::Process {
+            name: self.name.clone(),
+            source: std::io::Error::from(std::io::ErrorKind::InvalidData),
+        };
+        let cpu = cpu_time(&read("stat")?).ok_or_else(malformed)?;
+        let status = read("status")?;
+        let memory = |field: &str| memory(&status, field).ok_or_else(malformed);
+        Ok(Sample { cpu, resident: memory("VmRSS:")?, peak: memory("VmHWM:")? })
+    }
+}
+
+/// Samples of several processes.
+pub(super) fn sample_all(processes: &[Watched]) -> Result<Vec<Sample>, LoadError> {
+    processes.iter().map(Watched::sample).collect()
+}
+
+/// Rows with CPU time per operation between two samples.
+pub(super) fn cpu_rows(
+    table: &mut Table,
+    what: &str,
+    processes: &[Watched],
+    before: &[Sample],
+    count: u64,
+    note: &str,
+) {
+    let Ok(after) = sample_all(processes) else {
+        return table.push(format!("CPU per {what}"), "-", "a process ended during the run");
+    };
+    for ((process, before), after) in processes.iter().zip(before).zip(after) {
+        let spent = after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e6;
+        table.push(
+            format!("{} CPU per {what}", process.name),
+            format!("{:.1} µs", spent / count.max(1) as f64),
+            note,
+        );
+    }
+}
+
+/// Rows with memory per thing between two samples.
+pub(super) fn memory_rows(
+    table: &mut Table,
+    what: &str,
+    processes: &[Watched],
+    before: &[Sample],
+    count: u64,
+    note: &str,
+) {
+    let Ok(after) = sample_all(processes) else {
+        return table.push(format!("memory per {what}"), "-", "a process ended during the run");
+    };
+    for ((process, before), after) in processes.iter().zip(before).zip(after) {
+        let grown = after.resident as f64 - before.resident as f64;
+        let each = grown / count.max(1) as f64 / 1024.0;
+        let note = format!("{note}; RSS {} to {}", mebibytes(before.resident), mebibytes(after.resident));
+        table.push(format!("{} memory per {what}", process.name), format!("{each:.2} KiB"), note);
+    }
+}
+
+pub(super) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Raises the soft limit of open files to the hard one, for runs with a connection per watch; tells the new limit.
+pub fn raise_file_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let effective = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    effective.unwrap_or(u64::MAX)
+}
+
+/// Fields 14 and 15 of `/proc/<pid>/stat` (proc(5)); the name before them may contain anything, so count from its end.
+fn cpu_time(stat: &str) -> Option<Duration> {
+    // USER_HZ, which is 100 on every architecture that we run on.
+    const TICK: Duration = Duration::from_millis(10);
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u32 = fields.next()?.parse().ok()?;
+    let system: u32 = fields.next()?.parse().ok()?;
+    Some(TICK * (user + system))
+}
+
+/// A field of `/proc/<pid>/status` in kB, as bytes.
+fn memory(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strange_name_does_not_shift_the_fields() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 9 0 1 1 1";
+        assert_eq!(cpu_time(stat), Some(Duration::from_secs(3)));
+        assert_eq!(cpu_time("garbage"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_observed() {
+        let pid = std::process::id();
+        let own = Watched::parse(&format!("me={pid}")).unwrap();
+        let sample = own.sample().unwrap();
+        assert!(sample.resident > 0 && sample.peak >= sample.resident / 2);
+        assert!(Watched::parse("me").is_err() && Watched::parse("me=x").is_err());
+        assert!(Watched { name: "nobody".into(), pid: u32::MAX }.sample().is_err());
+    }
+}

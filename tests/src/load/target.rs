@@ -1,0 +1,95 @@
+//! The system under load: a kubeconfig, and the processes to observe.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fairlead_client::{
+    Client, ClientError, ClientOptions, Credentials, CredentialsError, Endpoint, Kubeconfig, KubeconfigError,
+    UnverifiedTls,
+};
+
+use super::Watched;
+
+/// Where to send load, as whom, and which processes do the work.
+#[derive(Debug, Clone)]
+pub struct Target {
+    endpoint: Endpoint,
+    credentials: Credentials,
+    /// Processes whose CPU time and memory are reported.
+    pub processes: Vec<Watched>,
+}
+
+/// Why a measurement failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A request that must succeed did not.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// Its credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A process is not there, or no longer.
+    #[error("cannot observe {name}: {source}")]
+    Process {
+        /// What it was called.
+        name: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The disk.
+    #[error("cannot write {}: {source}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A worker of the load generator panicked.
+    #[error("a worker of the load generator failed: {0}")]
+    Worker(#[from] tokio::task::JoinError),
+    /// The system did not do its part.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+impl Target {
+    /// The context of that name, or the current one.
+    pub fn from_kubeconfig(
+        path: &Path,
+        context: Option<&str>,
+        processes: Vec<Watched>,
+    ) -> Result<Self, LoadError> {
+        let context = Kubeconfig::load(path)?.resolve(context)?;
+        let credentials = context.credentials(UnverifiedTls::Refuse)?;
+        Ok(Self::new(context.endpoint.clone(), credentials, processes))
+    }
+
+    /// A server without a kubeconfig.
+    pub fn new(endpoint: Endpoint, credentials: Credentials, processes: Vec<Watched>) -> Self {
+        Self { endpoint, credentials, processes }
+    }
+
+    /// The same server without the path prefix of the context.
+    pub fn without_prefix(&self) -> Self {
+        Self { endpoint: self.endpoint.with_prefix(""), ..self.clone() }
+    }
+
+    /// The path prefix of the context, e.g. `/clusters/root`.
+    pub fn prefix(&self) -> &str {
+        self.endpoint.prefix()
+    }
+
+    /// A new client with exactly one connection of its own.
+    pub(super) fn connection(&self) -> Client {
+        let options = ClientOptions {
+            max_connections: 1,
+            request_timeout: Duration::from_secs(60),
+            ..ClientOptions::default()
+        };
+        Client::new(self.endpoint.clone(), self.credentials.clone(), options)
+    }
+}

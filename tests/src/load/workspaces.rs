@@ -1,0 +1,285 @@
+//! Workspaces made by many clients at once: how fast they become ready, what they cost, and whether they can be used
+//! the moment a client is told so.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairlead_client::{
+    Client, ClientError, Endpoint, Event, Ignored, ListWatch, ObjectMeta, Reflector, ReflectorOptions,
+    RetryPolicy, WriteOptions, retry,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::proc::{cpu_rows, mebibytes, sample_all};
+use super::{Latencies, LoadError, Sample, Table, Target};
+
+/// Creations in the workspace that the kubeconfig's context names.
+#[derive(Debug, Clone)]
+pub struct WorkspaceLoad {
+    /// Clients, each with one creation at a time.
+    pub clients: usize,
+    /// Workspaces in all.
+    pub count: usize,
+    /// Of these, how many are made before memory is compared.
+    pub settled_after: usize,
+    /// Names are `<prefix>-<number>`.
+    pub name_prefix: String,
+    /// The type, below root.
+    pub type_name: String,
+}
+
+/// Creates, waits for Ready by one watch, and reads from each workspace at once.
+pub async fn measure_workspaces(target: &Target, load: &WorkspaceLoad) -> Result<Table, LoadError> {
+    let waiting = Arc::new(Waiting::default());
+    let follower = tokio::spawn(follow(target.connection(), waiting.clone()));
+    let course = Arc::new(Course::new(target, load.settled_after)?);
+    let next = Arc::new(AtomicUsize::new(0));
+    let start = Instant::now();
+    let creators: Vec<_> = (0..load.clients)
+        .map(|_| {
+            let creator = Creator {
+                client: target.connection(),
+                foreign: target.without_prefix().connection(),
+                load: load.clone(),
+                waiting: waiting.clone(),
+                course: course.clone(),
+                next: next.clone(),
+            };
+            tokio::spawn(creator.run())
+        })
+        .collect();
+    let mut outcome = Outcome::default();
+    for creator in creators {
+        outcome.merge(creator.await??);
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    follower.abort();
+    outcome.table(target, load, &course, elapsed)
+}
+
+/// One of the clients.
+struct Creator {
+    client: Client,
+    /// To the root of the server: workspaces are reached by the path in their URL.
+    foreign: Client,
+    load: WorkspaceLoad,
+    waiting: Arc<Waiting>,
+    course: Arc<Course>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Creator {
+    async fn run(self) -> Result<Outcome, LoadError> {
+        let mut outcome = Outcome::default();
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.load.count {
+                return Ok(outcome);
+            }
+            let name = format!("{}-{number}", self.load.name_prefix);
+            let ready = self.waiting.for_ready(&name);
+            let start = Instant::now();
+            self.create(&name).await?;
+            outcome.created.add(start.elapsed());
+            let patience = Duration::from_secs(120);
+            let Ok(Ok(url)) = tokio::time::timeout(patience, ready).await else {
+                return Err(LoadError::Unexpected(format!(
+                    "workspace {name} did not become ready in {patience:?}"
+                )));
+            };
+            outcome.ready.add(start.elapsed());
+            outcome.note_first_read(self.read_from(&url).await);
+            self.course.one_more()?;
+        }
+    }
+
+    async fn create(&self, name: &str) -> Result<(), ClientError> {
+        let object = json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "Workspace",
+            "metadata": { "name": name },
+            "spec": { "type": { "name": self.load.type_name, "path": "root" } },
+        });
+        let options = WriteOptions::default();
+        // The same name again is harmless: a lost acknowledgement shows as AlreadyExists.
+        let policy = RetryPolicy::default();
+        let create = || async { self.client.create::<Value>(COLLECTION, &object, &options).await };
+        match retry(&policy, create).await {
+            Err(error) if error.is_already_exists() => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    async fn read_from(&self, url: &str) -> Result<(), ClientError> {
+        let prefix = Endpoint::parse(url).map(|endpoint| endpoint.prefix().to_owned()).unwrap_or_default();
+        let path = format!("{prefix}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster");
+        self.foreign.get(&path).await.map(drop)
+    }
+}
+
+const COLLECTION: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+
+/// What the clients saw.
+#[derive(Default)]
+struct Outcome {
+    created: Latencies,
+    ready: Latencies,
+    refused: usize,
+    failed: usize,
+    example: Option<String>,
+}
+
+impl Outcome {
+    fn note_first_read(&mut self, read: Result<(), ClientError>) {
+        let Err(error) = read else { return };
+        if error.code() == Some(403) {
+            self.refused += 1;
+        } else {
+            self.failed += 1;
+        }
+        self.example.get_or_insert_with(|| error.to_string());
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.created.merge(other.created);
+        self.ready.merge(other.ready);
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.example = self.example.take().or(other.example);
+    }
+
+    fn table(
+        mut self,
+        target: &Target,
+        load: &WorkspaceLoad,
+        course: &Course,
+        elapsed: f64,
+    ) -> Result<Table, LoadError> {
+        let mut table = Table::default();
+        let note = format!("{} workspaces, {} clients", load.count, load.clients);
+        table.push("workspaces ready per second", format!("{:.0}", load.count as f64 / elapsed), &note);
+        table.push("workspace ready", self.ready.summary(), format!("p50 / p90 / p99 / max; {note}"));
+        table.push("workspace created", self.created.summary(), "p50 / p90 / p99 / max until acknowledged");
+        let example = self.example.take().unwrap_or_default();
+        table.push("403s after Ready", format!("{}", self.refused), format!("of {}; {example}", load.count));
+        table.push("other failures after Ready", format!("{}", self.failed), "");
+        cpu_rows(&mut table, "workspace", &target.processes, &course.begin, load.count as u64, &note);
+        course.memory_rows(&mut table)?;
+        Ok(table)
+    }
+}
+
+/// Memory on the way: at the beginning, after the workspaces that fill caches, at the end.
+struct Course {
+    target: Target,
+    begin: Vec<Sample>,
+    settled_after: usize,
+    settled: Mutex<Option<Vec<Sample>>>,
+    done: AtomicUsize,
+}
+
+impl Course {
+    fn new(target: &Target, settled_after: usize) -> Result<Self, LoadError> {
+        let begin = sample_all(&target.processes)?;
+        Ok(Self {
+            target: target.clone(),
+            begin,
+            settled_after,
+            settled: Mutex::default(),
+            done: AtomicUsize::new(0),
+        })
+    }
+
+    fn one_more(&self) -> Result<(), LoadError> {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done == self.settled_after {
+            let samples = sample_all(&self.target.processes)?;
+            *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(samples);
+        }
+        if done % 1000 == 0 {
+            eprintln!("{done} workspaces are ready");
+        }
+        Ok(())
+    }
+
+    fn memory_rows(&self, table: &mut Table) -> Result<(), LoadError> {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (from, before) = match settled {
+            Some(samples) => (self.settled_after, samples),
+            None => (0, self.begin.clone()),
+        };
+        let done = self.done.load(Ordering::Relaxed);
+        for ((process, before), after) in
+            self.target.processes.iter().zip(before).zip(sample_all(&self.target.processes)?)
+        {
+            let grown = after.resident as f64 - before.resident as f64;
+            let each = grown / (done - from).max(1) as f64 / 1024.0;
+            let (low, high) = (mebibytes(before.resident), mebibytes(after.resident));
+            let note = format!("slope from {from} to {done} workspaces; RSS {low} to {high}");
+            table.push(format!("{} memory per workspace", process.name), format!("{each:.2} KiB"), note);
+        }
+        Ok(())
+    }
+}
+
+/// Who waits for which workspace.
+#[derive(Default)]
+struct Waiting(Mutex<HashMap<String, oneshot::Sender<String>>>);
+
+impl Waiting {
+    fn for_ready(&self, name: &str) -> oneshot::Receiver<String> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), sender);
+        receiver
+    }
+
+    fn see(&self, workspace: Workspace) {
+        if workspace.status.phase != "Ready" {
+            return;
+        }
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&workspace.metadata.name);
+        if let Some(sender) = sender {
+            // A client that no longer waits has reported that already.
+            let _ = sender.send(workspace.spec.url);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Workspace {
+    metadata: ObjectMeta<Ignored>,
+    #[serde(default)]
+    spec: WorkspaceSpec,
+    #[serde(default)]
+    status: WorkspaceStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkspaceSpec {
+    #[serde(rename = "URL")]
+    url: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WorkspaceStatus {
+    phase: String,
+}
+
+/// One watch for all clients, as a controller would have it.
+async fn follow(client: Client, waiting: Arc<Waiting>) {
+    let mut reflector =
+        Reflector::<Workspace>::new(client, ListWatch::new(COLLECTION), ReflectorOptions::default());
+    loop {
+        match reflector.next().await {
+            Event::Replaced { items, .. } => items.into_iter().for_each(|workspace| waiting.see(workspace)),
+            Event::Applied(workspace) => waiting.see(workspace),
+            Event::Deleted(_) | Event::Progress(_) => {}
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The support for behaviours and benchmarks does what it says.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod stub;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairlead_certs::{Client as Role, Renewal};
+use fairlead_client::Endpoint;
+use fairlead_tests::harness::{HarnessError, Kubectl, Process, Program, binary, ready};
+use fairlead_tests::load::{
+    DeliveryLoad, GetLoad, LoadError, Table, Target, WatchLoad, Watched, WorkspaceLoad, measure_delivery,
+    measure_fsync, measure_gets, measure_watches, measure_workspaces,
+};
+use stub::Stub;
+
+#[tokio::test]
+async fn a_process_is_waited_for_stopped_and_started_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = shell(
+        directory.path(),
+        "echo began; trap 'echo asked to stop; exit 3' TERM; while :; do sleep 0.05; done",
+    );
+    until_logged(&mut process, 1).await.unwrap();
+    assert_eq!(process.terminate().await.unwrap().code(), Some(3));
+    assert_eq!(process.log(), "began\nasked to stop\n");
+    let first = process.id();
+    process.restart().await.unwrap();
+    until_logged(&mut process, 2).await.unwrap();
+    assert_ne!(process.id(), first);
+    process.kill().await.unwrap();
+    assert!(Watched { name: "dead".into(), pid: process.id() }.sample().is_err());
+}
+
+#[tokio::test]
+async fn a_process_that_ends_too_early_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = shell(directory.path(), "echo no such port >&2; exit 7");
+    let error = until_logged(&mut process, 1_000).await.unwrap_err();
+    assert!(matches!(&error, HarnessError::Ended { status, .. } if status.code() == Some(7)), "{error}");
+    assert!(error.to_string().contains("no such port"), "{error}");
+}
+
+#[test]
+fn a_binary_that_was_not_built_is_named() {
+    assert!(binary("bench").unwrap().is_file());
+    assert!(binary("no-such-program").unwrap_err().to_string().contains("no-such-program"));
+}
+
+#[tokio::test]
+async fn each_kubectl_runs_with_a_home_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    for kubectl in Kubectl::found(&directory.path().join("kubeconfig"), directory.path()) {
+        let printed = kubectl.ok("version --client -o json").await.unwrap();
+        if kubectl.version() != "default" {
+            let minor = kubectl.version().trim_start_matches("1.");
+            assert!(printed.contains(&format!("\"minor\": \"{minor}")), "{printed}");
+        }
+        let refused = kubectl.ok("get pods --server=http://127.0.0.1:1").await.unwrap_err();
+        assert!(matches!(refused, HarnessError::Kubectl { .. }), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_rotated_in_place() {
+    let stub = Stub::start().await;
+    let client = stub.pki.client(stub.port, stub.pki.credentials(&Role::Admin).unwrap()).unwrap();
+    ready(&client).await.unwrap();
+    stub.pki.issue(Renewal::WhenDue).unwrap();
+    assert!(!client.set_credentials(stub.pki.credentials(&Role::Admin).unwrap()));
+    stub.pki.issue(Renewal::EveryLeaf).unwrap();
+    assert!(client.set_credentials(stub.pki.credentials(&Role::Admin).unwrap()));
+    ready(&client).await.unwrap();
+    let kubeconfig = stub.pki.admin_kubeconfig(stub.port).unwrap();
+    Target::from_kubeconfig(&kubeconfig, Some("base"), vec![]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_count_what_they_do() {
+    let stub = Stub::start().await;
+    let target = target(&stub);
+    let gets = GetLoad {
+        name: "GET".into(),
+        path: "/api/v1/configmaps".into(),
+        connections: 2,
+        streams: 3,
+        warm_up: Duration::ZERO,
+        duration: Duration::from_millis(200),
+    };
+    let table = measure_gets(&target, &gets).await.unwrap();
+    assert_eq!(names(&table), ["self CPU per GET", "GET per second", "GET latency"]);
+    assert!(value(&table, "GET per second").parse::<f64>().unwrap() > 1.0);
+
+    let watches = WatchLoad {
+        path: "/api/v1/configmaps".into(),
+        count: 25,
+        per_connection: 10,
+        settle: Duration::ZERO,
+    };
+    let connections = stub.connections();
+    let table = measure_watches(&target, &watches).await.unwrap();
+    assert_eq!(names(&table), ["self memory per watch"]);
+    // One for the watch outside the count, three for 25 by tens.
+    assert_eq!(stub.connections() - connections, 4);
+
+    let delivery = DeliveryLoad {
+        rate: 100,
+        watches: 6,
+        receivers: 3,
+        per_connection: 2,
+        duration: Duration::from_millis(300),
+    };
+    let table = measure_delivery(&target, &delivery).await.unwrap();
+    assert_eq!((value(&table, "events lost"), note(&table, "events lost")), ("0", "of 90"));
+
+    let workspaces = WorkspaceLoad {
+        clients: 4,
+        count: 20,
+        settled_after: 10,
+        name_prefix: "w".into(),
+        type_name: "universal".into(),
+    };
+    let table = measure_workspaces(&target, &workspaces).await.unwrap();
+    assert_eq!(value(&table, "403s after Ready"), "5", "the stub refuses each fourth workspace once");
+    assert_eq!(value(&table, "other failures after Ready"), "0");
+    assert!(note(&table, "self memory per workspace").starts_with("slope from 10 to 20 workspaces"));
+}
+
+#[tokio::test]
+async fn a_load_that_is_refused_is_an_error_not_a_figure() {
+    let stub = Stub::start().await;
+    let gets = GetLoad {
+        name: "GET".into(),
+        path: "/forbidden".into(),
+        connections: 1,
+        streams: 1,
+        warm_up: Duration::ZERO,
+        duration: Duration::from_secs(1),
+    };
+    let error = measure_gets(&target(&stub), &gets).await.unwrap_err();
+    assert!(matches!(&error, LoadError::Client(error) if error.code() == Some(403)), "{error}");
+}
+
+#[test]
+fn the_disk_is_measured_without_leaving_a_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(measure_fsync(directory.path()).unwrap().rows().len(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+fn shell(directory: &std::path::Path, script: &str) -> Process {
+    Program::at(PathBuf::from("/bin/sh"), "shell", directory).args(["-c", script]).start().unwrap()
+}
+
+/// Waits until it has said so many times that it began.
+async fn until_logged(process: &mut Process, times: usize) -> Result<(), HarnessError> {
+    let path = process.program().log_path();
+    process
+        .until(|| async {
+            let began = std::fs::read_to_string(&path).unwrap_or_default().matches("began").count();
+            if began >= times { Ok(()) } else { Err("nothing yet") }
+        })
+        .await
+}
+
+fn target(stub: &Stub) -> Target {
+    let endpoint = Endpoint::parse(&format!("https://localhost:{}/clusters/root", stub.port)).unwrap();
+    let own = Watched { name: "self".into(), pid: std::process::id() };
+    Target::new(endpoint, stub.pki.anonymous().unwrap(), vec![own])
+}
+
+fn names(table: &Table) -> Vec<&str> {
+    table.rows().iter().map(|row| row.what.as_str()).collect()
+}
+
+fn value<'a>(table: &'a Table, what: &str) -> &'a str {
+    &table.rows().iter().find(|row| row.what == what).unwrap().value
+}
+
+fn note<'a>(table: &'a Table, what: &str) -> &'a str {
+    &table.rows().iter().find(|row| row.what == what).unwrap().note
+}
