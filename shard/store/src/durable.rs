@@ -97,17 +97,8 @@ impl RedbStore {
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(commands))
-            .map_err(|source| OpenError::Io {
-                path: path.to_owned(),
-                source,
-            })?;
-        Ok(Self {
-            shared,
-            queue: Some(queue),
-            writer: Some(writer),
-            grown,
-            path: path.to_owned(),
-        })
+            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        Ok(Self { shared, queue: Some(queue), writer: Some(writer), grown, path: path.to_owned() })
     }
 
     /// Hands a command to the writer; `Err` with the cause when there is no writer any more.
@@ -135,19 +126,9 @@ impl Store for RedbStore {
     async fn commit(&self, mutations: Vec<Mutation>) -> Result<Revision, CommitError> {
         let bytes = check_shape(&mutations)?;
         let (reply, answer) = oneshot::channel();
-        let sent = self
-            .send(Command::Commit {
-                mutations,
-                bytes,
-                reply,
-            })
-            .await;
+        let sent = self.send(Command::Commit { mutations, bytes, reply }).await;
         sent.map_err(|cause| CommitError::Unavailable { cause })?;
-        answer.await.unwrap_or_else(|_| {
-            Err(CommitError::Unavailable {
-                cause: writer_stopped(),
-            })
-        })
+        answer.await.unwrap_or_else(|_| Err(CommitError::Unavailable { cause: writer_stopped() }))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Record>, ReadError> {
@@ -181,22 +162,13 @@ impl Store for RedbStore {
         let (reply, answer) = oneshot::channel();
         let sent = self.send(Command::Compact { below, reply }).await;
         sent.map_err(|cause| CompactError::Unavailable { cause })?;
-        answer.await.unwrap_or_else(|_| {
-            Err(CompactError::Unavailable {
-                cause: writer_stopped(),
-            })
-        })
+        answer.await.unwrap_or_else(|_| Err(CompactError::Unavailable { cause: writer_stopped() }))
     }
 
     fn stats(&self) -> Stats {
         let (view, counters) = (self.shared.view(), &self.shared.counters);
         let (ring_batches, ring_bytes) = self.shared.ring.size();
-        let stopped = || {
-            self.writer
-                .as_ref()
-                .is_none_or(JoinHandle::is_finished)
-                .then(writer_stopped)
-        };
+        let stopped = || self.writer.as_ref().is_none_or(JoinHandle::is_finished).then(writer_stopped);
         let failure = self.shared.failure.get().cloned().or_else(stopped);
         let (keys, history, log) = view.counts();
         Stats {

@@ -44,10 +44,7 @@ impl Event {
         self.value.as_ref().map(|value| Record {
             key: self.key.clone(),
             value: value.clone(),
-            created: self
-                .previous
-                .as_ref()
-                .map_or(revision, |previous| previous.created),
+            created: self.previous.as_ref().map_or(revision, |previous| previous.created),
             modified: revision,
         })
     }
@@ -63,11 +60,7 @@ impl Event {
 impl fmt::Debug for Event {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, previous) = (self.value.as_ref().map(Bytes::len), &self.previous);
-        write!(
-            formatter,
-            "Event(\"{}\", bytes: {value:?}, previous: {previous:?})",
-            self.key.escape_ascii()
-        )
+        write!(formatter, "Event(\"{}\", bytes: {value:?}, previous: {previous:?})", self.key.escape_ascii())
     }
 }
 
@@ -95,13 +88,7 @@ impl Follower {
     /// Follows `log` from behind `after`; `grown` is to change after every growth of the log, and its sender to be
     /// dropped when there will be no more.
     pub fn new(log: Arc<dyn Log>, after: Revision, grown: watch::Receiver<Revision>) -> Self {
-        Self {
-            log,
-            grown,
-            position: after,
-            pending: VecDeque::new(),
-            lateness: None,
-        }
+        Self { log, grown, position: after, pending: VecDeque::new(), lateness: None }
     }
 
     /// The same, but late at random.
@@ -122,7 +109,7 @@ impl Follower {
                 self.position = batch.revision;
                 return Ok(batch);
             }
-            // Noted before the log is read, so that growth in between wakes us again.
+            // What has grown so far is about to be read; only later growth has to wake us.
             self.grown.borrow_and_update();
             if let Some(lateness) = &mut self.lateness {
                 lateness.stall().await;
@@ -140,10 +127,7 @@ impl Follower {
 
 impl fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Follower")
-            .field("position", &self.position.0)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Follower").field("position", &self.position.0).finish_non_exhaustive()
     }
 }
 

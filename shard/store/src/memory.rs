@@ -98,10 +98,7 @@ impl Store for MemoryStore {
             return Ok(at);
         }
         let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        for (key, versions) in state
-            .keys
-            .range::<[u8], _>((Bound::Included(&range.start[..]), end))
-        {
+        for (key, versions) in state.keys.range::<[u8], _>((Bound::Included(&range.start[..]), end)) {
             let record = live_at(versions, at).and_then(|version| version.as_record(key));
             if record.is_some_and(|record| visit(record).is_break()) {
                 break;
@@ -167,12 +164,7 @@ struct Version {
 impl Version {
     fn as_record<'a>(&'a self, key: &'a [u8]) -> Option<RecordRef<'a>> {
         let value = self.value.as_deref()?;
-        Some(RecordRef {
-            key,
-            value,
-            created: self.created,
-            modified: self.modified,
-        })
+        Some(RecordRef { key, value, created: self.created, modified: self.modified })
     }
 }
 
@@ -194,24 +186,15 @@ impl State {
         let (key, versions) = self.keys.get_key_value(key)?;
         let version = versions.back()?;
         let value = version.value.clone()?;
-        Some(Record {
-            key: key.clone(),
-            value,
-            created: version.created,
-            modified: version.modified,
-        })
+        Some(Record { key: key.clone(), value, created: version.created, modified: version.modified })
     }
 
     fn check_readable(&self, at: Revision) -> Result<(), ReadError> {
         if at < self.compacted {
-            return Err(ReadError::Compacted {
-                oldest: self.compacted,
-            });
+            return Err(ReadError::Compacted { oldest: self.compacted });
         }
         if at > self.revision {
-            return Err(ReadError::Future {
-                current: self.revision,
-            });
+            return Err(ReadError::Future { current: self.revision });
         }
         Ok(())
     }
@@ -220,40 +203,23 @@ impl State {
         let mut events = Vec::with_capacity(mutations.len());
         for (index, mutation) in mutations.into_iter().enumerate() {
             let previous = self.latest(&mutation.key);
-            if !mutation
-                .expect
-                .admits(previous.as_ref().map(|record| record.modified))
-            {
-                return Err(CommitError::Conflict {
-                    index,
-                    current: previous,
-                });
+            if !mutation.expect.admits(previous.as_ref().map(|record| record.modified)) {
+                return Err(CommitError::Conflict { index, current: previous });
             }
             let value = match mutation.change {
                 Change::Put(value) => Some(value),
                 Change::Delete if previous.is_some() => None,
                 Change::Delete | Change::Keep => continue,
             };
-            events.push(Event {
-                key: mutation.key,
-                value,
-                previous,
-            });
+            events.push(Event { key: mutation.key, value, previous });
         }
         if events.is_empty() {
             return Ok(self.revision);
         }
         let revision = Revision(self.revision.0 + 1);
         for event in &events {
-            let created = event
-                .previous
-                .as_ref()
-                .map_or(revision, |previous| previous.created);
-            let version = Version {
-                created,
-                modified: revision,
-                value: event.value.clone(),
-            };
+            let created = event.previous.as_ref().map_or(revision, |previous| previous.created);
+            let version = Version { created, modified: revision, value: event.value.clone() };
             self.keys.entry(event.key.clone()).or_default().push_back(version);
         }
         self.log.insert(revision, Arc::new(Batch { revision, events }));
@@ -290,9 +256,7 @@ impl Log for RwLock<State> {
     fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, FollowError> {
         let state = self.read_recursive();
         if after < state.compacted {
-            return Err(FollowError::Compacted {
-                oldest: state.compacted,
-            });
+            return Err(FollowError::Compacted { oldest: state.compacted });
         }
         let newer = state.log.range((Bound::Excluded(after), Bound::Unbounded));
         Ok(newer.take(CHUNK).map(|(_, batch)| Arc::clone(batch)).collect())

@@ -74,47 +74,27 @@ pub struct Mutation {
 impl Mutation {
     /// Writes a key that must not exist.
     pub fn create(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        Self {
-            key: key.into(),
-            expect: Expect::Absent,
-            change: Change::Put(value.into()),
-        }
+        Self { key: key.into(), expect: Expect::Absent, change: Change::Put(value.into()) }
     }
 
     /// Writes a key whatever its state.
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        Self {
-            key: key.into(),
-            expect: Expect::Any,
-            change: Change::Put(value.into()),
-        }
+        Self { key: key.into(), expect: Expect::Any, change: Change::Put(value.into()) }
     }
 
     /// Replaces the value that was written at `at`.
     pub fn update(key: impl Into<Bytes>, at: Revision, value: impl Into<Bytes>) -> Self {
-        Self {
-            key: key.into(),
-            expect: Expect::At(at),
-            change: Change::Put(value.into()),
-        }
+        Self { key: key.into(), expect: Expect::At(at), change: Change::Put(value.into()) }
     }
 
     /// Removes a key.
     pub fn delete(key: impl Into<Bytes>, expect: Expect) -> Self {
-        Self {
-            key: key.into(),
-            expect,
-            change: Change::Delete,
-        }
+        Self { key: key.into(), expect, change: Change::Delete }
     }
 
     /// Changes nothing, but lets the commit happen only while the key is as expected.
     pub fn fence(key: impl Into<Bytes>, expect: Expect) -> Self {
-        Self {
-            key: key.into(),
-            expect,
-            change: Change::Keep,
-        }
+        Self { key: key.into(), expect, change: Change::Keep }
     }
 
     /// Key and value together, in bytes.
@@ -132,24 +112,12 @@ pub(crate) fn check_shape(mutations: &[Mutation]) -> Result<usize, CommitError> 
     if mutations.is_empty() {
         return Err(CommitError::Empty);
     }
-    if let Some(long) = mutations
-        .iter()
-        .find(|mutation| mutation.key.len() > MAX_KEY_BYTES)
-    {
-        return Err(CommitError::TooLarge {
-            bytes: long.key.len(),
-            limit: MAX_KEY_BYTES,
-        });
+    if let Some(long) = mutations.iter().find(|mutation| mutation.key.len() > MAX_KEY_BYTES) {
+        return Err(CommitError::TooLarge { bytes: long.key.len(), limit: MAX_KEY_BYTES });
     }
-    let bytes = mutations
-        .iter()
-        .map(Mutation::bytes)
-        .fold(0, usize::saturating_add);
+    let bytes = mutations.iter().map(Mutation::bytes).fold(0, usize::saturating_add);
     if bytes > MAX_COMMIT_BYTES {
-        return Err(CommitError::TooLarge {
-            bytes,
-            limit: MAX_COMMIT_BYTES,
-        });
+        return Err(CommitError::TooLarge { bytes, limit: MAX_COMMIT_BYTES });
     }
     if mutations.len() > 1 {
         let mut seen = HashSet::with_capacity(mutations.len());

@@ -30,12 +30,7 @@ pub struct Record {
 impl Record {
     /// The same, borrowed.
     pub fn as_ref(&self) -> RecordRef<'_> {
-        RecordRef {
-            key: &self.key,
-            value: &self.value,
-            created: self.created,
-            modified: self.modified,
-        }
+        RecordRef { key: &self.key, value: &self.value, created: self.created, modified: self.modified }
     }
 }
 
@@ -95,18 +90,12 @@ pub struct Range {
 impl Range {
     /// Every key.
     pub fn all() -> Self {
-        Self {
-            start: Bytes::new(),
-            end: None,
-        }
+        Self { start: Bytes::new(), end: None }
     }
 
     /// The keys from `start` (included) to `end` (excluded).
     pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> Self {
-        Self {
-            start: start.into(),
-            end: Some(end.into()),
-        }
+        Self { start: start.into(), end: Some(end.into()) }
     }
 
     /// The keys that begin with `prefix`. The prefix is taken literally: end it with the separator of the key layout.
@@ -126,15 +115,8 @@ impl Range {
         let mut start = Vec::with_capacity(key.len() + 1);
         start.extend_from_slice(key);
         start.push(0);
-        let start = if start.as_slice() > &self.start[..] {
-            Bytes::from(start)
-        } else {
-            self.start.clone()
-        };
-        Self {
-            start,
-            end: self.end.clone(),
-        }
+        let start = if start.as_slice() > &self.start[..] { Bytes::from(start) } else { self.start.clone() };
+        Self { start, end: self.end.clone() }
     }
 
     /// Whether `key` lies in the range.
@@ -191,22 +173,14 @@ mod tests {
         assert!(!rest.contains(b"bb"));
         assert!(rest.contains(b"bb\0"));
         assert!(!rest.contains(b"d"));
-        assert_eq!(
-            range.after(b"a"),
-            range,
-            "a key before the range leaves all of it"
-        );
+        assert_eq!(range.after(b"a"), range, "a key before the range leaves all of it");
         assert!(range.after(b"d").is_empty());
     }
 
     #[test]
     fn debug_output_shows_no_values() {
-        let record = Record {
-            key: "k".into(),
-            value: "hush".into(),
-            created: Revision(1),
-            modified: Revision(2),
-        };
+        let record =
+            Record { key: "k".into(), value: "hush".into(), created: Revision(1), modified: Revision(2) };
         let shown = format!("{record:?}");
         assert!(!shown.contains("hush"), "{shown}");
         assert!(shown.contains("4 bytes"), "{shown}");

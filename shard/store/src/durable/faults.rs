@@ -27,17 +27,9 @@ fn an_acknowledged_commit_survives_a_failure_at_any_operation_and_a_power_cut() 
     let healthy = Disk::formatted();
     let begin = healthy.operations();
     let all = write_until_it_fails(&healthy);
-    assert_eq!(
-        all.len(),
-        CLIENTS * ROUNDS,
-        "a healthy disk acknowledges everything"
-    );
+    assert_eq!(all.len(), CLIENTS * ROUNDS, "a healthy disk acknowledges everything");
     let end = healthy.operations();
-    assert!(
-        end - begin > 500,
-        "too few operations to choose from: {}",
-        end - begin
-    );
+    assert!(end - begin > 500, "too few operations to choose from: {}", end - begin);
 
     let mut survivors = 0;
     for cut in (begin..end).step_by(STRIDE) {
@@ -67,10 +59,7 @@ fn a_failed_sync_is_final() {
         store.commit(vec![Mutation::put("a", "1")]).await.unwrap();
         disk.fail_next_sync();
         let failed = store.commit(vec![Mutation::put("a", "2")]).await;
-        assert!(
-            matches!(failed, Err(CommitError::Unavailable { .. })),
-            "{failed:?}"
-        );
+        assert!(matches!(failed, Err(CommitError::Unavailable { .. })), "{failed:?}");
         let failure = store.stats().failure.unwrap();
         assert!(failure.contains("injected"), "{failure}");
 
@@ -83,10 +72,7 @@ fn a_failed_sync_is_final() {
             );
         }
         let refused = store.compact(Revision(1)).await;
-        assert!(
-            matches!(refused, Err(CompactError::Unavailable { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(CompactError::Unavailable { .. })), "{refused:?}");
         assert_eq!(store.revision(), Revision(1));
         assert_eq!(follower.next().await.unwrap().revision, Revision(1));
         let end = follower.next().await;
@@ -110,39 +96,24 @@ fn write_until_it_fails(disk: &Disk) -> Acknowledged {
                 for round in 0..ROUNDS {
                     let key = format!("{client}/{round}");
                     let own = Mutation::create(key.clone(), key.repeat(50));
-                    match store
-                        .commit(vec![own, Mutation::put("shared", key.clone())])
-                        .await
-                    {
+                    match store.commit(vec![own, Mutation::put("shared", key.clone())]).await {
                         Ok(revision) => acknowledged.push((revision, key)),
                         Err(CommitError::Unavailable { .. }) => break,
                         Err(other) => panic!("{other}"),
                     }
                     if client == 0 && round % 3 == 2 {
-                        let compacted = store
-                            .compact(Revision(store.revision().0.saturating_sub(10)))
-                            .await;
-                        assert!(matches!(
-                            compacted,
-                            Ok(()) | Err(CompactError::Unavailable { .. })
-                        ));
+                        let compacted = store.compact(Revision(store.revision().0.saturating_sub(10))).await;
+                        assert!(matches!(compacted, Ok(()) | Err(CompactError::Unavailable { .. })));
                     }
                 }
                 acknowledged
             }
         });
-        join_all(clients)
-            .await
-            .into_iter()
-            .flatten()
-            .collect::<Acknowledged>()
+        join_all(clients).await.into_iter().flatten().collect::<Acknowledged>()
     });
     let last = acknowledged.keys().next_back().copied().unwrap_or_default();
     assert!(store.revision() >= last);
-    assert_eq!(
-        store.stats().failure.is_some(),
-        acknowledged.len() < CLIENTS * ROUNDS
-    );
+    assert_eq!(store.stats().failure.is_some(), acknowledged.len() < CLIENTS * ROUNDS);
     acknowledged
 }
 
@@ -155,17 +126,11 @@ fn crash_while_opening(disk: Disk, operations: usize) -> Disk {
 fn check(disk: &Disk, acknowledged: &Acknowledged, cut: usize) {
     let store = start(disk).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
     let last = acknowledged.keys().next_back().copied().unwrap_or_default();
-    assert!(
-        store.revision() >= last,
-        "cut at {cut}: revision {last} was acknowledged"
-    );
+    assert!(store.revision() >= last, "cut at {cut}: revision {last} was acknowledged");
     for (revision, key) in acknowledged {
         let record = store.get(key.as_bytes()).unwrap();
         let record = record.unwrap_or_else(|| panic!("cut at {cut}: {key} of revision {revision} is lost"));
-        assert_eq!(
-            (record.modified, &record.value[..]),
-            (*revision, key.repeat(50).as_bytes())
-        );
+        assert_eq!((record.modified, &record.value[..]), (*revision, key.repeat(50).as_bytes()));
     }
     // No commit is there in part, and the log tells the same story as the view.
     let mut records = 0;
@@ -182,34 +147,22 @@ fn check(disk: &Disk, acknowledged: &Acknowledged, cut: usize) {
             let record = store.get(&batch.events[0].key).unwrap().unwrap();
             assert_eq!((batch.events.len(), record.modified), (2, batch.revision));
         }
-        let next = store
-            .commit(vec![Mutation::put("after", "the crash")])
-            .await
-            .unwrap();
+        let next = store.commit(vec![Mutation::put("after", "the crash")]).await.unwrap();
         assert_eq!(next.0, revision.0 + 1);
     });
 }
 
 fn start(disk: &Disk) -> Result<RedbStore, Box<dyn std::error::Error>> {
     let database = open(disk)?;
-    Ok(RedbStore::start(
-        database,
-        Path::new("a disk that fails"),
-        RedbOptions::default(),
-    )?)
+    Ok(RedbStore::start(database, Path::new("a disk that fails"), RedbOptions::default())?)
 }
 
 fn open(disk: &Disk) -> Result<Database, redb::DatabaseError> {
-    Builder::new()
-        .set_cache_size(1 << 20)
-        .create_with_backend(disk.clone())
+    Builder::new().set_cache_size(1 << 20).create_with_backend(disk.clone())
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Clones share the disk.
@@ -285,9 +238,7 @@ impl Disk {
         let mut random = seed;
         // A linear congruential generator is random enough here (Knuth, MMIX).
         let mut survives = || {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             random >> 63 == 1
         };
         let mut durable = state.durable.clone();
@@ -295,11 +246,7 @@ impl Disk {
             change.apply(&mut durable, &mut survives);
         }
         let cached = durable.clone();
-        Self(Arc::new(Mutex::new(State {
-            cached,
-            durable,
-            ..State::default()
-        })))
+        Self(Arc::new(Mutex::new(State { cached, durable, ..State::default() })))
     }
 
     fn operate<T>(&self, work: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
@@ -327,10 +274,7 @@ impl StorageBackend for Disk {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         self.operate(|state| {
             let start = usize::try_from(offset).map_err(Error::other)?;
-            let bytes = state
-                .cached
-                .get(start..start + out.len())
-                .ok_or(ErrorKind::UnexpectedEof)?;
+            let bytes = state.cached.get(start..start + out.len()).ok_or(ErrorKind::UnexpectedEof)?;
             out.copy_from_slice(bytes);
             Ok(())
         })
@@ -358,10 +302,7 @@ impl StorageBackend for Disk {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.operate(|state| {
             let offset = usize::try_from(offset).map_err(Error::other)?;
-            state.change(Change::Write {
-                offset,
-                data: data.to_vec(),
-            });
+            state.change(Change::Write { offset, data: data.to_vec() });
             Ok(())
         })
     }

@@ -50,8 +50,7 @@ pub(super) fn read_meta(
     name: &'static str,
 ) -> Result<u64, redb::Error> {
     let row = table.get(name)?;
-    row.map(|row| row.value())
-        .ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
+    row.map(|row| row.value()).ok_or_else(|| redb::Error::Corrupted(format!("it has no {name}")))
 }
 
 /// What an event did to its key; the discriminant is what the log holds.
@@ -84,9 +83,5 @@ pub(super) fn read_error(error: impl Into<redb::Error>) -> ReadError {
     let error: redb::Error = error.into();
     let damaged = matches!(error, redb::Error::Corrupted(_));
     let cause: Cause = Arc::new(error);
-    if damaged {
-        ReadError::Corrupt(cause)
-    } else {
-        ReadError::Io(cause)
-    }
+    if damaged { ReadError::Corrupt(cause) } else { ReadError::Io(cause) }
 }

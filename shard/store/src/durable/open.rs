@@ -22,10 +22,7 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenErro
         Ok(file) => check_signature(path, file)?,
         Err(error) if error.kind() == ErrorKind::NotFound => create(path)?,
         Err(source) => {
-            return Err(OpenError::Io {
-                path: path.to_owned(),
-                source,
-            });
+            return Err(OpenError::Io { path: path.to_owned(), source });
         }
     }
     // redb may panic on a file that was altered behind its back.
@@ -44,19 +41,13 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenErro
 pub(super) fn damaged(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
     let hint =
         format!("it is damaged ({cause}); restore a backup, or move it away to start with an empty store");
-    OpenError::Corrupt {
-        path: path.to_owned(),
-        hint,
-    }
+    OpenError::Corrupt { path: path.to_owned(), hint }
 }
 
 fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     let mut begin = Vec::with_capacity(SIGNATURE.len());
     let read = file.take(SIGNATURE.len() as u64).read_to_end(&mut begin);
-    read.map_err(|source| OpenError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
+    read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
     let hint = match begin.as_slice() {
         begin if begin == SIGNATURE => return Ok(()),
         // Our own files are never empty, so something has emptied it: starting afresh could hide a loss.
@@ -65,10 +56,7 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
             "it does not begin like a store file; check the path, or move it away to start with an empty store"
         }
     };
-    Err(OpenError::Corrupt {
-        path: path.to_owned(),
-        hint: hint.to_owned(),
-    })
+    Err(OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() })
 }
 
 fn check_read_only(path: &Path) -> Result<(), OpenError> {
@@ -86,9 +74,7 @@ fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), Ope
         let numbers = match transaction.open_table(META) {
             Err(TableError::Storage(error)) => return Err(error.into()),
             Err(_) => {
-                return Err(redb::Error::Corrupted(
-                    "it was written by another program".to_owned(),
-                ));
+                return Err(redb::Error::Corrupted("it was written by another program".to_owned()));
             }
             Ok(numbers) => numbers,
         };
@@ -96,28 +82,23 @@ fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), Ope
     };
     match read().map_err(|error| damaged(path, &error))? {
         FORMAT => Ok(()),
-        found if found > FORMAT => Err(OpenError::NewerFormat {
-            path: path.to_owned(),
-            found,
-            supported: FORMAT,
-        }),
+        found if found > FORMAT => {
+            Err(OpenError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
+        }
         found => Err(damaged(path, &format_args!("format version {found}"))),
     }
 }
 
 fn classify(path: &Path, error: DatabaseError) -> OpenError {
     match error {
-        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => OpenError::InUse {
-            path: path.to_owned(),
-        },
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
+            OpenError::InUse { path: path.to_owned() }
+        }
         // A file that is shorter than its header says ends early; redb reports that as an I/O error.
         DatabaseError::Storage(StorageError::Io(source))
             if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
         {
-            OpenError::Io {
-                path: path.to_owned(),
-                source,
-            }
+            OpenError::Io { path: path.to_owned(), source }
         }
         other => damaged(path, &other),
     }
@@ -126,10 +107,7 @@ fn classify(path: &Path, error: DatabaseError) -> OpenError {
 /// Makes an empty store beside `path`, complete and durable, and gives it its name last: whatever has the name is
 /// whole, also after a crash. When another process is faster, its file is used.
 fn create(path: &Path) -> Result<(), OpenError> {
-    let fail = |source: std::io::Error| OpenError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let fail = |source: std::io::Error| OpenError::Io { path: path.to_owned(), source };
     let unnamed = unnamed_path(path);
     let made = write_empty(&unnamed).and_then(|()| {
         match renameat_with(CWD, &unnamed, CWD, path, RenameFlags::NOREPLACE) {
@@ -145,13 +123,8 @@ fn create(path: &Path) -> Result<(), OpenError> {
     {
         return Err(fail(error));
     }
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(fail)
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(fail)
 }
 
 fn unnamed_path(path: &Path) -> PathBuf {
@@ -162,13 +135,8 @@ fn unnamed_path(path: &Path) -> PathBuf {
 
 fn write_empty(path: &Path) -> std::io::Result<()> {
     // Values hold secrets, so nobody else may read the file.
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let write = || -> Result<(), redb::Error> {
         let database = Builder::new().create_with_backend(FileBackend::new(file)?)?;
         initialize(&database, FORMAT)?;

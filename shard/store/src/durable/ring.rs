@@ -30,16 +30,8 @@ struct Recent {
 impl Ring {
     /// An empty ring of a store whose last commit is `revision`.
     pub(super) fn new(revision: Revision, max_bytes: usize, max_batches: usize) -> Self {
-        let recent = Recent {
-            floor: revision,
-            batches: VecDeque::new(),
-            bytes: 0,
-        };
-        Self {
-            recent: Mutex::new(recent),
-            max_bytes,
-            max_batches,
-        }
+        let recent = Recent { floor: revision, batches: VecDeque::new(), bytes: 0 };
+        Self { recent: Mutex::new(recent), max_bytes, max_batches }
     }
 
     /// Appends the batches that follow the last one, and lets the oldest go.
@@ -64,15 +56,7 @@ impl Ring {
         let recent = self.recent.lock();
         // Revisions are consecutive, so the distance from the floor is the index.
         let skip = usize::try_from(after.0.checked_sub(recent.floor.0)?).ok()?;
-        Some(
-            recent
-                .batches
-                .iter()
-                .skip(skip)
-                .take(CHUNK)
-                .map(|(batch, _)| Arc::clone(batch))
-                .collect(),
-        )
+        Some(recent.batches.iter().skip(skip).take(CHUNK).map(|(batch, _)| Arc::clone(batch)).collect())
     }
 
     /// Number of batches, and their bytes.
@@ -88,32 +72,19 @@ mod tests {
     use crate::follow::Event;
 
     fn batch(revision: u64) -> Arc<Batch> {
-        let event = Event {
-            key: "k".into(),
-            value: Some(vec![0; 1000].into()),
-            previous: None,
-        };
-        Arc::new(Batch {
-            revision: Revision(revision),
-            events: vec![event],
-        })
+        let event = Event { key: "k".into(), value: Some(vec![0; 1000].into()), previous: None };
+        Arc::new(Batch { revision: Revision(revision), events: vec![event] })
     }
 
     fn revisions(ring: &Ring, after: u64) -> Option<Vec<u64>> {
-        Some(
-            ring.after(Revision(after))?
-                .iter()
-                .map(|batch| batch.revision.0)
-                .collect(),
-        )
+        Some(ring.after(Revision(after))?.iter().map(|batch| batch.revision.0).collect())
     }
 
     #[test]
     fn keeps_the_last_batches_within_both_bounds() {
-        for (ring, kept) in [
-            (Ring::new(Revision(10), 1 << 20, 3), 3),
-            (Ring::new(Revision(10), 2500, 100), 2),
-        ] {
+        for (ring, kept) in
+            [(Ring::new(Revision(10), 1 << 20, 3), 3), (Ring::new(Revision(10), 2500, 100), 2)]
+        {
             assert_eq!(revisions(&ring, 10), Some(vec![]), "nothing is missing yet");
             assert_eq!(revisions(&ring, 9), None);
             ring.push((11..=15).map(batch));

@@ -34,10 +34,7 @@ pub(super) struct View {
 
 impl fmt::Debug for View {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("View")
-            .field("revision", &self.revision.0)
-            .finish_non_exhaustive()
+        formatter.debug_struct("View").field("revision", &self.revision.0).finish_non_exhaustive()
     }
 }
 
@@ -71,24 +68,15 @@ impl View {
 
     /// Whether the log holds rows that compaction has already given up.
     pub(super) fn has_rows_to_sweep(&self) -> Result<bool, redb::Error> {
-        Ok(self
-            .log
-            .range(..=(self.compacted.0, u32::MAX))?
-            .next()
-            .transpose()?
-            .is_some())
+        Ok(self.log.range(..=(self.compacted.0, u32::MAX))?.next().transpose()?.is_some())
     }
 
     pub(super) fn check_readable(&self, at: Revision) -> Result<(), ReadError> {
         if at < self.compacted {
-            return Err(ReadError::Compacted {
-                oldest: self.compacted,
-            });
+            return Err(ReadError::Compacted { oldest: self.compacted });
         }
         if at > self.revision {
-            return Err(ReadError::Future {
-                current: self.revision,
-            });
+            return Err(ReadError::Future { current: self.revision });
         }
         Ok(())
     }
@@ -122,11 +110,7 @@ impl View {
         range: &Range,
         visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        for row in self
-            .current
-            .range::<&[u8]>(current_bounds(range))
-            .map_err(read_error)?
-        {
+        for row in self.current.range::<&[u8]>(current_bounds(range)).map_err(read_error)? {
             let (key, stored) = row.map_err(read_error)?;
             if visit(record(key.value(), stored.value())).is_break() {
                 break;
@@ -143,18 +127,12 @@ impl View {
         at: Revision,
         visit: &mut dyn FnMut(RecordRef<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        let rows = self
-            .current
-            .range::<&[u8]>(current_bounds(range))
-            .map_err(read_error)?;
+        let rows = self.current.range::<&[u8]>(current_bounds(range)).map_err(read_error)?;
         // An error is kept, so that it surfaces instead of a silently shortened list.
         let mut unchanged =
             rows.filter(|row| row.as_ref().map_or(true, |(_, stored)| stored.value().1 <= at.0));
         let mut superseded = Superseded::new(&self.history, range, at)?;
-        let (mut left, mut right) = (
-            unchanged.next().transpose().map_err(read_error)?,
-            superseded.next()?,
-        );
+        let (mut left, mut right) = (unchanged.next().transpose().map_err(read_error)?, superseded.next()?);
         loop {
             let left_first = match (&left, &right) {
                 (None, None) => return Ok(()),
@@ -181,18 +159,12 @@ impl View {
     /// The first batches behind `after`, read back from the log.
     pub(super) fn batches(&self, after: Revision) -> Result<VecDeque<Arc<Batch>>, ReadError> {
         if after < self.compacted {
-            return Err(ReadError::Compacted {
-                oldest: self.compacted,
-            });
+            return Err(ReadError::Compacted { oldest: self.compacted });
         }
         let mut batches = VecDeque::new();
         let mut open: Option<Batch> = None;
         let (mut events, mut bytes) = (0, 0);
-        for row in self
-            .log
-            .range((after.0.saturating_add(1), 0)..)
-            .map_err(read_error)?
-        {
+        for row in self.log.range((after.0.saturating_add(1), 0)..).map_err(read_error)? {
             let (position, entry) = row.map_err(read_error)?;
             let (revision, (kind, key)) = (Revision(position.value().0), entry.value());
             if open.as_ref().is_some_and(|batch| batch.revision != revision) {
@@ -204,12 +176,7 @@ impl View {
             let event = self.event(revision, Kind::decode(kind)?, key)?;
             events += 1;
             bytes += event.bytes();
-            open.get_or_insert_with(|| Batch {
-                revision,
-                events: Vec::new(),
-            })
-            .events
-            .push(event);
+            open.get_or_insert_with(|| Batch { revision, events: Vec::new() }).events.push(event);
         }
         batches.extend(open.map(Arc::new));
         Ok(batches)
@@ -220,11 +187,7 @@ impl View {
         let previous = match kind {
             Kind::Created => None,
             Kind::Updated | Kind::Deleted => {
-                let row = self
-                    .history
-                    .get((key, revision.0))
-                    .map_err(read_error)?
-                    .ok_or_else(missing)?;
+                let row = self.history.get((key, revision.0)).map_err(read_error)?.ok_or_else(missing)?;
                 Some(record(key, row.value()).to_record())
             }
         };
@@ -232,9 +195,7 @@ impl View {
             Kind::Deleted => None,
             Kind::Created | Kind::Updated => Some(self.value_of(key, revision)?.ok_or_else(missing)?),
         };
-        let key = previous
-            .as_ref()
-            .map_or_else(|| Bytes::copy_from_slice(key), |record| record.key.clone());
+        let key = previous.as_ref().map_or_else(|| Bytes::copy_from_slice(key), |record| record.key.clone());
         Ok(Event { key, value, previous })
     }
 
@@ -247,36 +208,21 @@ impl View {
             return Ok(Some(value));
         }
         let later = (key, modified.0.saturating_add(1))..=(key, u64::MAX);
-        let first = self
-            .history
-            .range::<(&[u8], u64)>(later)
-            .map_err(read_error)?
-            .next();
+        let first = self.history.range::<(&[u8], u64)>(later).map_err(read_error)?.next();
         let first = first.transpose().map_err(read_error)?;
         Ok(first.and_then(|(_, row)| written(row.value())))
     }
 }
 
 fn record<'a>(key: &'a [u8], (created, modified, value): (u64, u64, &'a [u8])) -> RecordRef<'a> {
-    RecordRef {
-        key,
-        value,
-        created: Revision(created),
-        modified: Revision(modified),
-    }
+    RecordRef { key, value, created: Revision(created), modified: Revision(modified) }
 }
 
 fn current_bounds(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    (
-        Bound::Included(&range.start),
-        range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
-    )
+    (Bound::Included(&range.start), range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-type HistoryRow = (
-    redb::AccessGuard<'static, HistoryKey>,
-    redb::AccessGuard<'static, Stored>,
-);
+type HistoryRow = (redb::AccessGuard<'static, HistoryKey>, redb::AccessGuard<'static, Stored>);
 
 /// The rows of history that were alive at one revision, in key order; at most one per key.
 struct Superseded<'a> {
@@ -294,12 +240,7 @@ impl<'a> Superseded<'a> {
     ) -> Result<Self, ReadError> {
         let end = range.end.as_deref();
         let rows = Self::rows(history, Bound::Included((&range.start, 0)), end)?;
-        Ok(Self {
-            history,
-            rows,
-            end,
-            at,
-        })
+        Ok(Self { history, rows, end, at })
     }
 
     fn rows(

@@ -34,11 +34,7 @@ pub(super) type CompactReply = oneshot::Sender<Result<(), CompactError>>;
 #[derive(Debug)]
 pub(super) enum Command {
     /// Apply these (checked for shape, `bytes` large) and say at which revision.
-    Commit {
-        mutations: Vec<Mutation>,
-        bytes: usize,
-        reply: CommitReply,
-    },
+    Commit { mutations: Vec<Mutation>, bytes: usize, reply: CommitReply },
     /// Forget what is older and say when it is gone.
     Compact { below: Revision, reply: CompactReply },
 }
@@ -69,16 +65,7 @@ impl Writer {
         let sweeping = view.has_rows_to_sweep().unwrap_or(true);
         let (revision, compacted) = (view.revision(), view.compacted());
         let grown = Some(grown);
-        Self {
-            database,
-            shared,
-            grown,
-            options,
-            revision,
-            compacted,
-            sweeping,
-            waiting: Vec::new(),
-        }
+        Self { database, shared, grown, options, revision, compacted, sweeping, waiting: Vec::new() }
     }
 
     /// Works until the queue is closed, or until the medium fails; from then on it only refuses.
@@ -150,10 +137,7 @@ impl Writer {
         }
         drop(tables);
 
-        self.shared
-            .counters
-            .conflicts
-            .fetch_add(conflicts, Ordering::Relaxed);
+        self.shared.counters.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         if batches.is_empty() && !swept {
             transaction.abort()?;
         } else {
@@ -174,14 +158,8 @@ impl Writer {
         let started = Instant::now();
         transaction.commit()?;
         let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.shared
-            .counters
-            .durable_writes
-            .fetch_add(1, Ordering::Relaxed);
-        self.shared
-            .counters
-            .durable_write_nanoseconds
-            .fetch_add(took, Ordering::Relaxed);
+        self.shared.counters.durable_writes.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.durable_write_nanoseconds.fetch_add(took, Ordering::Relaxed);
         Ok(())
     }
 
@@ -191,10 +169,7 @@ impl Writer {
         let before = std::mem::replace(&mut *self.shared.view.write(), view);
         drop(before);
         if !batches.is_empty() {
-            self.shared
-                .counters
-                .commits
-                .fetch_add(batches.len() as u64, Ordering::Relaxed);
+            self.shared.counters.commits.fetch_add(batches.len() as u64, Ordering::Relaxed);
             self.shared.ring.push(batches);
             if let Some(grown) = &self.grown {
                 grown.send_replace(self.revision);
@@ -212,17 +187,9 @@ impl Writer {
         let cause = self.shared.failure.get_or_init(|| cause).clone();
         self.grown = None;
         for pending in group.commits {
-            drop(
-                pending
-                    .reply
-                    .send(Err(CommitError::Unavailable { cause: cause.clone() })),
-            );
+            drop(pending.reply.send(Err(CommitError::Unavailable { cause: cause.clone() })));
         }
-        for reply in self
-            .waiting
-            .drain(..)
-            .chain(group.compactions.into_iter().map(|(_, reply)| reply))
-        {
+        for reply in self.waiting.drain(..).chain(group.compactions.into_iter().map(|(_, reply)| reply)) {
             drop(reply.send(Err(CompactError::Unavailable { cause: cause.clone() })));
         }
         while let Some(command) = queue.blocking_recv() {
@@ -251,20 +218,10 @@ struct Group {
 impl Group {
     fn add(&mut self, command: Command) {
         match command {
-            Command::Commit {
-                mutations,
-                bytes,
-                reply,
-            } => {
+            Command::Commit { mutations, bytes, reply } => {
                 self.bytes += bytes;
-                let outcome = Err(CommitError::Unavailable {
-                    cause: writer_stopped(),
-                });
-                self.commits.push(Pending {
-                    mutations,
-                    reply,
-                    outcome,
-                });
+                let outcome = Err(CommitError::Unavailable { cause: writer_stopped() });
+                self.commits.push(Pending { mutations, reply, outcome });
             }
             Command::Compact { below, reply } => self.compactions.push((below, reply)),
         }
@@ -313,25 +270,15 @@ impl<'transaction> Tables<'transaction> {
         let mut events = Vec::with_capacity(mutations.len());
         for (index, mutation) in mutations.into_iter().enumerate() {
             let previous = self.record(&mutation.key)?;
-            if !mutation
-                .expect
-                .admits(previous.as_ref().map(|record| record.modified))
-            {
-                return Ok(Applied::Conflict {
-                    index,
-                    current: previous,
-                });
+            if !mutation.expect.admits(previous.as_ref().map(|record| record.modified)) {
+                return Ok(Applied::Conflict { index, current: previous });
             }
             let value = match mutation.change {
                 Change::Put(value) => Some(value),
                 Change::Delete if previous.is_some() => None,
                 Change::Delete | Change::Keep => continue,
             };
-            events.push(Event {
-                key: mutation.key,
-                value,
-                previous,
-            });
+            events.push(Event { key: mutation.key, value, previous });
         }
         if events.is_empty() {
             return Ok(Applied::Unchanged);
@@ -368,10 +315,7 @@ impl<'transaction> Tables<'transaction> {
         }
         match &event.value {
             Some(value) => {
-                let created = event
-                    .previous
-                    .as_ref()
-                    .map_or(revision, |previous| previous.created);
+                let created = event.previous.as_ref().map_or(revision, |previous| previous.created);
                 self.current.insert(key, (created.0, revision.0, &value[..]))?;
             }
             None => {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_store::{
@@ -28,19 +29,10 @@ fn fixtures() -> Vec<(&'static str, Fixture)> {
     let redb = |options| {
         let directory = tempfile::tempdir().unwrap();
         let store = RedbStore::open(directory.path().join("store.redb"), options).unwrap();
-        Fixture {
-            store: Arc::new(store),
-            _directory: Some(directory),
-        }
+        Fixture { store: Arc::new(store), _directory: Some(directory) }
     };
     vec![
-        (
-            "memory",
-            Fixture {
-                store: Arc::new(MemoryStore::with_seed(7)),
-                _directory: None,
-            },
-        ),
+        ("memory", Fixture { store: Arc::new(MemoryStore::with_seed(7)), _directory: None }),
         ("redb", redb(RedbOptions::default())),
         ("redb, cramped", redb(cramped())),
     ]
@@ -59,38 +51,22 @@ where
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 pub(crate) async fn put(store: &dyn Store, key: &str, value: &str) -> Revision {
-    store
-        .commit(vec![Mutation::put(key.to_owned(), value.to_owned())])
-        .await
-        .unwrap()
+    store.commit(vec![Mutation::put(key.to_owned(), value.to_owned())]).await.unwrap()
 }
 
 pub(crate) async fn delete(store: &dyn Store, key: &str) -> Revision {
-    store
-        .commit(vec![Mutation::delete(key.to_owned(), Expect::Present)])
-        .await
-        .unwrap()
+    store.commit(vec![Mutation::delete(key.to_owned(), Expect::Present)]).await.unwrap()
 }
 
 /// A page as `key=value@created/modified`.
 pub(crate) fn show(page: &Page) -> Vec<String> {
     let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
     let show = |record: &fairlead_store::Record| {
-        format!(
-            "{}={}@{}/{}",
-            text(&record.key),
-            text(&record.value),
-            record.created,
-            record.modified
-        )
+        format!("{}={}@{}/{}", text(&record.key), text(&record.value), record.created, record.modified)
     };
     page.records.iter().map(show).collect()
 }
@@ -99,11 +75,12 @@ pub(crate) fn list_all(store: &dyn Store, at: Option<Revision>) -> Vec<String> {
     show(&store.list(&Range::all(), None, at).unwrap())
 }
 
-/// The next `count` batches.
+/// The next `count` batches. A follower that hangs is a failure, not a test that never ends.
 pub(crate) async fn take(follower: &mut Follower, count: usize) -> Vec<Arc<Batch>> {
     let mut batches = Vec::with_capacity(count);
     for _ in 0..count {
-        batches.push(follower.next().await.unwrap());
+        let next = tokio::time::timeout(Duration::from_secs(60), follower.next()).await;
+        batches.push(next.expect("no batch for a minute").unwrap());
     }
     batches
 }
@@ -111,10 +88,7 @@ pub(crate) async fn take(follower: &mut Follower, count: usize) -> Vec<Arc<Batch
 /// An event as `key: before -> after`.
 pub(crate) fn show_event(event: &Event) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let before = event
-        .previous
-        .as_ref()
-        .map_or("-".to_owned(), |record| text(&record.value));
+    let before = event.previous.as_ref().map_or("-".to_owned(), |record| text(&record.value));
     let after = event.value.as_ref().map_or("-".to_owned(), |value| text(value));
     format!("{}: {before} -> {after}", text(&event.key))
 }

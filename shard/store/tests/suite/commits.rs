@@ -34,21 +34,14 @@ fn an_expectation_decides_over_the_commit_and_a_conflict_shows_what_is_there() {
         ("present", |_, _| Expect::Present, false, true),
         ("at modified", |_, modified| Expect::At(modified), false, true),
         ("at created", |created, _| Expect::At(created), false, false),
-        (
-            "at later",
-            |_, modified| Expect::At(Revision(modified.0 + 1)),
-            false,
-            false,
-        ),
+        ("at later", |_, modified| Expect::At(Revision(modified.0 + 1)), false, false),
         ("at 0", |_, _| Expect::At(Revision(0)), false, false),
     ];
     on_every_backend(|store| async move {
         for (name, expect, on_absent, on_present) in cases {
-            for (change, is_put) in [
-                (Change::Keep, false),
-                (Change::Put("3".into()), true),
-                (Change::Delete, false),
-            ] {
+            for (change, is_put) in
+                [(Change::Keep, false), (Change::Put("3".into()), true), (Change::Delete, false)]
+            {
                 for (present, holds) in [(false, on_absent), (true, on_present)] {
                     let case = format!("expect {name}, present: {present}, {change:?}");
                     let created = put(&*store, "key", "1").await;
@@ -59,11 +52,7 @@ fn an_expectation_decides_over_the_commit_and_a_conflict_shows_what_is_there() {
                     let before = store.get(b"key").unwrap();
                     let latest = store.revision();
                     let expect = expect(created, modified);
-                    let mutation = Mutation {
-                        key: "key".into(),
-                        expect,
-                        change: change.clone(),
-                    };
+                    let mutation = Mutation { key: "key".into(), expect, change: change.clone() };
 
                     let outcome = store.commit(vec![mutation]).await;
                     let effect = is_put || (change == Change::Delete && present);
@@ -81,21 +70,13 @@ fn an_expectation_decides_over_the_commit_and_a_conflict_shows_what_is_there() {
                         (Change::Put(_), true) => {
                             let created = if present { created } else { expected_revision };
                             let (key, value) = ("key".into(), "3".into());
-                            let written = Record {
-                                key,
-                                value,
-                                created,
-                                modified: expected_revision,
-                            };
+                            let written = Record { key, value, created, modified: expected_revision };
                             assert_eq!(after, Some(written), "{case}");
                         }
                         (Change::Delete, true) => assert_eq!(after, None, "{case}"),
                         _ => assert_eq!(after, before, "{case}"),
                     }
-                    store
-                        .commit(vec![Mutation::delete("key", Expect::Any)])
-                        .await
-                        .unwrap();
+                    store.commit(vec![Mutation::delete("key", Expect::Any)]).await.unwrap();
                 }
             }
         }
@@ -106,31 +87,14 @@ fn an_expectation_decides_over_the_commit_and_a_conflict_shows_what_is_there() {
 fn a_commit_happens_wholly_or_not_at_all() {
     on_every_backend(|store| async move {
         put(&*store, "b", "1").await;
-        let mixed = |expect| {
-            vec![
-                Mutation::put("a", "2"),
-                Mutation::delete("b", expect),
-                Mutation::create("c", "2"),
-            ]
-        };
+        let mixed =
+            |expect| vec![Mutation::put("a", "2"), Mutation::delete("b", expect), Mutation::create("c", "2")];
         let refused = store.commit(mixed(Expect::At(Revision(7)))).await;
-        assert!(
-            matches!(
-                refused,
-                Err(CommitError::Conflict {
-                    index: 1,
-                    current: Some(_)
-                })
-            ),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(CommitError::Conflict { index: 1, current: Some(_) })), "{refused:?}");
         assert_eq!(list_all(&*store, None), ["b=1@1/1"]);
         assert_eq!(store.revision(), Revision(1));
 
-        assert_eq!(
-            store.commit(mixed(Expect::At(Revision(1)))).await.unwrap(),
-            Revision(2)
-        );
+        assert_eq!(store.commit(mixed(Expect::At(Revision(1)))).await.unwrap(), Revision(2));
         assert_eq!(list_all(&*store, None), ["a=2@2/2", "c=2@2/2"]);
     });
 }
@@ -139,21 +103,13 @@ fn a_commit_happens_wholly_or_not_at_all() {
 fn a_fence_on_another_key_holds_a_commit_back() {
     on_every_backend(|store| async move {
         let lease = put(&*store, "lease", "me").await;
-        let fenced = || {
-            vec![
-                Mutation::put("object", "mine"),
-                Mutation::fence("lease", Expect::At(lease)),
-            ]
-        };
+        let fenced = || vec![Mutation::put("object", "mine"), Mutation::fence("lease", Expect::At(lease))];
         let written = store.commit(fenced()).await.unwrap();
         assert_eq!(list_all(&*store, None), ["lease=me@1/1", "object=mine@2/2"]);
 
         put(&*store, "lease", "somebody else").await;
         let refused = store.commit(fenced()).await;
-        assert!(
-            matches!(refused, Err(CommitError::Conflict { index: 1, .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(CommitError::Conflict { index: 1, .. })), "{refused:?}");
         assert_eq!(store.get(b"object").unwrap().unwrap().modified, written);
     });
 }
@@ -166,36 +122,19 @@ fn malformed_commits_are_refused_and_use_no_revision() {
         let refused = [
             (vec![], "a commit needs at least one mutation"),
             (
-                vec![
-                    Mutation::put("a", "1"),
-                    Mutation::put("b", "1"),
-                    Mutation::delete("a", Expect::Any),
-                ],
+                vec![Mutation::put("a", "1"), Mutation::put("b", "1"), Mutation::delete("a", Expect::Any)],
                 "mutation 2 names a key that an earlier mutation of the commit names",
             ),
-            (
-                vec![large(MAX_COMMIT_BYTES)],
-                "16777221 bytes are more than the 16777216 that fit",
-            ),
-            (
-                vec![key(MAX_KEY_BYTES + 1)],
-                "4097 bytes are more than the 4096 that fit",
-            ),
+            (vec![large(MAX_COMMIT_BYTES)], "16777221 bytes are more than the 16777216 that fit"),
+            (vec![key(MAX_KEY_BYTES + 1)], "4097 bytes are more than the 4096 that fit"),
         ];
         for (mutations, message) in refused {
             assert_eq!(store.commit(mutations).await.unwrap_err().to_string(), message);
         }
         assert_eq!(store.revision(), Revision(0));
 
-        let accepted = vec![
-            large(MAX_COMMIT_BYTES - "large".len() - MAX_KEY_BYTES),
-            key(MAX_KEY_BYTES),
-        ];
-        assert_eq!(
-            store.commit(accepted).await.unwrap(),
-            Revision(1),
-            "exactly at the limits"
-        );
+        let accepted = vec![large(MAX_COMMIT_BYTES - "large".len() - MAX_KEY_BYTES), key(MAX_KEY_BYTES)];
+        assert_eq!(store.commit(accepted).await.unwrap(), Revision(1), "exactly at the limits");
         let read = store.get(b"large").unwrap().unwrap();
         assert_eq!(read.value.len(), MAX_COMMIT_BYTES - "large".len() - MAX_KEY_BYTES);
     });
@@ -212,13 +151,7 @@ fn keys_and_values_are_any_bytes() {
             assert_eq!((&record.key[..], &record.value[..]), (key, key));
         }
         let page = store.list(&fairlead_store::Range::all(), None, None).unwrap();
-        assert_eq!(
-            page.records
-                .iter()
-                .map(|record| &record.key[..])
-                .collect::<Vec<_>>(),
-            keys
-        );
+        assert_eq!(page.records.iter().map(|record| &record.key[..]).collect::<Vec<_>>(), keys);
     });
 }
 

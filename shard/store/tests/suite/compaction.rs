@@ -82,10 +82,7 @@ fn a_follower_that_fell_behind_the_compaction_is_told() {
         take(&mut ahead, 5).await;
         store.compact(Revision(3)).await.unwrap();
         let told = behind.next().await;
-        assert!(
-            matches!(told, Err(FollowError::Compacted { oldest: Revision(3) })),
-            "{told:?}"
-        );
+        assert!(matches!(told, Err(FollowError::Compacted { oldest: Revision(3) })), "{told:?}");
         put(&*store, "a", "5").await;
         assert_eq!(ahead.next().await.unwrap().revision, Revision(6));
     });
@@ -155,10 +152,7 @@ fn the_file_stops_growing_when_history_is_compacted() {
             let value = vec![round as u8; 4096];
             let writes = (0..CLIENTS)
                 .map(|client| store.commit(vec![Mutation::put(format!("key-{client}"), value.clone())]));
-            join_all(writes)
-                .await
-                .into_iter()
-                .for_each(|written| assert!(written.is_ok()));
+            join_all(writes).await.into_iter().for_each(|written| assert!(written.is_ok()));
             let kept = Revision(store.revision().0.saturating_sub(CLIENTS * 4));
             store.compact(kept).await.unwrap();
         }
@@ -168,11 +162,7 @@ fn the_file_stops_growing_when_history_is_compacted() {
         let settled = store.stats().file_bytes;
         overwrite_everything(100).await;
         // 25 MiB were written in between.
-        assert!(
-            store.stats().file_bytes <= settled + (1 << 20),
-            "{settled} -> {}",
-            store.stats().file_bytes
-        );
+        assert!(store.stats().file_bytes <= settled + (1 << 20), "{settled} -> {}", store.stats().file_bytes);
         assert_eq!(store.stats().history, CLIENTS * 4);
     });
 }

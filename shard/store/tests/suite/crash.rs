@@ -34,13 +34,7 @@ fn an_acknowledged_commit_survives_any_number_of_kills() {
 /// Starts a writer, kills it after so many acknowledgements, and notes all that it gave.
 fn live_and_be_killed(path: &Path, acknowledgements: usize, acknowledged: &mut BTreeMap<Revision, String>) {
     let mut writer = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "crash::writer_to_be_killed",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", "crash::writer_to_be_killed", "--ignored", "--nocapture", "--test-threads=1"])
         .env(FILE, path)
         .stdout(Stdio::piped())
         .spawn()
@@ -54,11 +48,7 @@ fn live_and_be_killed(path: &Path, acknowledgements: usize, acknowledged: &mut B
             Some("test") => started = true,
             Some("acknowledged") => {
                 let revision = Revision(words.next().unwrap().parse().unwrap());
-                assert!(
-                    acknowledged
-                        .insert(revision, words.next().unwrap().to_owned())
-                        .is_none()
-                );
+                assert!(acknowledged.insert(revision, words.next().unwrap().to_owned()).is_none());
                 left = left.saturating_sub(1);
             }
             _ => {}
@@ -77,14 +67,9 @@ fn check(path: &Path, acknowledged: &BTreeMap<Revision, String>) {
     let last = *acknowledged.keys().next_back().unwrap();
     assert!(store.revision() >= last);
     for (revision, name) in acknowledged {
-        let record = store
-            .get(name.as_bytes())
-            .unwrap()
-            .unwrap_or_else(|| panic!("{name} at {revision} is lost"));
-        assert_eq!(
-            (record.modified, &record.value[..]),
-            (*revision, value(name).as_bytes())
-        );
+        let record =
+            store.get(name.as_bytes()).unwrap().unwrap_or_else(|| panic!("{name} at {revision} is lost"));
+        assert_eq!((record.modified, &record.value[..]), (*revision, value(name).as_bytes()));
     }
     // Each commit has two keys: none is there without the other.
     let last = store.get(b"last").unwrap().unwrap();
@@ -126,10 +111,7 @@ fn writer_to_be_killed() {
                     let revision = store.commit(mutations).await.unwrap();
                     print_whole(&format!("acknowledged {revision} {name}\n"));
                     if client == 0 && round % 16 == 0 {
-                        store
-                            .compact(Revision(revision.0.saturating_sub(50)))
-                            .await
-                            .unwrap();
+                        store.compact(Revision(revision.0.saturating_sub(50))).await.unwrap();
                     }
                 }
             })

@@ -84,11 +84,7 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        Self {
-            states: vec![BTreeMap::new()],
-            events: vec![Vec::new()],
-            compacted: 0,
-        }
+        Self { states: vec![BTreeMap::new()], events: vec![Vec::new()], compacted: 0 }
     }
 
     fn revision(&self) -> Revision {
@@ -120,23 +116,11 @@ impl Model {
             if let Some(value) = &value {
                 let created = previous.as_ref().map_or(revision, |record| record.created);
                 let (key, value) = (mutation.key.clone(), value.clone());
-                next.insert(
-                    key.clone(),
-                    Record {
-                        key,
-                        value,
-                        created,
-                        modified: revision,
-                    },
-                );
+                next.insert(key.clone(), Record { key, value, created, modified: revision });
             } else if next.remove(&mutation.key).is_none() {
                 continue;
             }
-            events.push(Event {
-                key: mutation.key.clone(),
-                value,
-                previous,
-            });
+            events.push(Event { key: mutation.key.clone(), value, previous });
         }
         if events.is_empty() {
             return Ok(self.revision());
@@ -161,11 +145,7 @@ impl Model {
                 PlannedExpect::Present => Expect::Present,
                 PlannedExpect::Modified(plus) => Expect::At(Revision(modified + plus)),
             };
-            mutations.push(Mutation {
-                key,
-                expect,
-                change: planned.change.clone(),
-            });
+            mutations.push(Mutation { key, expect, change: planned.change.clone() });
         }
         mutations
     }
@@ -176,10 +156,7 @@ impl Model {
         assert_eq!(store.compacted().0, self.compacted as u64);
         let now = self.states.last().unwrap();
         for key in KEYS {
-            assert_eq!(
-                store.get(key.as_bytes()).unwrap().as_ref(),
-                now.get(key.as_bytes())
-            );
+            assert_eq!(store.get(key.as_bytes()).unwrap().as_ref(), now.get(key.as_bytes()));
         }
         for (at, state) in self.states.iter().enumerate() {
             let at_revision = Revision(at as u64);
@@ -188,24 +165,14 @@ impl Model {
                 assert!(matches!(refused, Err(ReadError::Compacted { .. })), "{refused:?}");
                 continue;
             }
-            let expected: Vec<_> = state
-                .values()
-                .filter(|record| range.contains(&record.key))
-                .cloned()
-                .collect();
-            assert_eq!(
-                read_in_pages(store, range, page, at_revision),
-                expected,
-                "at {at}"
-            );
+            let expected: Vec<_> =
+                state.values().filter(|record| range.contains(&record.key)).cloned().collect();
+            assert_eq!(read_in_pages(store, range, page, at_revision), expected, "at {at}");
         }
         for after in self.compacted..self.states.len() {
             let mut follower = store.follow(Revision(after as u64)).unwrap();
             for batch in take(&mut follower, self.states.len() - 1 - after).await {
-                assert_eq!(
-                    batch.events,
-                    self.events[usize::try_from(batch.revision.0).unwrap()]
-                );
+                assert_eq!(batch.events, self.events[usize::try_from(batch.revision.0).unwrap()]);
             }
             assert_eq!(follower.position(), self.revision());
             assert!(follower.next().now_or_never().is_none());
@@ -257,10 +224,7 @@ async fn check(
             Step::Reopen => store = reopen(store),
             Step::Read { page, from, to } => {
                 let end = KEYS.get(to).map(|key| Bytes::from_static(key.as_bytes()));
-                let range = Range {
-                    start: Bytes::from_static(KEYS[from].as_bytes()),
-                    end,
-                };
+                let range = Range { start: Bytes::from_static(KEYS[from].as_bytes()), end };
                 model.compare(&*store, &range, page).await;
             }
         }

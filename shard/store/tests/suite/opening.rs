@@ -37,10 +37,7 @@ fn everything_is_there_after_reopening() {
 
         let store = open(&path).unwrap();
         assert_eq!((store.revision(), store.compacted()), (Revision(4), Revision(2)));
-        assert_eq!(
-            [list_all(&store, Some(Revision(2))), list_all(&store, None)],
-            listed
-        );
+        assert_eq!([list_all(&store, Some(Revision(2))), list_all(&store, None)], listed);
         assert_eq!(take(&mut store.follow(Revision(2)).unwrap(), 2).await, log);
         assert_eq!(put(&store, "d", "1").await, Revision(5));
     });
@@ -51,10 +48,7 @@ fn a_new_file_is_for_its_owner_only_and_leaves_nothing_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     drop(open(&path).unwrap());
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
@@ -94,17 +88,7 @@ fn a_newer_format_is_refused_and_not_touched() {
 
     let before = std::fs::read(&path).unwrap();
     let error = open(&path).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            OpenError::NewerFormat {
-                found: 2,
-                supported: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, OpenError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
     assert!(before == std::fs::read(&path).unwrap(), "the file has changed");
 }
 
@@ -118,9 +102,7 @@ fn a_file_that_is_no_store_is_refused_with_a_hint_and_not_touched() {
     let foreign = directory.path().join("foreign.redb");
     let database = Database::create(&foreign).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction
-        .open_table(TableDefinition::<u64, u64>::new("meta"))
-        .unwrap();
+    transaction.open_table(TableDefinition::<u64, u64>::new("meta")).unwrap();
     transaction.commit().unwrap();
     drop(database);
 
@@ -131,30 +113,14 @@ fn a_file_that_is_no_store_is_refused_with_a_hint_and_not_touched() {
     };
     let cases = [
         ("empty", Vec::new(), "it is empty; restore"),
-        (
-            "text",
-            b"apiVersion: v1\n".to_vec(),
-            "it does not begin like a store file; check the path",
-        ),
-        (
-            "short text",
-            b"re".to_vec(),
-            "it does not begin like a store file; check the path",
-        ),
+        ("text", b"apiVersion: v1\n".to_vec(), "it does not begin like a store file; check the path"),
+        ("short text", b"re".to_vec(), "it does not begin like a store file; check the path"),
         ("signature only", good[..9].to_vec(), "it is damaged ("),
         ("cut in the header", good[..100].to_vec(), "it is damaged ("),
         ("cut in half", good[..good.len() / 2].to_vec(), "it is damaged ("),
         ("zeroed commit slots", zeroed(64, 320), "it is damaged ("),
-        (
-            "zeroed behind the header",
-            zeroed(4096, good.len()),
-            "it is damaged (",
-        ),
-        (
-            "another program's",
-            std::fs::read(&foreign).unwrap(),
-            "it is damaged (",
-        ),
+        ("zeroed behind the header", zeroed(4096, good.len()), "it is damaged ("),
+        ("another program's", std::fs::read(&foreign).unwrap(), "it is damaged ("),
     ];
     for (name, bytes, hint) in cases {
         let path = directory.path().join("bad.redb");
@@ -165,10 +131,7 @@ fn a_file_that_is_no_store_is_refused_with_a_hint_and_not_touched() {
             "{name}: {error}"
         );
         assert!(!error.to_string().contains('\n'), "{name}: {error}");
-        assert!(
-            std::fs::read(&path).unwrap() == bytes,
-            "{name}: the file has changed"
-        );
+        assert!(std::fs::read(&path).unwrap() == bytes, "{name}: the file has changed");
     }
 }
 
@@ -179,23 +142,14 @@ fn flipped_bits_never_bring_the_process_down() {
     with_some_content(&path);
     let good = std::fs::read(&path).unwrap();
     let path = directory.path().join("flipped.redb");
-    for position in (9..320)
-        .step_by(3)
-        .chain((4096..good.len()).step_by(good.len() / 40))
-    {
+    for position in (9..320).step_by(3).chain((4096..good.len()).step_by(good.len() / 40)) {
         let mut bytes = good.clone();
         bytes[position] ^= 0x10;
         std::fs::write(&path, &bytes).unwrap();
         // Either it is noticed, or it was in a place that nothing depends on.
         if let Err(error) = open(&path) {
-            assert!(
-                matches!(error, OpenError::Corrupt { .. }),
-                "byte {position}: {error}"
-            );
-            assert!(
-                std::fs::read(&path).unwrap() == bytes,
-                "byte {position}: the file has changed"
-            );
+            assert!(matches!(error, OpenError::Corrupt { .. }), "byte {position}: {error}");
+            assert!(std::fs::read(&path).unwrap() == bytes, "byte {position}: the file has changed");
         }
     }
 }
@@ -218,14 +172,8 @@ fn the_file_has_the_documented_layout() {
     let current = transaction.open_table(current).unwrap();
     let history = transaction.open_table(history).unwrap();
     let log = transaction.open_table(log).unwrap();
-    assert_eq!(
-        current.get(&b"a"[..]).unwrap().unwrap().value(),
-        (1, 2, &b"2"[..])
-    );
-    assert_eq!(
-        history.get((&b"a"[..], 2)).unwrap().unwrap().value(),
-        (1, 1, &b"1"[..])
-    );
+    assert_eq!(current.get(&b"a"[..]).unwrap().unwrap().value(), (1, 2, &b"2"[..]));
+    assert_eq!(history.get((&b"a"[..], 2)).unwrap().unwrap().value(), (1, 1, &b"1"[..]));
     assert_eq!(log.get((1, 0)).unwrap().unwrap().value(), (0, &b"a"[..]));
     assert_eq!(log.get((2, 0)).unwrap().unwrap().value(), (1, &b"a"[..]));
 }

@@ -11,17 +11,11 @@ use crate::backend::{delete, list_all, on_every_backend, put, show};
 fn a_range_holds_its_start_but_not_its_end() {
     on_every_backend(|store| async move {
         let keys = ["a", "b", "b/1", "b/2", "b0", "c"];
-        store
-            .commit(keys.map(|key| Mutation::put(key, "v")).to_vec())
-            .await
-            .unwrap();
+        store.commit(keys.map(|key| Mutation::put(key, "v")).to_vec()).await.unwrap();
         // Also as history: nothing of this is current any more.
         let past = store.revision();
         store
-            .commit(
-                keys.map(|key| Mutation::delete(key, fairlead_store::Expect::Any))
-                    .to_vec(),
-            )
+            .commit(keys.map(|key| Mutation::delete(key, fairlead_store::Expect::Any)).to_vec())
             .await
             .unwrap();
         let cases = [
@@ -32,23 +26,14 @@ fn a_range_holds_its_start_but_not_its_end() {
             (Range::between("b", "b0"), &["b", "b/1", "b/2"]),
             (Range::between("b", "b"), &[]),
             (Range::between("c", "a"), &[]),
-            (
-                Range {
-                    start: "b0".into(),
-                    end: None,
-                },
-                &["b0", "c"],
-            ),
+            (Range { start: "b0".into(), end: None }, &["b0", "c"]),
             (Range::prefix("b").after(b"b/1"), &["b/2", "b0"]),
         ];
         for (range, expected) in cases {
             let page = store.list(&range, None, Some(past)).unwrap();
             let found: Vec<_> = page.records.iter().map(|record| record.key.clone()).collect();
             assert_eq!(found, expected, "{range:?}");
-            assert!(
-                store.list(&range, None, None).unwrap().records.is_empty(),
-                "{range:?}"
-            );
+            assert!(store.list(&range, None, None).unwrap().records.is_empty(), "{range:?}");
         }
     });
 }
@@ -77,10 +62,7 @@ fn every_revision_can_be_listed_as_it_was() {
         }
         assert_eq!(list_all(&*store, None), expected[6]);
         let future = store.list(&Range::all(), None, Some(Revision(7)));
-        assert!(
-            matches!(future, Err(ReadError::Future { current: Revision(6) })),
-            "{future:?}"
-        );
+        assert!(matches!(future, Err(ReadError::Future { current: Revision(6) })), "{future:?}");
     });
 }
 
@@ -95,19 +77,14 @@ fn pages_of_one_revision_are_not_disturbed_by_writers() {
             let (mut at, mut range, mut seen, mut pages) = (None, Range::all(), Vec::new(), 0);
             loop {
                 // The first page of each size reads the latest revision, so the comparison is with that.
-                let page = store
-                    .list(&range, NonZeroUsize::new(size), at.or(Some(Revision(7))))
-                    .unwrap();
+                let page = store.list(&range, NonZeroUsize::new(size), at.or(Some(Revision(7)))).unwrap();
                 seen.extend(show(&page));
                 pages += 1;
                 at = Some(page.revision);
                 // Between two pages everything changes.
                 put(&*store, "a0", "new").await;
                 put(&*store, "e", "new").await;
-                store
-                    .commit(vec![Mutation::delete("f", fairlead_store::Expect::Any)])
-                    .await
-                    .unwrap();
+                store.commit(vec![Mutation::delete("f", fairlead_store::Expect::Any)]).await.unwrap();
                 let Some(last) = page.records.last() else { break };
                 range = range.after(&last.key);
                 if !page.more {
@@ -115,11 +92,7 @@ fn pages_of_one_revision_are_not_disturbed_by_writers() {
                 }
             }
             assert_eq!(seen, whole, "pages of {size}");
-            assert_eq!(
-                pages,
-                7_usize.div_ceil(size),
-                "`more` is exact for pages of {size}"
-            );
+            assert_eq!(pages, 7_usize.div_ceil(size), "`more` is exact for pages of {size}");
         }
     });
 }
@@ -159,11 +132,7 @@ fn a_visitor_stops_the_scan_and_may_read_the_store() {
             let read = store.scan(&Range::all(), at, &mut |record| {
                 assert_eq!(store.get(b"b").unwrap().unwrap().value, "b");
                 seen.push(String::from_utf8(record.key.to_vec()).unwrap());
-                if seen.len() == 2 {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
+                if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             assert_eq!(read.unwrap(), at.unwrap_or(Revision(4)));
             assert_eq!(seen, expected);
