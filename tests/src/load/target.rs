@@ -65,7 +65,7 @@ impl Target {
     ) -> Result<Self, LoadError> {
         let context = Kubeconfig::load(path)?.resolve(context)?;
         let credentials = context.credentials(UnverifiedTls::Refuse)?;
-        Ok(Self::new(context.endpoint.clone(), credentials, processes))
+        Ok(Self::new(context.endpoint, credentials, processes))
     }
 
     /// A server without a kubeconfig.

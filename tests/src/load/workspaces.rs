@@ -200,7 +200,7 @@ impl Course {
             let samples = sample_all(&self.target.processes)?;
             *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(samples);
         }
-        if done % 1000 == 0 {
+        if done.is_multiple_of(1000) {
             eprintln!("{done} workspaces are ready");
         }
         Ok(())

@@ -109,7 +109,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
         if path.ends_with("/workspaces") {
             let number = state.workspaces.fetch_add(1, Ordering::SeqCst);
             // Each fourth workspace is not there yet when it says that it is.
-            let place = if number % 4 == 0 { "forbidden" } else { "clusters" };
+            let place = if number.is_multiple_of(4) { "forbidden" } else { "clusters" };
             object["status"] = json!({ "phase": "Scheduling" });
             emit("ADDED", &mut object);
             object["spec"]["URL"] = json!(format!("https://localhost:1/{place}/root:w"));
