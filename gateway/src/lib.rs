@@ -1,7 +1,22 @@
 //! The front proxy: finds the shard, authenticates, forwards.
+//!
+//! One request is one straight pass: `listener` (which door), `request` (path and headers, read once), `route` over
+//! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane on pingora), `observe`. Beside the
+//! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
+mod answer;
+mod core;
+mod identity;
 mod index;
+mod listener;
+mod local;
+mod observe;
 mod pick;
+mod proxy;
 mod request;
 mod route;
+mod server;
 mod table;
+mod upstream;
+
+pub use server::{Environment, Gateway, StartError, follow_configuration};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -18,28 +19,24 @@ use crate::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
 
 /// How patient a miss is.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// How long a miss may wait.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
     /// How long a miss that waited in vain is believed.
-    pub memory: Duration,
+    pub(crate) memory: Duration,
     /// How many requests may wait at once.
-    pub waiters: usize,
+    pub(crate) waiters: usize,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            wait: Duration::from_millis(500),
-            memory: Duration::from_millis(250),
-            waiters: 4096,
-        }
+        Self { wait: Duration::from_millis(500), memory: Duration::from_millis(250), waiters: 4096 }
     }
 }
 
 /// Where a request goes; owned, so that it can be kept while the table changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Route {
+pub(crate) enum Route {
     /// To a shard, as this logical cluster.
     Shard {
         /// The shard.
@@ -65,7 +62,7 @@ pub enum Route {
 
 /// Whether the caller may wait for the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Caller {
+pub(crate) enum Caller {
     /// It presented a certificate or a token; nobody has judged them yet.
     WithCredentials,
     /// It presented nothing and gets the answer of this moment.
@@ -74,9 +71,9 @@ pub enum Caller {
 
 /// Resolves references.
 #[derive(Debug)]
-pub struct Router {
+pub(crate) struct Router {
     table: Arc<RoutingTable>,
-    patience: Patience,
+    patience: ArcSwap<Patience>,
     waiting: AtomicUsize,
     misses: Mutex<FxHashMap<TableKey, Miss>>,
 }
@@ -94,18 +91,23 @@ const MAX_MISSES: usize = 16_384;
 
 impl Router {
     /// A router over a table.
-    pub fn new(table: Arc<RoutingTable>, patience: Patience) -> Self {
+    pub(crate) fn new(table: Arc<RoutingTable>, patience: Patience) -> Self {
         Self {
             table,
-            patience,
+            patience: ArcSwap::from_pointee(patience),
             waiting: AtomicUsize::new(0),
             misses: Mutex::default(),
         }
     }
 
+    /// Changes how patient misses are from now on.
+    pub(crate) fn set_patience(&self, patience: Patience) {
+        self.patience.store(Arc::new(patience));
+    }
+
     /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
-    pub async fn route(&self, reference: &Reference<'_>, caller: Caller) -> Route {
-        let deadline = Instant::now() + self.patience.wait;
+    pub(crate) async fn route(&self, reference: &Reference<'_>, caller: Caller) -> Route {
+        let deadline = Instant::now() + self.patience.load().wait;
         loop {
             let missing = match self.resolve(reference) {
                 Ok(route) => return route,
@@ -136,7 +138,7 @@ impl Router {
 
     /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
     /// each batch; costs one atomic load while nothing was missed.
-    pub fn appeared(&self, keys: &[TableKey]) {
+    pub(crate) fn appeared(&self, keys: &[TableKey]) {
         let mut misses = self.misses.lock();
         if misses.is_empty() {
             return;
@@ -169,10 +171,7 @@ impl Router {
 
     fn is_believed(&self, key: TableKey) -> bool {
         let misses = self.misses.lock();
-        misses
-            .get(&key)
-            .and_then(|miss| miss.believed_until)
-            .is_some_and(|until| Instant::now() < until)
+        misses.get(&key).and_then(|miss| miss.believed_until).is_some_and(|until| Instant::now() < until)
     }
 
     fn believe(&self, key: TableKey) {
@@ -184,7 +183,7 @@ impl Router {
         if misses.len() < MAX_MISSES
             && let Some(miss) = misses.get_mut(&key)
         {
-            miss.believed_until = Some(now + self.patience.memory);
+            miss.believed_until = Some(now + self.patience.load().memory);
         }
     }
 }
@@ -198,7 +197,7 @@ struct Waiter<'r> {
 
 impl<'r> Waiter<'r> {
     fn register(router: &'r Router, key: TableKey) -> Option<Self> {
-        if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.waiters {
+        if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.load().waiters {
             router.waiting.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
@@ -210,11 +209,7 @@ impl<'r> Waiter<'r> {
         });
         miss.waiters += 1;
         let appeared = Arc::clone(&miss.appeared);
-        Some(Self {
-            router,
-            key,
-            appeared,
-        })
+        Some(Self { router, key, appeared })
     }
 }
 
@@ -256,11 +251,7 @@ mod tests {
             let shard = writer.put_shard(spec).unwrap();
             writer.shards_listed();
             let router = Arc::new(Router::new(writer.table(), patience));
-            let mut world = Self {
-                writer,
-                router,
-                shard,
-            };
+            let mut world = Self { writer, router, shard };
             world.apply(vec![
                 Change::ReplaceClusters(vec![cluster("root")]),
                 Change::ReplaceWorkspaces(Vec::new()),
@@ -269,9 +260,7 @@ mod tests {
         }
 
         fn apply(&mut self, changes: Vec<Change>) {
-            let keys = self
-                .writer
-                .apply(changes.into_iter().map(|change| (self.shard, change)).collect());
+            let keys = self.writer.apply(changes.into_iter().map(|change| (self.shard, change)).collect());
             self.router.appeared(&keys);
         }
 
@@ -291,11 +280,7 @@ mod tests {
     }
 
     fn cluster(id: &str) -> ClusterRecord {
-        ClusterRecord {
-            id: id.into(),
-            workspace_type: None,
-            migrating: false,
-        }
+        ClusterRecord { id: id.into(), workspace_type: None, migrating: false }
     }
 
     fn workspace(parent: &str, name: &str, child: &str) -> Change {
@@ -353,16 +338,10 @@ mod tests {
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(500), "remembered");
         // Its creation has been seen: somebody may ask for it in earnest now.
-        world.apply(vec![Change::TouchWorkspace {
-            parent: "root".into(),
-            name: "nope".into(),
-        }]);
+        world.apply(vec![Change::TouchWorkspace { parent: "root".into(), name: "nope".into() }]);
         let answer = world.ask("root:nope");
         world.until_waiting(1).await;
-        world.apply(vec![
-            workspace("root", "nope", ID),
-            Change::PutCluster(cluster(ID)),
-        ]);
+        world.apply(vec![workspace("root", "nope", ID), Change::PutCluster(cluster(ID))]);
         assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
     }
 
@@ -378,10 +357,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiters_are_bounded_and_leave_when_their_client_does() {
-        let world = World::new(Patience {
-            waiters: 2,
-            ..Patience::default()
-        });
+        let world = World::new(Patience { waiters: 2, ..Patience::default() });
         let first = world.ask("root:a");
         let second = world.ask("root:b");
         world.until_waiting(2).await;
@@ -398,10 +374,7 @@ mod tests {
         let world = World::new(Patience::default());
         let start = Instant::now();
         let reference = Reference::parse("root:new").unwrap();
-        assert_eq!(
-            world.router.route(&reference, Caller::Anonymous).await,
-            Route::Unknown
-        );
+        assert_eq!(world.router.route(&reference, Caller::Anonymous).await, Route::Unknown);
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

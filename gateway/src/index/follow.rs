@@ -53,23 +53,11 @@ impl Follower {
         let client = client.with_prefix("/clusters/*");
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
         let clusters = Reflector::new(client.clone(), source, options.clone());
-        Self {
-            shard,
-            number,
-            client,
-            options,
-            clusters,
-            workspaces: Arc::default(),
-            identity,
-            news,
-        }
+        Self { shard, number, client, options, clusters, workspaces: Arc::default(), identity, news }
     }
 
     pub(super) fn mirrors(&self) -> Mirrors {
-        Mirrors {
-            clusters: self.clusters.status(),
-            workspaces: Arc::clone(&self.workspaces),
-        }
+        Mirrors { clusters: self.clusters.status(), workspaces: Arc::clone(&self.workspaces) }
     }
 
     pub(super) async fn run(mut self) {
@@ -94,12 +82,7 @@ impl Follower {
                     Err(_) => return,
                 },
             };
-            let news = News {
-                shard: self.shard,
-                follower: self.number,
-                change,
-                placed,
-            };
+            let news = News { shard: self.shard, follower: self.number, change, placed };
             if self.news.send(news).await.is_err() {
                 return;
             }
@@ -124,12 +107,9 @@ async fn next(reflector: &mut Option<Reflector<WorkspaceObject>>) -> Event<Works
 
 fn workspace_change(event: Event<WorkspaceObject>) -> Option<Change> {
     Some(match event {
-        Event::Replaced { items, .. } => Change::ReplaceWorkspaces(
-            items
-                .into_iter()
-                .filter_map(WorkspaceObject::into_record)
-                .collect(),
-        ),
+        Event::Replaced { items, .. } => {
+            Change::ReplaceWorkspaces(items.into_iter().filter_map(WorkspaceObject::into_record).collect())
+        }
         Event::Applied(object) => object.into_change(),
         Event::Deleted(object) => object.into_removal(),
         Event::Progress(_) => return None,

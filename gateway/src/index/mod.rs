@@ -33,11 +33,11 @@ const IDENTITY_CHECK: Duration = Duration::from_secs(60);
 
 /// Times of the index.
 #[derive(Clone, Debug)]
-pub struct IndexOptions {
+pub(crate) struct IndexOptions {
     /// Times of the mirrors.
-    pub reflector: ReflectorOptions,
+    pub(crate) reflector: ReflectorOptions,
     /// How long a shard that cannot be read keeps the gateway from being ready.
-    pub sync_deadline: Duration,
+    pub(crate) sync_deadline: Duration,
 }
 
 impl Default for IndexOptions {
@@ -48,35 +48,28 @@ impl Default for IndexOptions {
             longest_backoff: Duration::from_secs(5),
             ..ReflectorOptions::default()
         };
-        Self {
-            reflector,
-            sync_deadline: Duration::from_secs(30),
-        }
+        Self { reflector, sync_deadline: Duration::from_secs(30) }
     }
 }
 
 /// How to talk to shards: the root shard by its client, the others with the same credentials.
 #[derive(Clone)]
-pub struct ShardClients {
+pub(crate) struct ShardClients {
     /// The root shard, without a logical cluster.
-    pub root: Client,
+    pub(crate) root: Client,
     /// The credentials of `root`, replaced on rotation.
-    pub credentials: Arc<arc_swap::ArcSwap<Credentials>>,
+    pub(crate) credentials: Arc<arc_swap::ArcSwap<Credentials>>,
 }
 
 impl ShardClients {
     fn of(&self, url: &str) -> Result<Client, fairlead_client::EndpointError> {
         let endpoint = Endpoint::parse(url)?;
-        Ok(Client::with_credentials(
-            endpoint,
-            Arc::clone(&self.credentials),
-            self.root.options().clone(),
-        ))
+        Ok(Client::with_credentials(endpoint, Arc::clone(&self.credentials), self.root.options().clone()))
     }
 }
 
 /// The index; [`Index::run`] is its task.
-pub struct Index {
+pub(crate) struct Index {
     writer: TableWriter,
     router: Arc<Router>,
     picker: Arc<Picker>,
@@ -98,44 +91,38 @@ struct Followed {
 
 /// How the index is doing, for metrics and the status endpoint.
 #[derive(Debug, Default)]
-pub struct IndexReport {
+pub(crate) struct IndexReport {
     shards: Mutex<FxHashMap<ShardIndex, Mirrors>>,
 }
 
 /// The state of one shard's mirrors.
 #[derive(Clone, Debug, Default)]
-pub struct MirrorReport {
+pub(crate) struct MirrorReport {
     /// How old the table's knowledge of the shard may be; `None` if it has never been heard.
-    pub age: Option<Duration>,
+    pub(crate) age: Option<Duration>,
     /// Whether all watches are open.
-    pub watching: bool,
+    pub(crate) watching: bool,
     /// Completed lists, over both mirrors.
-    pub relists: u64,
+    pub(crate) relists: u64,
     /// Opened watches, over both mirrors.
-    pub restarts: u64,
+    pub(crate) restarts: u64,
     /// Why the last try failed.
-    pub last_error: Option<Arc<str>>,
+    pub(crate) last_error: Option<Arc<str>>,
 }
 
 impl IndexReport {
     /// The state of a shard's mirrors at `now`.
-    pub fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
+    pub(crate) fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
         let Some(mirrors) = self.shards.lock().get(&shard).cloned() else {
             return MirrorReport::default();
         };
         let clusters = mirrors.clusters.borrow().clone();
-        let workspaces = mirrors
-            .workspaces
-            .lock()
-            .as_ref()
-            .map(|status| status.borrow().clone())
-            .unwrap_or_default();
+        let workspaces =
+            mirrors.workspaces.lock().as_ref().map(|status| status.borrow().clone()).unwrap_or_default();
         let age = |status: &ReflectorStatus| status.staleness(now);
         let watching = |status: &ReflectorStatus| status.phase == Phase::Watching;
         MirrorReport {
-            age: age(&clusters)
-                .zip(age(&workspaces))
-                .map(|(clusters, workspaces)| clusters.max(workspaces)),
+            age: age(&clusters).zip(age(&workspaces)).map(|(clusters, workspaces)| clusters.max(workspaces)),
             watching: watching(&clusters) && watching(&workspaces),
             relists: clusters.relists + workspaces.relists,
             restarts: clusters.restarts + workspaces.restarts,
@@ -146,7 +133,7 @@ impl IndexReport {
 
 impl Index {
     /// An index that fills `writer`'s table once it runs, and sets `ready` when everything was read once.
-    pub fn new(
+    pub(crate) fn new(
         writer: TableWriter,
         router: Arc<Router>,
         picker: Arc<Picker>,
@@ -169,18 +156,15 @@ impl Index {
     }
 
     /// How the index is doing.
-    pub fn report(&self) -> Arc<IndexReport> {
+    pub(crate) fn report(&self) -> Arc<IndexReport> {
         Arc::clone(&self.report)
     }
 
     /// Follows everything until the process drains.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub(crate) async fn run(mut self, shutdown: Shutdown) {
         let (news, mut inbox) = mpsc::channel(QUEUE);
         let (identity, known_identity) = watch::channel(None);
-        self.followers.spawn(read_identity(
-            self.clients.root.with_prefix("/clusters/root"),
-            identity,
-        ));
+        self.followers.spawn(read_identity(self.clients.root.with_prefix("/clusters/root"), identity));
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/shards");
         let root = self.clients.root.with_prefix("/clusters/root");
         let mut shards = Reflector::<ShardObject>::new(root, source, self.options.reflector.clone());
@@ -219,12 +203,8 @@ impl Index {
             Event::Replaced { items, .. } => {
                 let present: FxHashSet<Arc<str>> =
                     items.iter().map(|shard| Arc::clone(shard.name())).collect();
-                let gone: Vec<_> = self
-                    .followed
-                    .keys()
-                    .filter(|name| !present.contains(*name))
-                    .cloned()
-                    .collect();
+                let gone: Vec<_> =
+                    self.followed.keys().filter(|name| !present.contains(*name)).cloned().collect();
                 gone.iter().for_each(|name| self.forget(name));
                 for shard in items {
                     self.follow(shard.into_spec(), identity, news);
@@ -276,15 +256,7 @@ impl Index {
         );
         self.report.shards.lock().insert(shard, follower.mirrors());
         let task = self.followers.spawn(follower.run());
-        self.followed.insert(
-            name,
-            Followed {
-                shard,
-                follower: self.next_follower,
-                url,
-                task,
-            },
-        );
+        self.followed.insert(name, Followed { shard, follower: self.next_follower, url, task });
     }
 
     fn forget(&mut self, name: &str) {
@@ -319,9 +291,7 @@ impl Index {
 async fn read_identity(root: Client, identity: watch::Sender<Option<Arc<str>>>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
     loop {
-        let answer = root
-            .get("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io")
-            .await;
+        let answer = root.get("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io").await;
         let hash = answer.map(|answer| serde_json::from_slice::<ExportIdentity>(&answer.body));
         let delay = match hash {
             Ok(Ok(export)) => match export.into_hash() {

@@ -103,10 +103,7 @@ impl WorkspaceObject {
     }
 
     pub(super) fn into_removal(self) -> Change {
-        Change::RemoveWorkspace {
-            parent: self.metadata.annotations.cluster,
-            name: self.metadata.name,
-        }
+        Change::RemoveWorkspace { parent: self.metadata.annotations.cluster, name: self.metadata.name }
     }
 
     pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
@@ -168,24 +165,12 @@ struct Owner {
 impl LogicalClusterObject {
     /// The UID of the Workspace that it was made for.
     pub(super) fn workspace_uid(&self) -> Option<&str> {
-        self.spec
-            .owner
-            .as_ref()
-            .map(|owner| &*owner.uid)
-            .filter(|uid| !uid.is_empty())
+        self.spec.owner.as_ref().map(|owner| &*owner.uid).filter(|uid| !uid.is_empty())
     }
 
     pub(super) fn into_record(self) -> ClusterRecord {
-        let LogicalClusterAnnotations {
-            cluster,
-            workspace_type,
-            migrating,
-        } = self.metadata.annotations;
-        ClusterRecord {
-            id: cluster,
-            workspace_type,
-            migrating: migrating.is_some(),
-        }
+        let LogicalClusterAnnotations { cluster, workspace_type, migrating } = self.metadata.annotations;
+        ClusterRecord { id: cluster, workspace_type, migrating: migrating.is_some() }
     }
 
     pub(super) fn into_removal(self) -> Change {
@@ -259,11 +244,7 @@ mod tests {
             ("{}", "Scheduling", "touched p/w"),
             ("{}", "", "None"),
             (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
-            (
-                mount,
-                "Unavailable",
-                "unavailable Mount(\"https://x/clusters/y\")",
-            ),
+            (mount, "Unavailable", "unavailable Mount(\"https://x/clusters/y\")"),
             (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
             // A URL without a mount is only the address of the workspace itself.
             (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "None"),
@@ -281,11 +262,7 @@ mod tests {
         let record = object.into_record();
         assert_eq!(
             record,
-            ClusterRecord {
-                id: "c".into(),
-                workspace_type: Some("root:universal".into()),
-                migrating: false
-            }
+            ClusterRecord { id: "c".into(), workspace_type: Some("root:universal".into()), migrating: false }
         );
         let json =
             r#"{"metadata":{"annotations":{"kcp.io/cluster":"root","internal.kcp.io/migrating":"true"}}}"#;
@@ -300,18 +277,10 @@ mod tests {
             "spec":{"baseURL":"https://alpha:6443/","externalURL":"https://kcp"}}"#;
         let object: ShardObject = serde_json::from_str(json).unwrap();
         let spec = object.into_spec();
-        assert_eq!(
-            (&*spec.name, &*spec.url, spec.cordoned),
-            ("alpha", "https://alpha:6443", false)
-        );
+        assert_eq!((&*spec.name, &*spec.url, spec.cordoned), ("alpha", "https://alpha:6443", false));
         assert_eq!(spec.labels["name"], "alpha");
         let json =
             r#"{"metadata":{"name":"a","annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}"#;
-        assert!(
-            serde_json::from_str::<ShardObject>(json)
-                .unwrap()
-                .into_spec()
-                .cordoned
-        );
+        assert!(serde_json::from_str::<ShardObject>(json).unwrap().into_spec().cordoned);
     }
 }

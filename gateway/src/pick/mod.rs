@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::{Root, RoutingTable, ShardEntry, ShardIndex};
 
-pub use selector::{LabelSelector, SelectorError};
+pub(crate) use selector::{LabelSelector, SelectorError};
 
 /// How long a pick counts although the table does not show the workspace.
 const RESERVATION: Duration = Duration::from_secs(30);
@@ -25,32 +25,32 @@ const MAX_RESERVATIONS: usize = 100_000;
 /// A shard's question.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PickRequest {
+pub(crate) struct PickRequest {
     /// The UID of the Workspace object. Asking again for it gets the same answer.
     #[serde(rename = "workspaceUID")]
-    pub workspace_uid: String,
+    pub(crate) workspace_uid: String,
     /// The id of the logical cluster that holds the object.
     #[serde(default)]
-    pub parent_cluster: String,
+    pub(crate) parent_cluster: String,
     /// Which shards may be picked, by their labels; empty for all.
     #[serde(default)]
-    pub selector: LabelSelector,
+    pub(crate) selector: LabelSelector,
 }
 
 /// The answer.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Pick {
+pub(crate) struct Pick {
     /// The name of the shard.
-    pub shard: Arc<str>,
+    pub(crate) shard: Arc<str>,
     /// The policy that picked it.
-    pub policy: &'static str,
+    pub(crate) policy: &'static str,
     /// Why this one, for people.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub enum PickError {
+pub(crate) enum PickError {
     /// The request is wrong; the caller is to blame, a retry does not help.
     #[error("{0}")]
     Invalid(&'static str),
@@ -67,25 +67,22 @@ pub enum PickError {
 
 /// Picks shards by the policy `least-workspaces`: the fewest workspaces and reservations, ties by name.
 #[derive(Debug)]
-pub struct Picker {
+pub(crate) struct Picker {
     table: Arc<RoutingTable>,
     reservations: Mutex<Reservations>,
 }
 
 impl Picker {
     /// A picker over a table.
-    pub fn new(table: Arc<RoutingTable>) -> Self {
-        Self {
-            table,
-            reservations: Mutex::default(),
-        }
+    pub(crate) fn new(table: Arc<RoutingTable>) -> Self {
+        Self { table, reservations: Mutex::default() }
     }
 
     /// Answers one question at the time `now`. Linear in the number of shards.
     ///
     /// # Errors
     /// [`PickError`] says whether a retry helps.
-    pub fn pick(&self, request: &PickRequest, now: Instant) -> Result<Pick, PickError> {
+    pub(crate) fn pick(&self, request: &PickRequest, now: Instant) -> Result<Pick, PickError> {
         if request.workspace_uid.is_empty() {
             return Err(PickError::Invalid("workspaceUID is missing"));
         }
@@ -93,33 +90,24 @@ impl Picker {
         let root = self.table.load();
         let mut reservations = self.reservations.lock();
         reservations.expire(now);
-        let earlier = reservations
-            .shard_of(&request.workspace_uid)
-            .and_then(|index| root.shard(index));
+        let earlier = reservations.shard_of(&request.workspace_uid).and_then(|index| root.shard(index));
         if let Some(shard) = earlier {
             return Ok(answer(shard, "picked before".to_owned()));
         }
         let (shard, workspaces, reserved) = least_workspaces(&root, &request.selector, &reservations)?;
         reservations.add(&request.workspace_uid, shard.index, now);
-        Ok(answer(
-            shard,
-            format!("{workspaces} workspaces, {reserved} reserved"),
-        ))
+        Ok(answer(shard, format!("{workspaces} workspaces, {reserved} reserved")))
     }
 
     /// The table shows these workspaces now: their reservations no longer count, but the answers stay the same.
-    pub fn placed<'u>(&self, workspace_uids: impl Iterator<Item = &'u str>) {
+    pub(crate) fn placed<'u>(&self, workspace_uids: impl Iterator<Item = &'u str>) {
         let mut reservations = self.reservations.lock();
         workspace_uids.for_each(|uid| reservations.settle(uid));
     }
 }
 
 fn answer(shard: &ShardEntry, reason: String) -> Pick {
-    Pick {
-        shard: Arc::clone(&shard.spec.name),
-        policy: "least-workspaces",
-        reason,
-    }
+    Pick { shard: Arc::clone(&shard.spec.name), policy: "least-workspaces", reason }
 }
 
 fn least_workspaces<'t>(
@@ -127,25 +115,13 @@ fn least_workspaces<'t>(
     selector: &LabelSelector,
     reservations: &Reservations,
 ) -> Result<(&'t ShardEntry, u32, u32), PickError> {
-    let selected: Vec<&ShardEntry> = root
-        .shards()
-        .filter(|shard| selector.matches(&shard.spec.labels))
-        .collect();
-    let open: Vec<&ShardEntry> = selected
-        .iter()
-        .copied()
-        .filter(|shard| !shard.spec.cordoned)
-        .collect();
+    let selected: Vec<&ShardEntry> =
+        root.shards().filter(|shard| selector.matches(&shard.spec.labels)).collect();
+    let open: Vec<&ShardEntry> = selected.iter().copied().filter(|shard| !shard.spec.cordoned).collect();
     let best = open
         .iter()
         .filter(|shard| shard.is_synced())
-        .map(|shard| {
-            (
-                *shard,
-                root.counts(shard.index).clusters,
-                reservations.open_on(shard.index),
-            )
-        })
+        .map(|shard| (*shard, root.counts(shard.index).clusters, reservations.open_on(shard.index)))
         .min_by_key(|(shard, workspaces, reserved)| (workspaces + reserved, Arc::clone(&shard.spec.name)));
     best.ok_or_else(|| match (selected.len(), open.len()) {
         (0, _) => PickError::NoShardFits(format!("none of {} matches the selector", root.shards().count())),
@@ -171,9 +147,7 @@ struct Reservation {
 
 impl Reservations {
     fn shard_of(&self, workspace: &str) -> Option<ShardIndex> {
-        self.by_workspace
-            .get(workspace)
-            .map(|reservation| reservation.shard)
+        self.by_workspace.get(workspace).map(|reservation| reservation.shard)
     }
 
     fn open_on(&self, shard: ShardIndex) -> u32 {
@@ -189,13 +163,7 @@ impl Reservations {
         let workspace: Arc<str> = workspace.into();
         *self.open.entry(shard).or_default() += 1;
         self.expiry.push_back((now + RESERVATION, Arc::clone(&workspace)));
-        self.by_workspace.insert(
-            workspace,
-            Reservation {
-                shard,
-                settled: false,
-            },
-        );
+        self.by_workspace.insert(workspace, Reservation { shard, settled: false });
     }
 
     fn settle(&mut self, workspace: &str) {
@@ -249,30 +217,16 @@ mod tests {
                 ]);
             }
             let picker = Picker::new(writer.table());
-            Self {
-                writer,
-                picker,
-                now: Instant::now(),
-            }
+            Self { writer, picker, now: Instant::now() }
         }
 
         fn index(&self, shard: &str) -> ShardIndex {
-            self.writer
-                .table()
-                .load()
-                .shards()
-                .find(|known| &*known.spec.name == shard)
-                .unwrap()
-                .index
+            self.writer.table().load().shards().find(|known| &*known.spec.name == shard).unwrap().index
         }
 
         fn place(&mut self, shard: &str, id: &str) {
             let index = self.index(shard);
-            let record = ClusterRecord {
-                id: id.into(),
-                workspace_type: None,
-                migrating: false,
-            };
+            let record = ClusterRecord { id: id.into(), workspace_type: None, migrating: false };
             self.writer.apply(vec![(index, Change::PutCluster(record))]);
         }
 
@@ -301,10 +255,7 @@ mod tests {
         // Clusters that are nobody's workspace do not count.
         world.place("root", "root");
         world.place("root", "system:admin");
-        let picked: Vec<_> = ["1", "2", "3", "4"]
-            .iter()
-            .map(|uid| world.pick(uid, "{}"))
-            .collect();
+        let picked: Vec<_> = ["1", "2", "3", "4"].iter().map(|uid| world.pick(uid, "{}")).collect();
         assert_eq!(picked, ["alpha", "root", "alpha", "root"]);
     }
 
@@ -366,20 +317,11 @@ mod tests {
             world.pick("3", r#"{"matchLabels":{"name":"c"}}"#),
             "no shard fits: none of 2 matches the selector"
         );
-        world.writer.put_shard(ShardSpec {
-            cordoned: true,
-            ..spec("b")
-        });
-        assert_eq!(
-            world.pick("4", only_b),
-            "no shard fits: 1 matched, all are unschedulable"
-        );
+        world.writer.put_shard(ShardSpec { cordoned: true, ..spec("b") });
+        assert_eq!(world.pick("4", only_b), "no shard fits: 1 matched, all are unschedulable");
         assert_eq!(world.pick("4", "{}"), "a");
         world.writer.put_shard(spec("c"));
-        assert_eq!(
-            world.pick("5", r#"{"matchLabels":{"name":"c"}}"#),
-            PickError::NotSynced.to_string()
-        );
+        assert_eq!(world.pick("5", r#"{"matchLabels":{"name":"c"}}"#), PickError::NotSynced.to_string());
         assert_eq!(world.pick("", "{}"), "workspaceUID is missing");
         assert_eq!(
             world.pick("6", r#"{"matchExpressions":[{"key":"a","operator":"Near"}]}"#),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// All terms must hold; no terms match everything.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LabelSelector {
+pub(crate) struct LabelSelector {
     #[serde(default)]
     match_labels: BTreeMap<String, String>,
     #[serde(default)]
@@ -24,7 +24,7 @@ struct Expression {
 
 /// The selector means nothing; its author is to blame, a retry does not help.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub enum SelectorError {
+pub(crate) enum SelectorError {
     /// Not one of `In`, `NotIn`, `Exists`, `DoesNotExist`.
     #[error("{0:?} is not a selector operator")]
     Operator(String),
@@ -36,7 +36,7 @@ pub enum SelectorError {
 impl LabelSelector {
     /// # Errors
     /// [`SelectorError`] for the first expression that means nothing.
-    pub fn validate(&self) -> Result<(), SelectorError> {
+    pub(crate) fn validate(&self) -> Result<(), SelectorError> {
         for Expression { operator, values, .. } in &self.match_expressions {
             let valid = match operator.as_str() {
                 "In" | "NotIn" => !values.is_empty(),
@@ -51,10 +51,8 @@ impl LabelSelector {
     }
 
     /// Whether the labels satisfy all terms. An expression that means nothing matches nothing.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|expression| {
                 let value = labels.get(&expression.key);
                 match expression.operator.as_str() {
@@ -76,43 +74,20 @@ mod tests {
 
     #[test]
     fn terms_are_matched() {
-        let labels = BTreeMap::from([
-            ("region".to_owned(), "eu".to_owned()),
-            ("fast".to_owned(), String::new()),
-        ]);
+        let labels =
+            BTreeMap::from([("region".to_owned(), "eu".to_owned()), ("fast".to_owned(), String::new())]);
         for (selector, expected) in [
             (r#"{}"#, true),
             (r#"{"matchLabels":{"region":"eu"}}"#, true),
             (r#"{"matchLabels":{"region":"us"}}"#, false),
             (r#"{"matchLabels":{"region":"eu","zone":"a"}}"#, false),
-            (
-                r#"{"matchExpressions":[{"key":"region","operator":"In","values":["us","eu"]}]}"#,
-                true,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"zone","operator":"In","values":["a"]}]}"#,
-                false,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"region","operator":"NotIn","values":["eu"]}]}"#,
-                false,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"zone","operator":"NotIn","values":["a"]}]}"#,
-                true,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"fast","operator":"Exists"}]}"#,
-                true,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"fast","operator":"DoesNotExist"}]}"#,
-                false,
-            ),
-            (
-                r#"{"matchExpressions":[{"key":"zone","operator":"DoesNotExist"}]}"#,
-                true,
-            ),
+            (r#"{"matchExpressions":[{"key":"region","operator":"In","values":["us","eu"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"In","values":["a"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"region","operator":"NotIn","values":["eu"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"NotIn","values":["a"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"fast","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"fast","operator":"DoesNotExist"}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"zone","operator":"DoesNotExist"}]}"#, true),
         ] {
             let selector: LabelSelector = serde_json::from_str(selector).unwrap();
             assert_eq!(selector.validate(), Ok(()));

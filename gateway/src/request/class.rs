@@ -4,7 +4,7 @@ use http::Method;
 
 /// The kind of exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RequestClass {
+pub(crate) enum RequestClass {
     /// One answer, nothing changes.
     Read,
     /// One answer, something may change.
@@ -17,7 +17,7 @@ pub enum RequestClass {
 
 impl RequestClass {
     /// Classifies one request. `upgrade` is whether the protocol layer saw a valid upgrade request.
-    pub fn of(method: &Method, query: Option<&str>, upgrade: Upgrade) -> Self {
+    pub(crate) fn of(method: &Method, query: Option<&str>, upgrade: Upgrade) -> Self {
         match (upgrade, method) {
             (Upgrade::Requested, _) => Self::Upgrade,
             (Upgrade::None, &Method::GET) if query.is_some_and(streams) => Self::Watch,
@@ -27,12 +27,12 @@ impl RequestClass {
     }
 
     /// Whether the exchange lasts as long as both sides want: no time limit applies.
-    pub fn is_long_running(self) -> bool {
+    pub(crate) fn is_long_running(self) -> bool {
         matches!(self, Self::Watch | Self::Upgrade)
     }
 
     /// The name used as a metric label.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
@@ -44,7 +44,7 @@ impl RequestClass {
 
 /// Whether a request asks to leave HTTP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Upgrade {
+pub(crate) enum Upgrade {
     /// It does not.
     None,
     /// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1.
@@ -81,15 +81,8 @@ mod tests {
             (Method::DELETE, None, Write),
             (Method::PATCH, None, Write),
         ] {
-            assert_eq!(
-                RequestClass::of(&method, query, Upgrade::None),
-                expected,
-                "{method} {query:?}"
-            );
+            assert_eq!(RequestClass::of(&method, query, Upgrade::None), expected, "{method} {query:?}");
         }
-        assert_eq!(
-            RequestClass::of(&Method::POST, None, Upgrade::Requested),
-            RequestClass::Upgrade
-        );
+        assert_eq!(RequestClass::of(&Method::POST, None, Upgrade::Requested), RequestClass::Upgrade);
     }
 }

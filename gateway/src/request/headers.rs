@@ -5,25 +5,22 @@ use http::header::{self, HeaderMap, HeaderName};
 /// How much header a request may carry. Counted over the decoded fields, so that compression does not help
 /// an attacker ("HTTP/2 Bomb").
 #[derive(Clone, Copy, Debug)]
-pub struct HeaderLimits {
+pub(crate) struct HeaderLimits {
     /// Fields, repeated ones counted each.
-    pub fields: usize,
+    pub(crate) fields: usize,
     /// Bytes of names and values.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Default for HeaderLimits {
     fn default() -> Self {
-        Self {
-            fields: 128,
-            bytes: 32 * 1024,
-        }
+        Self { fields: 128, bytes: 32 * 1024 }
     }
 }
 
 /// The request has too much header; the client is to blame. Answered with 431.
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub enum HeadersTooLarge {
+pub(crate) enum HeadersTooLarge {
     /// Too many fields.
     #[error("the request has more than {0} header fields")]
     Fields(usize),
@@ -37,14 +34,11 @@ impl HeaderLimits {
     ///
     /// # Errors
     /// [`HeadersTooLarge`] says which limit was passed.
-    pub fn check(self, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
+    pub(crate) fn check(self, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
         if headers.len() > self.fields {
             return Err(HeadersTooLarge::Fields(self.fields));
         }
-        let bytes: usize = headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         if bytes > self.bytes {
             return Err(HeadersTooLarge::Bytes(self.bytes));
         }
@@ -53,7 +47,7 @@ impl HeaderLimits {
 }
 
 /// Whether the field belongs to one connection and is never forwarded (RFC 9110, 7.6.1).
-pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         *name,
         header::CONNECTION
@@ -63,15 +57,12 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
             | header::TRAILER
             | header::TRANSFER_ENCODING
             | header::UPGRADE
-    ) || matches!(
-        name.as_str(),
-        "keep-alive" | "proxy-connection" | "http2-settings"
-    )
+    ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
 }
 
 /// The fields that the sender's `Connection` header declares to be meant for this hop only. Names that
 /// are not tokens name nothing.
-pub fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+pub(crate) fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     headers
         .get_all(header::CONNECTION)
         .iter()
@@ -107,14 +98,9 @@ mod tests {
     #[test]
     fn connection_nominates_fields_in_any_spelling() {
         let mut headers = HeaderMap::new();
-        headers.append(
-            "connection",
-            HeaderValue::from_static("close, X-Remote-Group ,,bad name"),
-        );
+        headers.append("connection", HeaderValue::from_static("close, X-Remote-Group ,,bad name"));
         headers.append("connection", HeaderValue::from_static("x-remote-extra-a%2fb"));
-        let names: Vec<_> = connection_nominations(&headers)
-            .map(|name| name.to_string())
-            .collect();
+        let names: Vec<_> = connection_nominations(&headers).map(|name| name.to_string()).collect();
         assert_eq!(names, ["close", "x-remote-group", "x-remote-extra-a%2fb"]);
     }
 }

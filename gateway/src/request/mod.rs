@@ -4,6 +4,6 @@ mod class;
 mod headers;
 mod path;
 
-pub use class::RequestClass;
-pub use headers::{HeaderLimits, HeadersTooLarge, connection_nominations, is_hop_by_hop};
-pub use path::{ClusterTarget, LocalEndpoint, PathError, Reference, RequestPath, ServiceTarget};
+pub(crate) use class::{RequestClass, Upgrade};
+pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
+pub(crate) use path::{ClusterTarget, LocalEndpoint, PathError, Reference, RequestPath, ServiceTarget};

@@ -58,11 +58,7 @@ struct Record {
 
 impl Record {
     fn kind(&self) -> Kind {
-        if self.flags.has(Flags::WORKSPACE) {
-            Kind::Workspace
-        } else {
-            Kind::Cluster
-        }
+        if self.flags.has(Flags::WORKSPACE) { Kind::Workspace } else { Kind::Cluster }
     }
 }
 
@@ -185,21 +181,15 @@ pub(super) enum Moved {
 
 impl Draft {
     pub(super) fn of(bucket: &Bucket) -> Self {
-        Self {
-            records: bucket.records.to_vec(),
-            bytes: bucket.bytes.to_vec(),
-            changed: false,
-        }
+        Self { records: bucket.records.to_vec(), bytes: bucket.bytes.to_vec(), changed: false }
     }
 
     /// Sets the shard's record for this key. Setting what is there already changes nothing. A key or value
     /// beyond 64 KiB is refused as [`Moved::Same`]; the parsers in front never produce one.
     pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Moved {
-        let (Ok(key_length), Ok(value_length), Ok(offset)) = (
-            u16::try_from(key.length()),
-            u16::try_from(value.len()),
-            u32::try_from(self.bytes.len()),
-        ) else {
+        let (Ok(key_length), Ok(value_length), Ok(offset)) =
+            (u16::try_from(key.length()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
+        else {
             return Moved::Same;
         };
         let flags = flags.with(Flags::of(key.kind));
@@ -213,35 +203,18 @@ impl Draft {
         key.write_to(&mut self.bytes);
         self.bytes.extend_from_slice(value);
         self.changed = true;
-        let record = Record {
-            hash: key.hash,
-            offset,
-            key_length,
-            value_length,
-            shard,
-            flags,
-        };
+        let record = Record { hash: key.hash, offset, key_length, value_length, shard, flags };
         let moved = match found {
             Some(at) => {
-                let kept = if self.records[at].flags.has(Flags::OWNER) {
-                    Flags::OWNER
-                } else {
-                    Flags::default()
-                };
-                self.records[at] = Record {
-                    flags: flags.with(kept),
-                    ..record
-                };
+                let kept =
+                    if self.records[at].flags.has(Flags::OWNER) { Flags::OWNER } else { Flags::default() };
+                self.records[at] = Record { flags: flags.with(kept), ..record };
                 Moved::Same
             }
             None => {
                 let at = self.records.partition_point(|other| other.hash < key.hash);
                 self.records.insert(at, record);
-                if key.is_counted() {
-                    Moved::Added
-                } else {
-                    Moved::Same
-                }
+                if key.is_counted() { Moved::Added } else { Moved::Same }
             }
         };
         self.elect(key);
@@ -256,11 +229,7 @@ impl Draft {
         self.records.remove(at);
         self.changed = true;
         self.elect(key);
-        if key.is_counted() {
-            Moved::Removed
-        } else {
-            Moved::Same
-        }
+        if key.is_counted() { Moved::Removed } else { Moved::Same }
     }
 
     /// Removes all of a shard's records of one kind (of any kind for `None`) whose key is not in `keep`, which
@@ -276,19 +245,10 @@ impl Draft {
             }
             let stored = entry(record, bytes).key;
             let from = keep.partition_point(|(hash, _, _)| *hash < record.hash);
-            let kept = keep[from..]
-                .iter()
-                .take_while(|(hash, _, _)| *hash == record.hash)
-                .any(|kept| {
-                    let (hash, first, second) = *kept;
-                    Key {
-                        kind: record.kind(),
-                        hash,
-                        first,
-                        second,
-                    }
-                    .matches(stored)
-                });
+            let kept = keep[from..].iter().take_while(|(hash, _, _)| *hash == record.hash).any(|kept| {
+                let (hash, first, second) = *kept;
+                Key { kind: record.kind(), hash, first, second }.matches(stored)
+            });
             if !kept && record.flags.has(Flags::OWNER) {
                 orphans.push((record.hash, stored.to_vec()));
             }
@@ -297,12 +257,7 @@ impl Draft {
         });
         for (hash, id) in orphans {
             if let Ok(first) = std::str::from_utf8(&id) {
-                self.elect(Key {
-                    kind: Kind::Cluster,
-                    hash,
-                    first,
-                    second: "",
-                });
+                self.elect(Key { kind: Kind::Cluster, hash, first, second: "" });
             }
         }
         self.changed |= self.records.len() < before;
@@ -327,10 +282,7 @@ impl Draft {
             bytes.extend_from_slice(stored.value);
             record.offset = offset;
         }
-        Some(Bucket {
-            records: records.into(),
-            bytes: bytes.into(),
-        })
+        Some(Bucket { records: records.into(), bytes: bytes.into() })
     }
 
     fn position(&self, key: Key<'_>, shard: u16) -> Option<usize> {
@@ -339,12 +291,12 @@ impl Draft {
 
     fn positions<'d>(&'d self, key: Key<'d>) -> impl Iterator<Item = usize> + 'd {
         let start = self.records.partition_point(|record| record.hash < key.hash);
-        (start..self.records.len())
-            .take_while(move |at| self.records[*at].hash == key.hash)
-            .filter(move |at| {
+        (start..self.records.len()).take_while(move |at| self.records[*at].hash == key.hash).filter(
+            move |at| {
                 let record = &self.records[*at];
                 record.kind() == key.kind && key.matches(entry(record, &self.bytes).key)
-            })
+            },
+        )
     }
 
     /// Decides which of the shards that have this logical cluster answers for it: one where it is not being
@@ -357,19 +309,11 @@ impl Draft {
         let claims: Vec<usize> = self.positions(key).collect();
         let winner = claims.iter().copied().min_by_key(|at| {
             let record = &self.records[*at];
-            (
-                record.flags.has(Flags::MIGRATING),
-                !record.flags.has(Flags::OWNER),
-                record.shard,
-            )
+            (record.flags.has(Flags::MIGRATING), !record.flags.has(Flags::OWNER), record.shard)
         });
         for at in claims {
             let flags = &mut self.records[at].flags;
-            *flags = if Some(at) == winner {
-                flags.with(Flags::OWNER)
-            } else {
-                flags.without(Flags::OWNER)
-            };
+            *flags = if Some(at) == winner { flags.with(Flags::OWNER) } else { flags.without(Flags::OWNER) };
         }
     }
 }

@@ -17,29 +17,29 @@ use hashbrown::DefaultHashBuilder;
 
 use bucket::{Bucket, Key, Kind};
 
-pub use resolve::{Found, Missing, Resolution};
-pub use shards::{ShardCounts, ShardEntry, ShardIndex, ShardSpec};
-pub use write::{Change, ClusterRecord, TableWriter, WorkspaceRecord, WorkspaceTarget};
+pub(crate) use resolve::{Missing, Resolution};
+pub(crate) use shards::{ShardCounts, ShardEntry, ShardIndex, ShardSpec};
+pub(crate) use write::{Change, ClusterRecord, TableWriter, WorkspaceRecord, WorkspaceTarget};
 
 const BUCKET_BITS: u32 = 12;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 
 /// The current view, shared by all requests.
 #[derive(Debug)]
-pub struct RoutingTable {
+pub(crate) struct RoutingTable {
     root: ArcSwap<Root>,
 }
 
 impl RoutingTable {
     /// The view of this moment. Keep it for one walk, not across an await.
-    pub fn load(&self) -> Guard<Arc<Root>> {
+    pub(crate) fn load(&self) -> Guard<Arc<Root>> {
         self.root.load()
     }
 }
 
 /// One immutable view of the table.
 #[derive(Clone, Debug)]
-pub struct Root {
+pub(crate) struct Root {
     buckets: Box<[Arc<Bucket>]>,
     shards: Arc<shards::Shards>,
     counts: Box<[ShardCounts]>,
@@ -51,41 +51,38 @@ pub struct Root {
 /// The identity of something that the table may learn about: equal keys have equal numbers for the life of
 /// the process. What [`Missing`] names and what a batch reports as touched.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct TableKey(u64);
+pub(crate) struct TableKey(u64);
 
 impl Root {
     /// The shards known, synced or not, in the order in which they appeared.
-    pub fn shards(&self) -> impl Iterator<Item = &ShardEntry> {
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &ShardEntry> {
         self.shards.iter()
     }
 
     /// One shard by its index; `None` after its removal.
-    pub fn shard(&self, index: ShardIndex) -> Option<&ShardEntry> {
+    pub(crate) fn shard(&self, index: ShardIndex) -> Option<&ShardEntry> {
         self.shards.get(index)
     }
 
     /// How much lives on a shard.
-    pub fn counts(&self, index: ShardIndex) -> ShardCounts {
+    pub(crate) fn counts(&self, index: ShardIndex) -> ShardCounts {
         self.counts.get(usize::from(index.0)).copied().unwrap_or_default()
     }
 
     /// Whether the list of shards and everything on them has been read once.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.shards.listed && self.shards.iter().all(ShardEntry::is_synced)
     }
 
     /// Whether the list of shards has been read once.
-    pub fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.shards.listed
     }
 
     /// Bytes on the heap for this view (without the allocator's overhead).
-    pub fn heap_bytes(&self) -> usize {
-        let buckets: usize = self
-            .buckets
-            .iter()
-            .map(|bucket| size_of::<Bucket>() + 16 + bucket.heap_bytes())
-            .sum();
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let buckets: usize =
+            self.buckets.iter().map(|bucket| size_of::<Bucket>() + 16 + bucket.heap_bytes()).sum();
         buckets + size_of_val(&*self.buckets)
     }
 
@@ -118,21 +115,11 @@ fn record_hash(key: u64) -> u32 {
 }
 
 fn cluster<'k>(key: u64, id: &'k str) -> Key<'k> {
-    Key {
-        kind: Kind::Cluster,
-        hash: record_hash(key),
-        first: id,
-        second: "",
-    }
+    Key { kind: Kind::Cluster, hash: record_hash(key), first: id, second: "" }
 }
 
 fn workspace<'k>(key: u64, parent: &'k str, name: &'k str) -> Key<'k> {
-    Key {
-        kind: Kind::Workspace,
-        hash: record_hash(key),
-        first: parent,
-        second: name,
-    }
+    Key { kind: Kind::Workspace, hash: record_hash(key), first: parent, second: name }
 }
 
 #[cfg(test)]

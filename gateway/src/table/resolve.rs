@@ -6,7 +6,7 @@ use crate::request::Reference;
 
 /// What the table says about a reference, borrowed from one view.
 #[derive(Debug)]
-pub enum Resolution<'t> {
+pub(crate) enum Resolution<'t> {
     /// A logical cluster on a shard.
     Found(Found<'t>),
     /// A mounted workspace: this URL serves it.
@@ -21,22 +21,26 @@ pub enum Resolution<'t> {
 
 /// Where a logical cluster lives.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'t> {
+pub(crate) struct Found<'t> {
     /// The shard that answers for it.
-    pub shard: &'t ShardEntry,
+    pub(crate) shard: &'t ShardEntry,
     /// The id of the logical cluster.
-    pub cluster: &'t str,
+    pub(crate) cluster: &'t str,
     /// The workspace's type, `path:name`.
-    pub workspace_type: Option<&'t str>,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for the workspaces' own authenticators, which come later")
+    )]
+    pub(crate) workspace_type: Option<&'t str>,
 }
 
 /// What was not there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Missing {
+pub(crate) struct Missing {
     /// What a later batch would have to bring.
-    pub key: TableKey,
+    pub(crate) key: TableKey,
     /// Everything above it is known, so that it may well be about to appear.
-    pub below_known: bool,
+    pub(crate) below_known: bool,
 }
 
 impl Root {
@@ -45,7 +49,7 @@ impl Root {
     /// The walk is kcp's: the first label is the id of a logical cluster, each further label a workspace in
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
     /// if the whole path exists.
-    pub fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
+    pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
         let (top, names) = reference.labels();
         let mut unavailable = false;
         let mut current = match self.owner(top) {
@@ -70,10 +74,7 @@ impl Root {
             if flags.has(Flags::MOUNT) {
                 // A mount is a leaf: what lies below it is not ours to resolve.
                 return match (names.peek(), unavailable) {
-                    (Some(_), _) => Resolution::Unknown(Missing {
-                        key: TableKey(key),
-                        below_known: false,
-                    }),
+                    (Some(_), _) => Resolution::Unknown(Missing { key: TableKey(key), below_known: false }),
                     (None, true) => Resolution::Unavailable,
                     (None, false) => Resolution::Mount(value),
                 };
@@ -83,19 +84,12 @@ impl Root {
                 None => return self.missing_cluster(value, true),
             };
         }
-        if unavailable {
-            Resolution::Unavailable
-        } else {
-            Resolution::Found(current)
-        }
+        if unavailable { Resolution::Unavailable } else { Resolution::Found(current) }
     }
 
     fn owner<'t>(&'t self, id: &'t str) -> Option<Found<'t>> {
         let key = self.cluster_key(id);
-        let entry = self
-            .bucket(key)
-            .find(cluster(key, id))
-            .find(|entry| entry.flags.has(Flags::OWNER))?;
+        let entry = self.bucket(key).find(cluster(key, id)).find(|entry| entry.flags.has(Flags::OWNER))?;
         let shard = self.shards.get(super::ShardIndex(entry.shard))?;
         let workspace_type = entry
             .value
@@ -103,20 +97,13 @@ impl Root {
             .ok()
             .and_then(|number| self.types.get(u32::from_le_bytes(number) as usize))
             .map(|text| &**text);
-        Some(Found {
-            shard,
-            cluster: std::str::from_utf8(entry.key).ok()?,
-            workspace_type,
-        })
+        Some(Found { shard, cluster: std::str::from_utf8(entry.key).ok()?, workspace_type })
     }
 
     /// Nobody claims this logical cluster; final only if every shard has been heard.
     fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
         if self.is_synced() {
-            Resolution::Unknown(Missing {
-                key: TableKey(self.cluster_key(id)),
-                below_known,
-            })
+            Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known })
         } else {
             Resolution::NotSynced
         }
@@ -125,10 +112,7 @@ impl Root {
     /// The parent has no such workspace; final only if its shard's workspaces have been read.
     fn missing_workspace(&self, key: u64, parent: Found<'_>) -> Resolution<'_> {
         if parent.shard.workspaces_synced {
-            Resolution::Unknown(Missing {
-                key: TableKey(key),
-                below_known: true,
-            })
+            Resolution::Unknown(Missing { key: TableKey(key), below_known: true })
         } else {
             Resolution::NotSynced
         }

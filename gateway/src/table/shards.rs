@@ -6,44 +6,44 @@ use std::sync::Arc;
 /// The place of a shard in the table. Never given to another shard during the life of the process, so that a
 /// late event of a removed shard cannot touch another one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ShardIndex(pub(super) u16);
+pub(crate) struct ShardIndex(pub(super) u16);
 
 /// What a `Shard` object says that routing and picking need.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ShardSpec {
+pub(crate) struct ShardSpec {
     /// The object's name.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// `spec.baseURL`, without a trailing slash.
-    pub url: Arc<str>,
+    pub(crate) url: Arc<str>,
     /// The object's labels; shard selectors are matched against them.
-    pub labels: Arc<BTreeMap<String, String>>,
+    pub(crate) labels: Arc<BTreeMap<String, String>>,
     /// No new workspaces (annotation `experimental.core.kcp.io/unschedulable`).
-    pub cordoned: bool,
+    pub(crate) cordoned: bool,
 }
 
 /// One known shard.
 #[derive(Clone, Debug)]
-pub struct ShardEntry {
+pub(crate) struct ShardEntry {
     /// Its place.
-    pub index: ShardIndex,
+    pub(crate) index: ShardIndex,
     /// What its object says.
-    pub spec: ShardSpec,
+    pub(crate) spec: ShardSpec,
     pub(super) clusters_synced: bool,
     pub(super) workspaces_synced: bool,
 }
 
 /// How much lives on a shard.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct ShardCounts {
+pub(crate) struct ShardCounts {
     /// Logical clusters of workspaces on the shard, without `root` and `system:…`.
-    pub clusters: u32,
+    pub(crate) clusters: u32,
     /// Workspaces whose parent lives on the shard.
-    pub workspaces: u32,
+    pub(crate) workspaces: u32,
 }
 
 impl ShardEntry {
     /// Whether both of the shard's lists were read once.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.clusters_synced && self.workspaces_synced
     }
 }
@@ -76,12 +76,7 @@ impl Shards {
     /// `None` after 65,535 shards in one process.
     pub(super) fn add(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
         let index = ShardIndex(u16::try_from(self.slots.len()).ok()?);
-        self.slots.push(Some(ShardEntry {
-            index,
-            spec,
-            clusters_synced: false,
-            workspaces_synced: false,
-        }));
+        self.slots.push(Some(ShardEntry { index, spec, clusters_synced: false, workspaces_synced: false }));
         Some(index)
     }
 

@@ -12,10 +12,7 @@ struct World {
 impl World {
     /// Shards of these names, all synced and empty.
     fn with(names: &[&'static str]) -> Self {
-        let mut world = Self {
-            writer: TableWriter::new(),
-            shards: Vec::new(),
-        };
+        let mut world = Self { writer: TableWriter::new(), shards: Vec::new() };
         for name in names {
             let index = world.writer.put_shard(spec(name)).unwrap();
             world.shards.push((name, index));
@@ -63,11 +60,7 @@ fn spec(name: &str) -> ShardSpec {
 }
 
 fn cluster_record(id: &str) -> ClusterRecord {
-    ClusterRecord {
-        id: id.into(),
-        workspace_type: Some("root:universal".into()),
-        migrating: false,
-    }
+    ClusterRecord { id: id.into(), workspace_type: Some("root:universal".into()), migrating: false }
 }
 
 fn workspace_record(parent: &str, name: &str, child: &str) -> WorkspaceRecord {
@@ -122,19 +115,14 @@ fn paths_and_ids_are_resolved_across_shards() {
     let table = world.writer.table();
     let root = table.load();
     let reference = Reference::parse("root:org").unwrap();
-    let Resolution::Found(found) = root.resolve(&reference) else {
-        panic!("not found")
-    };
+    let Resolution::Found(found) = root.resolve(&reference) else { panic!("not found") };
     assert_eq!(found.workspace_type, Some("root:universal"));
     assert_eq!(&*found.shard.spec.url, "https://b.example");
 }
 
 #[test]
 fn nothing_is_unknown_before_it_could_be_known() {
-    let mut world = World {
-        writer: TableWriter::new(),
-        shards: Vec::new(),
-    };
+    let mut world = World { writer: TableWriter::new(), shards: Vec::new() };
     assert_eq!(world.resolve("root"), "not synced");
     for name in ["a", "b"] {
         let index = world.writer.put_shard(spec(name)).unwrap();
@@ -143,10 +131,7 @@ fn nothing_is_unknown_before_it_could_be_known() {
     world.apply("a", Change::ReplaceClusters(vec![cluster_record("root")]));
     assert_eq!(world.resolve("root"), "a/root");
     assert_eq!(world.resolve("root:org"), "not synced");
-    world.apply(
-        "a",
-        Change::ReplaceWorkspaces(vec![workspace_record("root", "org", "c1")]),
-    );
+    world.apply("a", Change::ReplaceWorkspaces(vec![workspace_record("root", "org", "c1")]));
     assert_eq!(world.resolve("root:nope"), "unknown below");
     // Its logical cluster may be on the shard that has not spoken yet.
     assert_eq!(world.resolve("root:org"), "not synced");
@@ -202,13 +187,7 @@ fn a_workspace_that_moves_to_another_cluster_leaves_nothing_behind() {
     world.cluster("a", "c9");
     world.workspace("a", "root", "org", "c9");
     assert_eq!(world.resolve("root:org"), "a/c9");
-    world.apply(
-        "a",
-        Change::RemoveWorkspace {
-            parent: "root".into(),
-            name: "org".into(),
-        },
-    );
+    world.apply("a", Change::RemoveWorkspace { parent: "root".into(), name: "org".into() });
     assert_eq!(world.resolve("root:org"), "unknown below");
     assert_eq!(world.counts("a"), (2, 0));
 }
@@ -219,13 +198,7 @@ fn only_the_parents_shard_speaks_about_its_workspaces() {
     // A stale copy of the parent on another shard says something else about the same name.
     world.workspace("b", "root", "org", "c2");
     assert_eq!(world.resolve("root:org"), "b/c1");
-    world.apply(
-        "b",
-        Change::RemoveWorkspace {
-            parent: "root".into(),
-            name: "org".into(),
-        },
-    );
+    world.apply("b", Change::RemoveWorkspace { parent: "root".into(), name: "org".into() });
     assert_eq!(world.resolve("root:org"), "b/c1");
 }
 
@@ -235,10 +208,7 @@ fn two_shards_with_the_same_logical_cluster() {
     // The second shard does not take over, not even on a resync.
     world.cluster("a", "c1");
     assert_eq!(world.resolve("c1"), "b/c1");
-    world.apply(
-        "a",
-        Change::ReplaceClusters(["root", "c1", "c2"].map(cluster_record).into()),
-    );
+    world.apply("a", Change::ReplaceClusters(["root", "c1", "c2"].map(cluster_record).into()));
     assert_eq!(world.resolve("c1"), "b/c1");
     // A delete on the shard that does not own it changes nothing.
     world.apply("a", Change::RemoveCluster("c1".into()));
@@ -255,10 +225,7 @@ fn two_shards_with_the_same_logical_cluster() {
 fn a_copy_that_is_being_moved_yields() {
     let mut world = tree();
     world.cluster("a", "c1");
-    let moving = ClusterRecord {
-        migrating: true,
-        ..cluster_record("c1")
-    };
+    let moving = ClusterRecord { migrating: true, ..cluster_record("c1") };
     world.apply("b", Change::PutCluster(moving.clone()));
     assert_eq!(world.resolve("c1"), "a/c1");
     // Both marked: no flip.
@@ -289,10 +256,7 @@ fn a_replacement_is_all_that_the_shard_has() {
     );
     assert_eq!(world.resolve("root:new"), "a/c2");
     assert_eq!(world.resolve("root:org"), "b/c1");
-    world.apply(
-        "a",
-        Change::ReplaceWorkspaces(vec![workspace_record("root", "new", "c2")]),
-    );
+    world.apply("a", Change::ReplaceWorkspaces(vec![workspace_record("root", "new", "c2")]));
     assert_eq!(world.resolve("root:org"), "unknown below");
     assert_eq!(world.resolve("c1:team"), "a/c2");
     assert_eq!(world.counts("a"), (1, 1));
@@ -301,17 +265,11 @@ fn a_replacement_is_all_that_the_shard_has() {
 #[test]
 fn a_removed_shard_takes_its_entries_and_a_changed_url_keeps_them() {
     let mut world = tree();
-    let moved = ShardSpec {
-        url: "https://elsewhere.example".into(),
-        ..spec("b")
-    };
+    let moved = ShardSpec { url: "https://elsewhere.example".into(), ..spec("b") };
     assert_eq!(world.writer.put_shard(moved), Some(world.shard("b")));
     assert_eq!(world.resolve("root:org"), "b/c1");
     let table = world.writer.table();
-    assert_eq!(
-        &*table.load().shard(world.shard("b")).unwrap().spec.url,
-        "https://elsewhere.example"
-    );
+    assert_eq!(&*table.load().shard(world.shard("b")).unwrap().spec.url, "https://elsewhere.example");
 
     let gone = world.shard("b");
     world.writer.remove_shard(gone);
@@ -346,10 +304,7 @@ fn a_batch_reports_the_keys_that_a_miss_names() {
         other => panic!("{other:?}"),
     };
     let (edge, id) = (missing("root:later"), missing("c7"));
-    assert_eq!(
-        world.apply("a", Change::PutWorkspace(workspace_record("root", "later", "c7"))),
-        [edge]
-    );
+    assert_eq!(world.apply("a", Change::PutWorkspace(workspace_record("root", "later", "c7"))), [edge]);
     assert_eq!(missing("root:later"), id);
     assert_eq!(world.apply("b", Change::PutCluster(cluster_record("c7"))), [id]);
     assert_eq!(world.resolve("root:later"), "b/c7");
@@ -360,19 +315,10 @@ fn unchanged_records_do_not_copy_a_bucket() {
     let mut world = tree();
     let table = world.writer.table();
     let before = table.load_full_for_test();
-    world.apply(
-        "a",
-        Change::ReplaceClusters(["root", "c2"].map(cluster_record).into()),
-    );
+    world.apply("a", Change::ReplaceClusters(["root", "c2"].map(cluster_record).into()));
     world.workspace("a", "root", "org", "c1");
     let after = table.load_full_for_test();
-    assert!(
-        before
-            .buckets
-            .iter()
-            .zip(&after.buckets)
-            .all(|(before, after)| Arc::ptr_eq(before, after))
-    );
+    assert!(before.buckets.iter().zip(&after.buckets).all(|(before, after)| Arc::ptr_eq(before, after)));
 }
 
 #[test]
@@ -393,10 +339,7 @@ fn a_workspace_costs_less_than_200_bytes() {
     assert_eq!(world.counts("a"), (count as u32, count as u32));
     let each = (world.writer.table().load().heap_bytes() - empty) / count;
     assert!((60..=200).contains(&each), "{each} bytes per workspace");
-    assert_eq!(
-        world.resolve(&format!("{}:workspace-77", id(1))),
-        format!("a/{}", id(77))
-    );
+    assert_eq!(world.resolve(&format!("{}:workspace-77", id(1))), format!("a/{}", id(77)));
 }
 
 impl RoutingTable {

@@ -11,31 +11,31 @@ use super::{BUCKETS, Root, RoutingTable, TableKey, bucket_index, cluster, record
 
 /// A logical cluster as one shard shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ClusterRecord {
+pub(crate) struct ClusterRecord {
     /// Its id.
-    pub id: Box<str>,
+    pub(crate) id: Box<str>,
     /// The type of its workspace, `path:name`.
-    pub workspace_type: Option<Box<str>>,
+    pub(crate) workspace_type: Option<Box<str>>,
     /// It is being moved to another shard.
-    pub migrating: bool,
+    pub(crate) migrating: bool,
 }
 
 /// A workspace as its parent's shard shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct WorkspaceRecord {
+pub(crate) struct WorkspaceRecord {
     /// The id of the logical cluster that holds the object.
-    pub parent: Box<str>,
+    pub(crate) parent: Box<str>,
     /// Its name in the parent.
-    pub name: Box<str>,
+    pub(crate) name: Box<str>,
     /// What it leads to.
-    pub target: WorkspaceTarget,
+    pub(crate) target: WorkspaceTarget,
     /// It is not to be entered.
-    pub unavailable: bool,
+    pub(crate) unavailable: bool,
 }
 
 /// What a workspace leads to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum WorkspaceTarget {
+pub(crate) enum WorkspaceTarget {
     /// The logical cluster with this id.
     Cluster(Box<str>),
     /// A URL served by something else.
@@ -46,7 +46,7 @@ pub enum WorkspaceTarget {
 
 /// One thing that a shard's watch said.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// A logical cluster exists.
     PutCluster(ClusterRecord),
     /// A logical cluster is gone.
@@ -75,14 +75,14 @@ pub enum Change {
 
 /// Changes the table. There is exactly one, so that batches cannot overwrite each other.
 #[derive(Debug)]
-pub struct TableWriter {
+pub(crate) struct TableWriter {
     table: Arc<RoutingTable>,
     type_numbers: FxHashMap<Arc<str>, u32>,
 }
 
 impl TableWriter {
     /// An empty table: every look-up answers that it is not synced.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let empty = Arc::default();
         let root = Root {
             buckets: vec![empty; BUCKETS].into(),
@@ -91,23 +91,18 @@ impl TableWriter {
             types: Arc::default(),
             hasher: hashbrown::DefaultHashBuilder::default(),
         };
-        let table = Arc::new(RoutingTable {
-            root: ArcSwap::from_pointee(root),
-        });
-        Self {
-            table,
-            type_numbers: FxHashMap::default(),
-        }
+        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(root) });
+        Self { table, type_numbers: FxHashMap::default() }
     }
 
     /// The table for readers.
-    pub fn table(&self) -> Arc<RoutingTable> {
+    pub(crate) fn table(&self) -> Arc<RoutingTable> {
         Arc::clone(&self.table)
     }
 
     /// Makes a shard known, or changes what is known about it; its entries stay. `None` if there is no room for
     /// another shard.
-    pub fn put_shard(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
+    pub(crate) fn put_shard(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
         let mut root = self.copy();
         let shards = Arc::make_mut(&mut root.shards);
         let found = shards.find(&spec.name).map(|shard| shard.index);
@@ -128,7 +123,7 @@ impl TableWriter {
     }
 
     /// Forgets a shard and everything that it told.
-    pub fn remove_shard(&mut self, index: ShardIndex) {
+    pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
         let mut root = self.copy();
         for bucket in &mut root.buckets {
             let mut draft = Draft::of(bucket);
@@ -145,7 +140,7 @@ impl TableWriter {
     }
 
     /// The list of shards is complete.
-    pub fn shards_listed(&mut self) {
+    pub(crate) fn shards_listed(&mut self) {
         let mut root = self.copy();
         Arc::make_mut(&mut root.shards).listed = true;
         self.swap(root);
@@ -154,7 +149,7 @@ impl TableWriter {
     /// Applies a batch atomically and returns the keys that it touched. Costs one copy of the array of 4,096
     /// pointers, plus the touched buckets; a replacement rebuilds all buckets. Changes of a shard that is not known (any
     /// more) are dropped.
-    pub fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
+    pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
         let mut root = self.copy();
         let mut touched = Vec::with_capacity(batch.len());
         let mut drafts: FxHashMap<usize, Draft> = FxHashMap::default();
@@ -181,12 +176,8 @@ impl TableWriter {
                     let key = root.workspace_key(&record.parent, &record.name);
                     touched.push(TableKey(key));
                     let draft = draft(&mut drafts, &root, key);
-                    let moved = put_workspace(
-                        draft,
-                        workspace(key, &record.parent, &record.name),
-                        shard,
-                        &record,
-                    );
+                    let moved =
+                        put_workspace(draft, workspace(key, &record.parent, &record.name), shard, &record);
                     count(&mut root, shard, Kind::Workspace, moved);
                 }
                 Change::RemoveWorkspace { parent, name } => {
@@ -200,27 +191,18 @@ impl TableWriter {
                     touched.push(TableKey(root.workspace_key(&parent, &name)));
                 }
                 Change::ReplaceClusters(records) => {
-                    let values: Vec<_> = records
-                        .iter()
-                        .map(|record| self.cluster_value(&mut root, record))
-                        .collect();
+                    let values: Vec<_> =
+                        records.iter().map(|record| self.cluster_value(&mut root, record)).collect();
                     let keys = records.iter().map(|record| {
                         let key = root.cluster_key(&record.id);
                         (key, cluster(key, &record.id))
                     });
                     let keys: Vec<_> = keys.collect();
                     touched.extend(keys.iter().map(|(key, _)| TableKey(*key)));
-                    replace(
-                        &mut drafts,
-                        &mut root,
-                        shard,
-                        Kind::Cluster,
-                        &keys,
-                        |draft, at| {
-                            let (flags, value) = values[at];
-                            draft.put(keys[at].1, shard.0, flags, &value)
-                        },
-                    );
+                    replace(&mut drafts, &mut root, shard, Kind::Cluster, &keys, |draft, at| {
+                        let (flags, value) = values[at];
+                        draft.put(keys[at].1, shard.0, flags, &value)
+                    });
                     if let Some(entry) = Arc::make_mut(&mut root.shards).get_mut(shard) {
                         entry.clusters_synced = true;
                     }
@@ -232,14 +214,9 @@ impl TableWriter {
                     });
                     let keys: Vec<_> = keys.collect();
                     touched.extend(keys.iter().map(|(key, _)| TableKey(*key)));
-                    replace(
-                        &mut drafts,
-                        &mut root,
-                        shard,
-                        Kind::Workspace,
-                        &keys,
-                        |draft, at| put_workspace(draft, keys[at].1, shard, &records[at]),
-                    );
+                    replace(&mut drafts, &mut root, shard, Kind::Workspace, &keys, |draft, at| {
+                        put_workspace(draft, keys[at].1, shard, &records[at])
+                    });
                     if let Some(entry) = Arc::make_mut(&mut root.shards).get_mut(shard) {
                         entry.workspaces_synced = true;
                     }
@@ -260,11 +237,7 @@ impl TableWriter {
             Some(text) => self.type_number(root, text),
             None => u32::MAX,
         };
-        let flags = if record.migrating {
-            Flags::MIGRATING
-        } else {
-            Flags::default()
-        };
+        let flags = if record.migrating { Flags::MIGRATING } else { Flags::default() };
         (flags, number.to_le_bytes())
     }
 
@@ -300,17 +273,11 @@ fn draft<'d>(drafts: &'d mut FxHashMap<usize, Draft>, root: &Root, key: u64) -> 
 }
 
 fn draft_at<'d>(drafts: &'d mut FxHashMap<usize, Draft>, root: &Root, index: usize) -> &'d mut Draft {
-    drafts
-        .entry(index)
-        .or_insert_with(|| Draft::of(&root.buckets[index]))
+    drafts.entry(index).or_insert_with(|| Draft::of(&root.buckets[index]))
 }
 
 fn put_workspace(draft: &mut Draft, key: Key<'_>, shard: ShardIndex, record: &WorkspaceRecord) -> Moved {
-    let flags = if record.unavailable {
-        Flags::UNAVAILABLE
-    } else {
-        Flags::default()
-    };
+    let flags = if record.unavailable { Flags::UNAVAILABLE } else { Flags::default() };
     match &record.target {
         WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
         WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
@@ -334,11 +301,8 @@ fn replace(
         let end = order.partition_point(|at| bucket_index(keys[*at].0) <= index);
         let (here, later) = order.split_at(end);
         order = later;
-        let keep: Vec<_> = here
-            .iter()
-            .map(|at| &keys[*at].1)
-            .map(|key| (key.hash, key.first, key.second))
-            .collect();
+        let keep: Vec<_> =
+            here.iter().map(|at| &keys[*at].1).map(|key| (key.hash, key.first, key.second)).collect();
         let draft = draft_at(drafts, root, index);
         let removed = draft.retain(shard.0, Some(kind), &keep);
         let mut added = 0_u32;

@@ -1,0 +1,69 @@
+//! Who sends a request, at the door that it came through.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fairlead_authn::{Identity, Outcome};
+use http::header::{AUTHORIZATION, HeaderMap};
+
+use crate::listener::Connection;
+
+/// The group of shards, who may ask for picks.
+pub(crate) const SHARDS: &str = "system:fairlead:shard";
+/// The group of operators, who may see metrics and status.
+pub(crate) const OPERATORS: &str = "system:kcp:admin";
+
+/// What the gateway knows about a request's sender.
+#[derive(Clone, Debug)]
+pub(crate) enum Sender {
+    /// Known here; asserted to the shard.
+    Known(Arc<Identity>),
+    /// Not judged here: the shard gets the request without an identity and judges what it carries.
+    PassedOn,
+}
+
+/// What happens to a request without a certificate that carries a token, where nobody judges tokens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tokens {
+    /// The shard judges it.
+    PassOn,
+    /// It is not accepted at this door.
+    Refuse,
+}
+
+/// Nobody accepts the credential: 401. The reason is for logs only.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Rejected(String);
+
+/// Judges a request. With a certificate that was judged before this costs two atomic loads.
+///
+/// # Errors
+/// [`Rejected`] if there is a credential that somebody here should know, and nobody does.
+pub(crate) async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Sender, Rejected> {
+    let policy = connection.door.policy.load();
+    let presented = connection.credentials.is_presented();
+    if !presented && !policy.chain.judges_tokens() {
+        return match policy.tokens {
+            Tokens::Refuse if headers.contains_key(AUTHORIZATION) => {
+                Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
+            }
+            _ => Ok(Sender::PassedOn),
+        };
+    }
+    match policy.chain.authenticate(&connection.credentials, headers, SystemTime::now()).await {
+        Outcome::Identified(identity) => Ok(Sender::Known(identity)),
+        Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
+        Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
+    }
+}
+
+impl Sender {
+    /// Whether the sender has proved to be in a group.
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        match self {
+            Self::Known(identity) => identity.user().groups.iter().any(|known| known == group),
+            Self::PassedOn => false,
+        }
+    }
+}

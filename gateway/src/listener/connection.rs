@@ -1,0 +1,220 @@
+//! What is known of a client's connection, and the stream that carries it through pingora.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_authn::ConnectionCredentials;
+use fairlead_process::PeerChain;
+use pingora::http::ResponseHeader;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
+    UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
+
+use super::{CertificateMeaning, Door};
+
+/// One client connection. Shared by all requests on it.
+pub(crate) struct Connection {
+    /// Different for every connection of the process.
+    pub(crate) id: u64,
+    /// The door that it came through.
+    pub(crate) door: Arc<Door>,
+    /// The other end, as TCP sees it.
+    pub(crate) peer: SocketAddr,
+    /// The certificates that the peer presented, and what was made of them so far.
+    pub(crate) credentials: ConnectionCredentials,
+    began: Instant,
+    open: AtomicUsize,
+    total: AtomicU64,
+    /// Milliseconds from `began` to the end of the last request.
+    last_end: AtomicU64,
+}
+
+impl Connection {
+    pub(super) fn new(id: u64, door: Arc<Door>, peer: SocketAddr, chain: &PeerChain) -> Self {
+        let credentials = match (&chain.0, door.certificates) {
+            (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
+            _ => ConnectionCredentials::none(),
+        };
+        Self {
+            id,
+            door,
+            peer,
+            credentials,
+            began: Instant::now(),
+            open: AtomicUsize::new(0),
+            total: AtomicU64::new(0),
+            last_end: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request as open until the guard is dropped.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> OpenRequest {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenRequest(Arc::clone(self))
+    }
+
+    pub(super) fn has_had_a_request(&self) -> bool {
+        self.total.load(Ordering::Relaxed) > 0
+    }
+
+    /// For how long no request has been open; zero while one is.
+    pub(super) fn idle_for(&self) -> Duration {
+        if self.open.load(Ordering::Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.last_end.load(Ordering::Relaxed)))
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Connection")
+            .field("id", &self.id)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open request of a connection.
+#[derive(Debug)]
+pub(crate) struct OpenRequest(Arc<Connection>);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_end.store(now, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A client's TLS stream as pingora wants it.
+///
+/// Own, in place of pingora's, because that one parses the peer's certificates with `expect` and has no
+/// place for what we know of a connection.
+pub(super) struct ClientStream {
+    stream: TlsStream<TcpStream>,
+    /// pingora hands this to every request; our [`Connection`] travels in it.
+    carrier: Arc<ProxyDigest>,
+}
+
+impl ClientStream {
+    pub(super) fn new(stream: TlsStream<TcpStream>, connection: Arc<Connection>) -> pingora::Result<Self> {
+        let response = Box::new(ResponseHeader::build(200, None)?);
+        let carried: Box<dyn Any + Send + Sync> = Box::new(connection);
+        Ok(Self { stream, carrier: Arc::new(ProxyDigest::new(response, Some(carried))) })
+    }
+}
+
+/// The connection of a request.
+pub(crate) fn connection_of(session: &pingora::protocols::http::ServerSession) -> Option<&Arc<Connection>> {
+    session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+#[async_trait]
+impl Shutdown for ClientStream {
+    async fn shutdown(&mut self) {
+        // The peer may be gone already; then there is nobody to tell.
+        let _ = AsyncWriteExt::shutdown(&mut self.stream).await;
+    }
+}
+
+impl UniqueID for ClientStream {
+    fn id(&self) -> UniqueIDType {
+        self.stream.get_ref().0.as_raw_fd()
+    }
+}
+
+impl Ssl for ClientStream {
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        match self.stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Some(ALPN::H2),
+            Some(b"http/1.1") => Some(ALPN::H1),
+            _ => None,
+        }
+    }
+}
+
+impl GetTimingDigest for ClientStream {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for ClientStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        Some(Arc::clone(&self.carrier))
+    }
+}
+
+impl GetSocketDigest for ClientStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        None
+    }
+
+    fn set_socket_digest(&mut self, _socket_digest: SocketDigest) {}
+}
+
+impl Peek for ClientStream {}
+
+impl fmt::Debug for ClientStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ClientStream")
+    }
+}

@@ -1,0 +1,254 @@
+//! The endpoints that the gateway answers itself: health, metrics, status, shard picks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairlead_authn::UserInfo;
+use fairlead_client::{Client, Request};
+use fairlead_process::{METRICS_CONTENT_TYPE, Status};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode, Uri};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::core::{Asked, Core};
+use crate::identity::{OPERATORS, SHARDS, Sender};
+use crate::listener::ShardPicks;
+use crate::pick::{PickError, PickRequest};
+
+/// How long the root shard's answer about a reader of metrics is believed, as in kcp.
+const ALLOWED_FOR: Duration = Duration::from_secs(300);
+const DENIED_FOR: Duration = Duration::from_secs(30);
+/// Readers remembered at most.
+const MAX_READERS: usize = 1024;
+/// The largest question for a shard that is read.
+pub(crate) const MAX_PICK_BYTES: usize = 64 << 10;
+
+impl Core {
+    pub(crate) fn probe(&self, uri: &Uri) -> Answer {
+        let response = self.health.respond(uri.path(), uri.query());
+        response.map_or_else(Answer::not_found, |response| Answer::new(response, "probe"))
+    }
+
+    pub(crate) async fn metrics(&self, sender: &Sender) -> Answer {
+        let Sender::Known(identity) = sender else {
+            return Answer::unauthorized();
+        };
+        if !sender.is_in(OPERATORS) {
+            match self.metrics_readers.may_read(identity.user()).await {
+                Ok(true) => {}
+                Ok(false) => return Answer::forbidden(&identity.user().name, "get", "/metrics"),
+                Err(why) => {
+                    tracing::warn!(%why, "the root shard could not be asked who may read metrics");
+                    return Answer::status(&Status::internal("the access review failed"), "internal");
+                }
+            }
+        }
+        match self.metrics.text(&self.table, &self.index) {
+            Ok(text) => {
+                let mut response = Response::new(text);
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_CONTENT_TYPE));
+                Answer::new(response, "metrics")
+            }
+            Err(error) => {
+                tracing::error!(%error, "the metrics cannot be printed");
+                Answer::status(&Status::internal("the metrics cannot be printed"), "internal")
+            }
+        }
+    }
+
+    pub(crate) fn status(&self, sender: &Sender) -> Answer {
+        match sender {
+            Sender::PassedOn => Answer::unauthorized(),
+            Sender::Known(identity) if !sender.is_in(OPERATORS) => {
+                Answer::forbidden(&identity.user().name, "get", "/services/fairlead/v1/status")
+            }
+            Sender::Known(_) => {
+                let report = self.report();
+                match serde_json::to_vec(&report) {
+                    Ok(body) => Answer::json(StatusCode::OK, body, "status"),
+                    Err(error) => Answer::status(&Status::internal(error), "internal"),
+                }
+            }
+        }
+    }
+
+    /// Whether the sender may ask for picks at its door.
+    pub(crate) fn may_pick(&self, asked: Asked<'_>, sender: &Sender) -> Result<(), Answer> {
+        if asked.connection.door.policy.load().picks == ShardPicks::Hidden {
+            return Err(Answer::not_found());
+        }
+        match sender {
+            Sender::PassedOn => Err(Answer::unauthorized()),
+            Sender::Known(identity) if !sender.is_in(SHARDS) => {
+                let path = "/services/fairlead/v1/shard-picks";
+                Err(Answer::forbidden(&identity.user().name, "create", path))
+            }
+            Sender::Known(_) if asked.method != Method::POST => {
+                Err(Answer::status(&Status::unknown_method(), "method"))
+            }
+            Sender::Known(_) => Ok(()),
+        }
+    }
+
+    /// Answers a shard's question where a workspace should live.
+    pub(crate) fn pick_shard(&self, body: &[u8]) -> Answer {
+        let request: PickRequest = match serde_json::from_slice(body) {
+            Ok(request) => request,
+            Err(error) => return Answer::bad_request(format!("the question does not decode: {error}")),
+        };
+        tracing::debug!(
+            workspace = request.workspace_uid,
+            parent = request.parent_cluster,
+            "a shard asks for a pick"
+        );
+        match self.picker.pick(&request, Instant::now().into_std()) {
+            Ok(pick) => match serde_json::to_vec(&pick) {
+                Ok(body) => Answer::json(StatusCode::OK, body, "pick"),
+                Err(error) => Answer::status(&Status::internal(error), "internal"),
+            },
+            Err(error @ (PickError::Invalid(_) | PickError::Selector(_))) => {
+                Answer::bad_request(error.to_string())
+            }
+            Err(error @ PickError::NotSynced) => Answer::unavailable(&error.to_string(), "not_synced"),
+            Err(error @ PickError::NoShardFits(_)) => no_shard_fits(&error.to_string()),
+        }
+    }
+
+    fn report(&self) -> StatusReport {
+        let now = Instant::now();
+        let root = self.table.load();
+        let shards = root.shards().map(|shard| {
+            let mirrors = self.index.of(shard.index, now);
+            let counts = root.counts(shard.index);
+            ShardStatus {
+                name: Arc::clone(&shard.spec.name),
+                url: Arc::clone(&shard.spec.url),
+                synced: shard.is_synced(),
+                watching: mirrors.watching,
+                age_seconds: mirrors.age.map(|age| age.as_secs_f64()),
+                workspaces: counts.clusters,
+                child_workspaces: counts.workspaces,
+                unschedulable: shard.spec.cordoned,
+                lists: mirrors.relists,
+                watches: mirrors.restarts,
+                last_error: mirrors.last_error,
+            }
+        });
+        StatusReport {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            synced: root.is_synced(),
+            doors: Vec::clone(&self.doors.load()),
+            shards: shards.collect(),
+        }
+    }
+}
+
+/// What `fairlead status` shows of the gateway.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusReport {
+    version: &'static str,
+    uptime_seconds: u64,
+    synced: bool,
+    doors: Vec<DoorStatus>,
+    shards: Vec<ShardStatus>,
+}
+
+/// A door in the status.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DoorStatus {
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    /// Where it listens.
+    pub(crate) address: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShardStatus {
+    name: Arc<str>,
+    url: Arc<str>,
+    synced: bool,
+    watching: bool,
+    age_seconds: Option<f64>,
+    /// Logical clusters of workspaces on the shard.
+    workspaces: u32,
+    /// Workspaces whose parent lives on the shard.
+    child_workspaces: u32,
+    unschedulable: bool,
+    lists: u64,
+    watches: u64,
+    last_error: Option<Arc<str>>,
+}
+
+/// 422, final: no fallback helps. The reason is ours, so it is not among Kubernetes' own.
+fn no_shard_fits(message: &str) -> Answer {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "NoShardFits", "code": 422,
+    });
+    Answer::json(StatusCode::UNPROCESSABLE_ENTITY, body.to_string().into_bytes(), "no_shard_fits")
+}
+
+/// Who may read metrics, as the root shard's access rules say.
+pub(crate) struct MetricsReaders {
+    root: Client,
+    known: Mutex<FxHashMap<String, (bool, Instant)>>,
+}
+
+#[derive(Deserialize)]
+struct AccessReview {
+    status: AccessReviewStatus,
+}
+
+#[derive(Deserialize)]
+struct AccessReviewStatus {
+    #[serde(default)]
+    allowed: bool,
+}
+
+impl MetricsReaders {
+    /// Asks `root`, a client of the root logical cluster.
+    pub(crate) fn new(root: Client) -> Self {
+        Self { root, known: Mutex::default() }
+    }
+
+    async fn may_read(&self, user: &UserInfo) -> Result<bool, String> {
+        // Everything that the answer may depend on.
+        let key = serde_json::to_string(user).map_err(|error| error.to_string())?;
+        let now = Instant::now();
+        if let Some((allowed, until)) = self.known.lock().get(&key).copied()
+            && now < until
+        {
+            return Ok(allowed);
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
+            },
+        });
+        let request = Request::new(Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .with_body("application/json", Bytes::from(review.to_string()));
+        let answer = self.root.request(request).await.map_err(|error| error.to_string())?;
+        let review: AccessReview = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        let allowed = review.status.allowed;
+        let mut known = self.known.lock();
+        if known.len() >= MAX_READERS {
+            known.retain(|_, (_, until)| now < *until);
+        }
+        if known.len() < MAX_READERS {
+            known.insert(key, (allowed, now + if allowed { ALLOWED_FOR } else { DENIED_FOR }));
+        }
+        Ok(allowed)
+    }
+}

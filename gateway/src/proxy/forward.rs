@@ -1,0 +1,257 @@
+//! The request as a shard sees it: the gateway's path, no hop-by-hop fields, no identity but ours.
+//!
+//! The order matters (kcp's CVE-2026-61682 and the hole beside it): what the client's `Connection` header names goes
+//! first, then whatever says who the client is, and our own statement comes last, when nothing that the client
+//! controls can touch it any more.
+
+use std::net::IpAddr;
+
+use fairlead_authn::{is_identity_header, remove_bearer_token};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use pingora::http::RequestHeader;
+use pingora::{Error, ErrorType};
+
+use crate::identity::Sender;
+use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// What the gateway has decided about a request.
+pub(super) struct Forwarded<'f> {
+    pub(super) path_and_query: &'f PathAndQuery,
+    pub(super) sender: &'f Sender,
+    pub(super) client: IpAddr,
+    pub(super) class: RequestClass,
+}
+
+/// Rewrites `outgoing`, a copy of what the client sent (`incoming`). Returns how many identity headers the client
+/// had forged.
+///
+/// # Errors
+/// An internal error if the identity cannot be written as headers; the request must not be forwarded.
+pub(super) fn prepare(
+    outgoing: &mut RequestHeader,
+    incoming: &HeaderMap,
+    forwarded: &Forwarded<'_>,
+) -> pingora::Result<usize> {
+    set_path(outgoing, forwarded.path_and_query)?;
+    remove_hop_by_hop(outgoing, incoming, forwarded.class)?;
+    outgoing.remove_header(&header::EXPECT);
+    append_forwarded_for(outgoing, forwarded.client)?;
+    let forged = remove_identity(outgoing);
+    if let Sender::Known(identity) = forwarded.sender {
+        // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
+        if identity.method() == fairlead_authn::Method::BearerToken {
+            let mut without = outgoing.headers.clone();
+            remove_bearer_token(&mut without);
+            for name in [header::AUTHORIZATION, header::SEC_WEBSOCKET_PROTOCOL] {
+                outgoing.remove_header(&name);
+                for value in without.get_all(&name) {
+                    outgoing.append_header(name.clone(), value.clone())?;
+                }
+            }
+        }
+        let statement = identity
+            .headers()
+            .map_err(|error| Error::explain(ErrorType::InternalError, error.to_string()).into_in())?;
+        let mut lines = HeaderMap::with_capacity(8);
+        statement.stamp(&mut lines);
+        let mut current = None;
+        for (name, value) in lines {
+            current = name.or(current);
+            if let Some(name) = &current {
+                outgoing.append_header(name.clone(), value)?;
+            }
+        }
+    }
+    Ok(forged)
+}
+
+/// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
+fn set_path(outgoing: &mut RequestHeader, path_and_query: &PathAndQuery) -> pingora::Result<()> {
+    let mut parts = http::uri::Parts::default();
+    if outgoing.uri.authority().is_some() {
+        parts.scheme = outgoing.uri.scheme().cloned().or(Some(http::uri::Scheme::HTTPS));
+        parts.authority = outgoing.uri.authority().cloned();
+    }
+    parts.path_and_query = Some(path_and_query.clone());
+    let uri = http::Uri::from_parts(parts).map_err(|error| {
+        Error::because(ErrorType::InternalError, "building the shard's URI", error).into_in()
+    })?;
+    outgoing.set_uri(uri);
+    Ok(())
+}
+
+fn remove_hop_by_hop(
+    outgoing: &mut RequestHeader,
+    incoming: &HeaderMap,
+    class: RequestClass,
+) -> pingora::Result<()> {
+    for name in connection_nominations(incoming) {
+        // What frames or addresses the message is never a client's to remove.
+        if !matches!(
+            name,
+            header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::UPGRADE
+        ) {
+            outgoing.remove_header(&name);
+        }
+    }
+    let trailers_wanted = incoming.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers");
+    let hop_by_hop: Vec<HeaderName> = outgoing
+        .headers
+        .keys()
+        .filter(|name| {
+            is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
+        })
+        .cloned()
+        .collect();
+    for name in &hop_by_hop {
+        outgoing.remove_header(name);
+    }
+    if class == RequestClass::Upgrade {
+        outgoing.insert_header(header::CONNECTION, "Upgrade")?;
+    } else {
+        outgoing.remove_header(&header::UPGRADE);
+    }
+    if trailers_wanted {
+        outgoing.insert_header(header::TE, "trailers")?;
+    }
+    Ok(())
+}
+
+/// Appends the address of the client to what earlier proxies say, as kcp does.
+fn append_forwarded_for(outgoing: &mut RequestHeader, client: IpAddr) -> pingora::Result<()> {
+    let mut list = Vec::with_capacity(48);
+    for value in outgoing.headers.get_all(X_FORWARDED_FOR) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(client.to_string().as_bytes());
+    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(list)).map_err(|error| {
+        Error::because(ErrorType::InvalidHTTPHeader, "X-Forwarded-For", error).into_down()
+    })?;
+    outgoing.insert_header(X_FORWARDED_FOR, value)
+}
+
+fn remove_identity(outgoing: &mut RequestHeader) -> usize {
+    let forged: Vec<HeaderName> =
+        outgoing.headers.keys().filter(|name| is_identity_header(name.as_str())).cloned().collect();
+    let before = outgoing.headers.len();
+    for name in &forged {
+        outgoing.remove_header(name);
+    }
+    before - outgoing.headers.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use fairlead_authn::{Identity, Method, UserInfo};
+
+    use super::*;
+
+    fn alice() -> Sender {
+        let user = UserInfo {
+            name: "alice".into(),
+            groups: vec!["team".into(), "system:authenticated".into()],
+            extra: [("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])].into(),
+            uid: None,
+        };
+        Sender::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+    }
+
+    /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
+    fn forwarded(fields: &[(&str, &str)], sender: &Sender, class: RequestClass) -> (Vec<String>, usize) {
+        let mut incoming = RequestHeader::build("GET", b"/clusters/root/api", None).unwrap();
+        for (name, value) in fields {
+            incoming.append_header(HeaderName::try_from(*name).unwrap(), *value).unwrap();
+        }
+        let mut outgoing = incoming.clone();
+        let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let decided = Forwarded { path_and_query: &path_and_query, sender, client, class };
+        let forged = prepare(&mut outgoing, &incoming.headers, &decided).unwrap();
+        assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
+        let mut lines: Vec<String> = outgoing
+            .headers
+            .iter()
+            .filter(|(name, _)| *name != X_FORWARDED_FOR)
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        lines.sort();
+        (lines, forged)
+    }
+
+    const STAMPED: [&str; 4] = [
+        "x-remote-extra-authentication.kcp.io%2fscopes: cluster:a",
+        "x-remote-group: system:authenticated",
+        "x-remote-group: team",
+        "x-remote-user: alice",
+    ];
+
+    #[test]
+    fn a_client_can_neither_add_nor_remove_what_we_say_about_it() {
+        let cases: [&[(&str, &str)]; 7] = [
+            &[],
+            &[("x-remote-user", "root"), ("x-remote-group", "system:masters")],
+            &[
+                ("X-ReMoTe-UsEr", "root"),
+                ("X-REMOTE-GROUP", "a"),
+                ("x-remote-group", "b"),
+                ("x-remote-uid", "0"),
+            ],
+            &[("x-remote-extra-scopes", "*"), ("x-remote-extra-authentication.kcp.io%2fscopes", "*")],
+            &[("x_remote_user", "root")],
+            &[("connection", "x-remote-user, X-Remote-Group, x-remote-extra-authentication.kcp.io%2fscopes")],
+            &[
+                ("connection", "x-forwarded-for, te"),
+                ("keep-alive", "1"),
+                ("proxy-authorization", "x"),
+                ("te", "gzip"),
+            ],
+        ];
+        for fields in cases {
+            let (lines, _) = forwarded(fields, &alice(), RequestClass::Read);
+            assert_eq!(lines, STAMPED, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn an_unjudged_request_carries_no_identity_and_keeps_its_token() {
+        let fields = [("authorization", "Bearer t"), ("x-remote-user", "root"), ("impersonate-user", "bob")];
+        let (lines, forged) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
+        assert_eq!(forged, 1);
+    }
+
+    #[test]
+    fn only_upgrades_keep_their_handshake() {
+        let fields = [("connection", "Upgrade, x-remote-user"), ("upgrade", "SPDY/3.1"), ("te", "trailers")];
+        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Upgrade);
+        assert_eq!(lines, ["connection: Upgrade", "te: trailers", "upgrade: SPDY/3.1"]);
+        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        assert_eq!(lines, ["te: trailers"]);
+    }
+
+    #[test]
+    fn the_clients_address_is_appended() {
+        let mut header = RequestHeader::build("GET", b"/", None).unwrap();
+        header.append_header(X_FORWARDED_FOR, "203.0.113.7").unwrap();
+        header.append_header(X_FORWARDED_FOR, "10.0.0.1").unwrap();
+        append_forwarded_for(&mut header, IpAddr::from([192, 0, 2, 1])).unwrap();
+        let values: Vec<_> = header.headers.get_all(X_FORWARDED_FOR).iter().collect();
+        assert_eq!(values, ["203.0.113.7, 10.0.0.1, 192.0.2.1"]);
+    }
+
+    #[test]
+    fn the_authority_of_http2_is_kept() {
+        let mut header = RequestHeader::build("GET", b"/", None).unwrap();
+        header.set_uri("https://kcp.example:6443/clusters/root:a".parse().unwrap());
+        set_path(&mut header, &PathAndQuery::from_static("/clusters/id")).unwrap();
+        assert_eq!(header.uri.to_string(), "https://kcp.example:6443/clusters/id");
+    }
+}

@@ -1,0 +1,350 @@
+//! The data plane on pingora: asks the core what happens to a request, and carries bytes.
+
+mod context;
+mod failure;
+mod forward;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap};
+use http::{Method, StatusCode};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::prelude::HttpPeer;
+use pingora::protocols::Digest;
+use pingora::proxy::{FailToProxy, ProxyHttp, Session};
+use pingora::{Error, ErrorSource, ErrorType, Result};
+
+use crate::answer::{AUDIT_ID, Answer};
+use crate::core::{Asked, Core, Decision};
+use crate::listener::connection_of;
+use crate::local::MAX_PICK_BYTES;
+use crate::observe::GatewayPhase;
+use crate::request::{RequestClass, Upgrade};
+use context::Connect;
+pub(crate) use context::Context;
+
+/// How long an idle HTTP/1.1 connection is kept, in seconds: longer than Go's clients do, so that it is the client
+/// that closes it and no request meets a closing connection.
+const KEEP_ALIVE: u64 = 120;
+/// The status of requests whose client left before there was an answer, in metrics only.
+const CLIENT_LEFT: u16 = 499;
+
+/// The gateway as pingora sees it.
+pub(crate) struct GatewayProxy {
+    core: Arc<Core>,
+}
+
+impl GatewayProxy {
+    /// A data plane for this core.
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    async fn write(&self, session: &mut Session, answer: Answer) -> Result<()> {
+        let Answer { response, why } = answer;
+        let (parts, body) = response.into_parts();
+        self.core.metrics.answered(parts.status.as_u16(), why);
+        let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
+        for (name, value) in &parts.headers {
+            head.append_header(name.clone(), value.clone())?;
+        }
+        head.insert_header(AUDIT_ID, uuid::Uuid::new_v4().to_string())?;
+        head.insert_header(header::CONTENT_LENGTH, body.len())?;
+        let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
+        session.write_response_header(Box::new(head), bodiless).await?;
+        let body = if bodiless { None } else { Some(body) };
+        session.write_response_body(body, true).await
+    }
+
+    /// Reads the question of a shard and answers it.
+    async fn pick_shard(&self, session: &mut Session) -> Result<Answer> {
+        let mut body = BytesMut::new();
+        while let Some(chunk) = session.read_request_body().await? {
+            if body.len() + chunk.len() > MAX_PICK_BYTES {
+                let status = fairlead_process::Status::request_entity_too_large(MAX_PICK_BYTES as u64);
+                return Ok(Answer::status(&status, "body_too_large"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(self.core.pick_shard(&body))
+    }
+
+    /// Ends a watch that its shard has left, so that the client sees a clean end where it is possible: between two
+    /// events.
+    async fn end_watch(&self, session: &mut Session, error: &Error, context: &Context) -> bool {
+        let started = session.response_written().is_some_and(|head| head.status == StatusCode::OK);
+        let cut_off = *error.esource() != ErrorSource::Downstream;
+        if context.class != RequestClass::Watch || !started || !cut_off || !context.at_line_end {
+            return false;
+        }
+        session.write_response_body(None, true).await.is_ok()
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for GatewayProxy {
+    type CTX = Context;
+
+    fn new_ctx(&self) -> Context {
+        Context::new()
+    }
+
+    /// No modules: pingora would add a compression step to every response.
+    fn init_downstream_modules(&self, _modules: &mut pingora::modules::http::HttpModules) {}
+
+    async fn request_filter(&self, session: &mut Session, context: &mut Context) -> Result<bool> {
+        let Some(connection) = connection_of(session).cloned() else {
+            return Error::e_explain(ErrorType::InternalError, "a request without a connection");
+        };
+        if session.get_keepalive().is_some() {
+            session.set_keepalive(Some(KEEP_ALIVE));
+        }
+        let upgrade = if session.is_upgrade_req() { Upgrade::Requested } else { Upgrade::None };
+        let head = session.req_header();
+        let class = RequestClass::of(&head.method, head.uri.query(), upgrade);
+        let gauge = self.core.metrics.open(class);
+        context.begin(class, connection.peer.ip(), connection.begin_request(), gauge);
+        let decision = if head.raw_path_is_utf8() {
+            let asked = Asked {
+                method: &head.method,
+                uri: &head.uri,
+                headers: &head.headers,
+                connection: &connection,
+            };
+            self.core.decide(asked).await
+        } else {
+            Decision::Answer(Answer::bad_request("malformed request path: not UTF-8"))
+        };
+        let answer = match decision {
+            Decision::Forward(forward) => {
+                context.forward = Some(forward);
+                return Ok(false);
+            }
+            Decision::Answer(answer) => answer,
+            Decision::PickShard => self.pick_shard(session).await?,
+        };
+        self.write(session, answer).await?;
+        Ok(true)
+    }
+
+    async fn upstream_peer(&self, session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
+        let _ = session;
+        let Some(forward) = &context.forward else {
+            return Error::e_explain(ErrorType::InternalError, "a request without a shard");
+        };
+        context.asked_pool = Some(std::time::Instant::now());
+        // Upgrades have a connection of their own anyway.
+        if context.class != RequestClass::Upgrade {
+            match forward.upstream.gate.enter().await {
+                Ok(pass) => context.pass = Some(pass),
+                Err(_) => {
+                    context.connect = Connect::Failed;
+                    return Err(
+                        Error::explain(ErrorType::ConnectError, "the shard could not be reached").into_up()
+                    );
+                }
+            }
+        }
+        match self.core.upstreams.peer(&forward.upstream, context.class).await {
+            Ok(peer) => Ok(Box::new(peer)),
+            Err(error) => {
+                context.connect = Connect::Failed;
+                Err(Error::because(ErrorType::ConnectError, "the shard has no address", error).into_up())
+            }
+        }
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _session: &mut Session,
+        _reused: bool,
+        _peer: &HttpPeer,
+        _fd: std::os::unix::io::RawFd,
+        _digest: Option<&Digest>,
+        context: &mut Context,
+    ) -> Result<()> {
+        context.pass = None;
+        context.connect = Connect::Done;
+        if let Some(since) = context.asked_pool.take() {
+            self.core.metrics.phase(GatewayPhase::Connect, since.elapsed());
+        }
+        Ok(())
+    }
+
+    fn fail_to_connect(
+        &self,
+        _session: &mut Session,
+        _peer: &HttpPeer,
+        context: &mut Context,
+        mut error: Box<Error>,
+    ) -> Box<Error> {
+        if let Some(pass) = context.pass.take() {
+            pass.failed();
+        }
+        context.connect = Connect::Failed;
+        if let Some(forward) = &context.forward {
+            forward.upstream.avoid_address();
+            if let Some(kind) = failure::tls_error(&error) {
+                forward.upstream.metrics.tls_error(kind);
+            }
+            tracing::debug!(shard = %forward.upstream.name, %error, "cannot connect to the shard");
+        }
+        error.set_retry(false);
+        error
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        session: &mut Session,
+        outgoing: &mut RequestHeader,
+        context: &mut Context,
+    ) -> Result<()> {
+        let Some(forward) = &context.forward else {
+            return Error::e_explain(ErrorType::InternalError, "a request without a shard");
+        };
+        let decided = forward::Forwarded {
+            path_and_query: &forward.path_and_query,
+            sender: &forward.sender,
+            client: context.client,
+            class: context.class,
+        };
+        let forged = forward::prepare(outgoing, &session.req_header().headers, &decided)?;
+        self.core.metrics.forged(forged);
+        Ok(())
+    }
+
+    async fn request_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end_of_stream: bool,
+        context: &mut Context,
+    ) -> Result<()> {
+        if !session.was_upgraded() {
+            context.request_bytes += body.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        }
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        _session: &mut Session,
+        head: &mut ResponseHeader,
+        context: &mut Context,
+    ) -> Result<()> {
+        if let Some(forward) = &context.forward {
+            forward.upstream.metrics.first_byte(context.class, context.began.elapsed());
+        }
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            for name in ["keep-alive", "proxy-connection", "proxy-authenticate"] {
+                head.remove_header(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn response_body_filter(
+        &self,
+        session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end_of_stream: bool,
+        context: &mut Context,
+    ) -> Result<Option<Duration>> {
+        if let Some(chunk) = body
+            && !chunk.is_empty()
+            && !session.was_upgraded()
+        {
+            context.response_bytes += chunk.len() as u64;
+            context.at_line_end = chunk.last() == Some(&b'\n');
+        }
+        Ok(None)
+    }
+
+    fn error_while_proxy(
+        &self,
+        _peer: &HttpPeer,
+        session: &mut Session,
+        mut error: Box<Error>,
+        _context: &mut Context,
+        client_reused: bool,
+    ) -> Box<Error> {
+        let safe = matches!(session.req_header().method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if safe && session.response_written().is_none() && !session.as_ref().retry_buffer_truncated() {
+            error.retry.decide_reuse(client_reused);
+        } else {
+            error.set_retry(false);
+        }
+        error
+    }
+
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        context: &mut Context,
+    ) -> FailToProxy {
+        if session.response_written().is_some() {
+            let ended = self.end_watch(session, error, context).await;
+            tracing::debug!(%error, ended, "an answer was broken off");
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+        }
+        let Some(answer) = failure::answer_for(error, context.connect) else {
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
+        };
+        let code = answer.response.status().as_u16();
+        tracing::debug!(%error, code, "a request could not be forwarded");
+        // The rest of the request's body is not read any more.
+        session.set_keepalive(None);
+        if let Err(error) = self.write(session, answer).await {
+            tracing::debug!(%error, "the client left before it could be told");
+        }
+        FailToProxy { error_code: code, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, _error: Option<&Error>, context: &mut Context) {
+        let code = session.response_written().map_or(CLIENT_LEFT, |head| head.status.as_u16());
+        let duration = context.began.elapsed();
+        self.core.metrics.finished(&session.req_header().method, code, duration);
+        if let Some(forward) = &context.forward {
+            let metrics = &forward.upstream.metrics;
+            metrics.total(context.class, duration);
+            metrics.request_bytes.inc_by(context.request_bytes);
+            metrics.response_bytes.inc_by(context.response_bytes);
+        }
+        tracing::trace!(
+            method = %session.req_header().method,
+            path = session.req_header().uri.path(),
+            code,
+            micros = duration.as_micros() as u64,
+            "request"
+        );
+    }
+
+    /// The gateway logs what matters itself.
+    fn suppress_error_log(&self, _session: &Session, _context: &Context, _error: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _session: &Session,
+        _context: &Context,
+        _error: &Error,
+        _why: pingora::proxy::ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    fn upstream_response_trailer_filter(
+        &self,
+        _session: &mut Session,
+        trailers: &mut HeaderMap,
+        _context: &mut Context,
+    ) -> Result<()> {
+        fairlead_authn::strip_identity_headers(trailers);
+        Ok(())
+    }
+}

@@ -1,0 +1,399 @@
+//! The one place where the gateway is put together.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fairlead_authn::{
+    BundleError, CertificateAuthorities, Chain, ClientCertificateAuthenticator, GroupFilter,
+    SharedAuthorities, TrustPurpose,
+};
+use fairlead_client::{
+    Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, ResolvedContext,
+    UnverifiedTls,
+};
+use fairlead_config::{DoorConfig, GatewayConfig, TokenPolicy};
+use fairlead_process::{
+    FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloads, Shutdown, Tasks, TlsSource,
+};
+use pingora::proxy::HttpProxy;
+use pingora::server::configuration::ServerConf;
+use tokio::time::Instant;
+
+use crate::core::{Core, root_cluster};
+use crate::identity::Tokens;
+use crate::index::{Index, IndexOptions, ShardClients};
+use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPolicy, ShardPicks, h2_options};
+use crate::local::{DoorStatus, MetricsReaders};
+use crate::observe::{GatewayMetrics, shard_metrics};
+use crate::pick::Picker;
+use crate::proxy::GatewayProxy;
+use crate::request::HeaderLimits;
+use crate::route::{Patience, Router};
+use crate::table::TableWriter;
+use crate::upstream::{CredentialFiles, UpstreamOptions, Upstreams};
+
+/// What a process lends the gateway.
+pub struct Environment {
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// What keeps files fresh.
+    pub reloads: Reloads,
+    /// What ends it.
+    pub shutdown: Shutdown,
+    /// Where its tasks run.
+    pub tasks: Tasks,
+}
+
+/// A running gateway.
+
+pub struct Gateway {
+    /// Its doors by name, with the real ports.
+    pub doors: Vec<(String, SocketAddr)>,
+    core: Arc<Core>,
+    policies: Vec<(Arc<Door>, SharedAuthorities)>,
+    config: GatewayConfig,
+}
+
+/// The gateway cannot start; the operator has to act.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file that is needed cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// A fault in the program.
+    #[error("metrics cannot be registered")]
+    Metrics(#[from] MetricsError),
+}
+
+impl FatalError for StartError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                Some(format!("something else listens on port {}", address.port()))
+            }
+            Self::Bind { .. } | Self::Load(_) | Self::Kubeconfig(_) | Self::Metrics(_) => None,
+        }
+    }
+}
+
+impl Gateway {
+    /// Binds the doors and starts everything as tasks of the environment. Ready only after the first sync of
+    /// the index; until then what is not known yet gets 503.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
+    pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
+        // Before anything of pingora runs: it would take another provider.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let Environment { metrics, reloads, shutdown, tasks } = environment;
+        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
+        let clients = shard_clients(&config, reloads)?;
+        let credential = upstream_credential(&config, reloads)?;
+
+        let writer = TableWriter::new();
+        let table = writer.table();
+        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        let router = Arc::new(Router::new(Arc::clone(&table), patience));
+        let picker = Arc::new(Picker::new(Arc::clone(&table)));
+        let health = Health::new();
+        health.ping(&[Probe::Live]);
+        let synced = health.flag("informer-sync", &[Probe::Ready]);
+        health.shutdown(shutdown);
+        let index = Index::new(
+            writer,
+            Arc::clone(&router),
+            Arc::clone(&picker),
+            clients.clone(),
+            IndexOptions::default(),
+            synced,
+        );
+
+        let core = Arc::new(Core {
+            table,
+            router,
+            upstreams: Upstreams::new(credential, upstream_options(&config), shard_metrics(&gateway_metrics)),
+            picker,
+            metrics: Arc::clone(&gateway_metrics),
+            health,
+            index: index.report(),
+            metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
+            header_limits: HeaderLimits {
+                fields: config.limits.max_header_fields,
+                bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
+            },
+            doors: ArcSwap::default(),
+            started: Instant::now(),
+        });
+        let app = Arc::new(data_plane(&config, Arc::clone(&core)));
+
+        let mut policies = Vec::new();
+        let mut bound = Vec::new();
+        for door_config in &config.listeners {
+            let address = door_config.serving.address;
+            let listener = BoundDoor::bind(address).map_err(|source| StartError::Bind { address, source })?;
+            let authorities = door_authorities(door_config, reloads)?;
+            let door = Arc::new(Door {
+                name: door_config.name.as_str().into(),
+                certificates: match door_config.client_ca {
+                    Some(_) => CertificateMeaning::Identity,
+                    None => CertificateMeaning::Transport,
+                },
+                policy: ArcSwap::from_pointee(door_policy(door_config, &authorities)),
+            });
+            let what = format!("serving certificate of door {}", door_config.name);
+            let options = DoorOptions {
+                door: Arc::clone(&door),
+                tls: TlsSource::https(&door_config.serving).watch(&what, reloads)?,
+                limits: config.limits.clone(),
+                shutdown: shutdown.clone(),
+                metrics: gateway_metrics.door(&door_config.name),
+            };
+            policies.push((door, authorities));
+            bound.push((listener, options));
+        }
+
+        let doors: Vec<(String, SocketAddr)> = bound
+            .iter()
+            .map(|(listener, options)| (options.door.name.to_string(), listener.local_addr()))
+            .collect();
+        let statuses = doors
+            .iter()
+            .map(|(name, address)| DoorStatus { name: name.as_str().into(), address: address.to_string() });
+        core.doors.store(Arc::new(statuses.collect()));
+        tasks.spawn("index", index.run(shutdown.clone()));
+        for (listener, options) in bound {
+            tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
+            tasks.spawn("door", listener.serve(options, Arc::clone(&app)));
+        }
+        Ok(Self { doors, core, policies, config })
+    }
+
+    /// Whether everything was read once, for those who embed a gateway.
+    pub fn is_synced(&self) -> bool {
+        self.core.table.load().is_synced()
+    }
+
+    /// Puts a new configuration in force as far as that goes while connections are open: what the doors accept, the
+    /// patience with unknown workspaces, the time limits towards shards. What needs a restart is named in the log
+    /// and stays as it was.
+    pub fn reconfigure(&mut self, config: GatewayConfig) {
+        for (door, authorities) in &self.policies {
+            if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
+                door.policy.store(Arc::new(door_policy(changed, authorities)));
+            }
+        }
+        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        self.core.router.set_patience(patience);
+        self.core.upstreams.set_options(upstream_options(&config));
+        for what in restart_needed(&self.config, &config) {
+            tracing::warn!(setting = what, "this change of the configuration needs a restart");
+        }
+        self.config = config;
+    }
+}
+
+/// Follows the configuration file until the process drains.
+///
+/// # Errors
+/// [`LoadError`] if it cannot be read now.
+pub fn follow_configuration(
+    mut gateway: Gateway,
+    file: &Path,
+    environment: &Environment,
+) -> Result<(), LoadError> {
+    let path = file.to_owned();
+    let configuration = environment
+        .reloads
+        .register("configuration", [path.clone()], move || fairlead_config::load::<GatewayConfig>(&path))?;
+    let mut changes = configuration.changes();
+    let shutdown = environment.shutdown.clone();
+    environment.tasks.spawn("configuration", async move {
+        loop {
+            tokio::select! {
+                () = shutdown.draining() => return,
+                changed = changes.changed() => match changed {
+                    Ok(()) => gateway.reconfigure(GatewayConfig::clone(&configuration.load())),
+                    Err(_) => return,
+                },
+            }
+        }
+    });
+    Ok(())
+}
+
+fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
+    let doors = |config: &GatewayConfig| -> Vec<_> {
+        let door = |door: &DoorConfig| (door.name.clone(), door.serving.clone(), door.client_ca.clone());
+        config.listeners.iter().map(door).collect()
+    };
+    let files = |config: &GatewayConfig| {
+        let upstream = &config.upstream;
+        (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone())
+    };
+    let kubeconfigs = |config: &GatewayConfig| {
+        (config.index.root_shard_kubeconfig.clone(), config.index.shards_kubeconfig.clone())
+    };
+    let mut needed = Vec::new();
+    if doors(old) != doors(new) {
+        needed.push("listeners");
+    }
+    if files(old) != files(new) {
+        needed.push("upstream");
+    }
+    if kubeconfigs(old) != kubeconfigs(new) {
+        needed.push("index");
+    }
+    if old.limits != new.limits {
+        needed.push("limits");
+    }
+    if old.drain != new.drain {
+        needed.push("drain");
+    }
+    if old.log != new.log {
+        needed.push("log");
+    }
+    needed
+}
+
+fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> HttpProxy<GatewayProxy> {
+    let conf = ServerConf {
+        // Every shard is verified with its own bundle; this only keeps pingora from loading the system's.
+        ca_file: Some(config.upstream.server_ca.to_string_lossy().into_owned()),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        max_retries: 2,
+        ..ServerConf::default()
+    };
+    let mut proxy = HttpProxy::new(GatewayProxy::new(core), Arc::new(conf));
+    proxy.handle_init_modules();
+    proxy.h2_options = Some(h2_options(&config.limits));
+    proxy
+}
+
+fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
+    UpstreamOptions {
+        connect_timeout: config.upstream.connect_timeout.get(),
+        read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
+        ..UpstreamOptions::default()
+    }
+}
+
+fn upstream_credential(
+    config: &GatewayConfig,
+    reloads: &Reloads,
+) -> Result<Arc<fairlead_process::Reloadable<crate::upstream::UpstreamCredential>>, LoadError> {
+    let files = CredentialFiles {
+        certificate: config.upstream.certificate.to_path_buf(),
+        private_key: config.upstream.private_key.to_path_buf(),
+        authorities: config.upstream.server_ca.to_path_buf(),
+    };
+    reloads.register("credential for shards", files.files(), move || files.load())
+}
+
+fn door_policy(config: &DoorConfig, authorities: &SharedAuthorities) -> DoorPolicy {
+    DoorPolicy {
+        chain: Chain::builder()
+            .with(ClientCertificateAuthenticator::new(authorities.clone()))
+            .filter_groups(GroupFilter::privileged())
+            .build(),
+        tokens: match config.tokens {
+            TokenPolicy::PassThrough => Tokens::PassOn,
+            TokenPolicy::Refuse => Tokens::Refuse,
+        },
+        picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+    }
+}
+
+/// The authorities of a door's client certificates, replaced when their file changes.
+fn door_authorities(config: &DoorConfig, reloads: &Reloads) -> Result<SharedAuthorities, LoadError> {
+    let shared = SharedAuthorities::new(CertificateAuthorities::none());
+    if let Some(file) = &config.client_ca {
+        let (target, path) = (shared.clone(), file.to_path_buf());
+        let what = format!("client CA of door {}", config.name);
+        reloads.register(&what, [path.clone()], move || {
+            let pem = std::fs::read(&path).map_err(AuthoritiesError::Read)?;
+            target.replace(CertificateAuthorities::none().with(TrustPurpose::Client, &pem)?);
+            Ok::<(), AuthoritiesError>(())
+        })?;
+    }
+    Ok(shared)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AuthoritiesError {
+    #[error("the file cannot be read")]
+    Read(#[source] std::io::Error),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+}
+
+fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result<ShardClients, StartError> {
+    let context = |file: &Path| Kubeconfig::load(file)?.resolve(None);
+    let root = context(&config.index.root_shard_kubeconfig)?;
+    let shards = context(&config.index.shards_kubeconfig)?;
+    let root_credentials =
+        credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, &root, reloads)?;
+    let credentials =
+        credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, &shards, reloads)?;
+    let options =
+        ClientOptions { user_agent: http::HeaderValue::from_static(USER_AGENT), ..ClientOptions::default() };
+    let root = Client::with_credentials(root.endpoint.with_prefix(""), root_credentials, options);
+    Ok(ShardClients { root, credentials })
+}
+
+const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"));
+
+/// The credentials of a kubeconfig, replaced when it or a file that it names changes.
+fn credentials(
+    what: &str,
+    file: &Path,
+    context: &ResolvedContext,
+    reloads: &Reloads,
+) -> Result<Arc<ArcSwap<Credentials>>, StartError> {
+    let load = {
+        let file = file.to_owned();
+        move || -> Result<Credentials, ClientLoadError> {
+            Ok(Kubeconfig::load(&file)?.resolve(None)?.credentials(UnverifiedTls::Refuse)?)
+        }
+    };
+    let files: Vec<_> = [file].into_iter().chain(context.files()).map(Path::to_owned).collect();
+    // The client wants the pointer itself, so the watched value only feeds it.
+    let fed: Arc<std::sync::OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
+    let feed = Arc::clone(&fed);
+    reloads.register(what, files, move || {
+        let loaded = load()?;
+        match feed.get() {
+            Some(current) => current.store(Arc::new(loaded)),
+            None => {
+                let _ = feed.set(Arc::new(ArcSwap::from_pointee(loaded)));
+            }
+        }
+        Ok::<(), ClientLoadError>(())
+    })?;
+    fed.get().cloned().ok_or_else(|| {
+        // `register` has loaded once, or failed.
+        StartError::Metrics(MetricsError::Msg("credentials were not loaded".to_owned()))
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ClientLoadError {
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}

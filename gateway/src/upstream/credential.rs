@@ -1,0 +1,142 @@
+//! Who the gateway is towards shards, and which shards it believes.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use pingora::utils::tls::{CertKey, WrappedX509, parse_x509};
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Where the material lies.
+#[derive(Clone, Debug)]
+pub(crate) struct CredentialFiles {
+    /// PEM: the certificate that shards accept identity headers from, and its intermediates.
+    pub(crate) certificate: PathBuf,
+    /// PEM: its private key.
+    pub(crate) private_key: PathBuf,
+    /// PEM: the authorities of shards' serving certificates.
+    pub(crate) authorities: PathBuf,
+}
+
+/// A client certificate and the authorities for the servers, as pingora takes them. Immutable: a reload makes a
+/// new one, and with it new connections.
+#[derive(Clone)]
+pub(crate) struct UpstreamCredential {
+    pub(super) certificate: Arc<CertKey>,
+    pub(super) authorities: Arc<[WrappedX509]>,
+    /// Over all of the material. pingora's own pool key knows the serial number of the certificate and nothing of
+    /// the authorities, and would hand a connection of one credential to another.
+    pub(super) group_key: u64,
+}
+
+impl fmt::Debug for UpstreamCredential {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UpstreamCredential").finish_non_exhaustive()
+    }
+}
+
+/// The files do not make a credential; the operator has to mend them.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CredentialError {
+    /// A file cannot be read, or not as PEM.
+    #[error("{what} {path} cannot be read: {reason}")]
+    Read {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file has nothing in it that is wanted, or something that is no certificate.
+    #[error("{0} holds no usable certificate")]
+    NoCertificate(PathBuf),
+    /// Certificate and key do not fit.
+    #[error("the certificate {certificate} cannot be used with its key")]
+    Pair {
+        /// The certificate file.
+        certificate: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+}
+
+impl CredentialFiles {
+    /// The files, for whoever watches them.
+    pub(crate) fn files(&self) -> [PathBuf; 3] {
+        [self.certificate.clone(), self.private_key.clone(), self.authorities.clone()]
+    }
+
+    /// Reads and checks everything.
+    ///
+    /// # Errors
+    /// [`CredentialError`] names the file.
+    pub(crate) fn load(&self) -> Result<UpstreamCredential, CredentialError> {
+        let chain = certificates("the client certificate", &self.certificate)?;
+        let authorities = certificates("the CA bundle", &self.authorities)?;
+        let key = PrivateKeyDer::from_pem_file(&self.private_key).map_err(|error| CredentialError::Read {
+            what: "the private key",
+            path: self.private_key.clone(),
+            reason: error.to_string(),
+        })?;
+        self.check(&chain, &authorities, key.clone_key())?;
+
+        let mut hasher = GROUP_KEYS.build_hasher();
+        for part in chain.iter().chain(&authorities) {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        }
+        hasher.write(key.secret_der());
+        let wrapped = authorities.into_iter().map(|der| WrappedX509::new(der, parse_x509));
+        Ok(UpstreamCredential {
+            authorities: wrapped.collect(),
+            certificate: Arc::new(CertKey::new(chain, key.secret_der().to_vec())),
+            group_key: hasher.finish(),
+        })
+    }
+
+    /// What would fail at every handshake fails here.
+    fn check(
+        &self,
+        chain: &[Vec<u8>],
+        authorities: &[Vec<u8>],
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), CredentialError> {
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots
+                .add(CertificateDer::from_slice(authority))
+                .map_err(|_| CredentialError::NoCertificate(self.authorities.clone()))?;
+        }
+        let chain = chain.iter().map(|der| CertificateDer::from(der.clone())).collect();
+        rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key))
+            .map(drop)
+            .map_err(|source| CredentialError::Pair { certificate: self.certificate.clone(), source })
+    }
+}
+
+/// One seed for the life of the process, so that equal material has equal keys.
+static GROUP_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The certificates of a PEM file, each known to parse (pingora panics on those that do not).
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, CredentialError> {
+    let unreadable = |error: rustls_pki_types::pem::Error| CredentialError::Read {
+        what,
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let parsed: Vec<_> =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(unreadable)?;
+    if parsed.is_empty() || parsed.iter().any(|der| X509Certificate::from_der(der).is_err()) {
+        return Err(CredentialError::NoCertificate(path.to_owned()));
+    }
+    Ok(parsed.into_iter().map(|der| der.to_vec()).collect())
+}

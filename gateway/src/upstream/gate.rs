@@ -1,0 +1,89 @@
+//! One request at a time asks the pool for a connection, so that a cold start dials once.
+//!
+//! pingora's pool has no single flight: three hundred cold requests open up to three hundred connections. Who waited
+//! while a dial failed shares its failure instead of dialling again, so that a dead shard costs one
+//! timeout, not one after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+/// The way to the connections of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    turn: Arc<Mutex<()>>,
+    /// Counts failed dials.
+    failures: Arc<AtomicU64>,
+}
+
+/// The right to ask the pool; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    _turn: OwnedMutexGuard<()>,
+    failures: Arc<AtomicU64>,
+}
+
+/// Somebody else tried while this request waited, and failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct JustFailed;
+
+impl Gate {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// [`JustFailed`] if a dial failed meanwhile.
+    pub(crate) async fn enter(&self) -> Result<Pass, JustFailed> {
+        let before = self.failures.load(Ordering::Acquire);
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        if self.failures.load(Ordering::Acquire) != before {
+            return Err(JustFailed);
+        }
+        Ok(Pass { _turn: turn, failures: Arc::clone(&self.failures) })
+    }
+}
+
+impl Pass {
+    /// The dial failed: whoever waits now fails with it.
+    pub(crate) fn failed(self) {
+        self.failures.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_waited_share_a_failure_and_the_next_tries_again() {
+        let gate = Arc::new(Gate::default());
+        let first = gate.enter().await.unwrap();
+        let waiting: Vec<_> = (0..10)
+            .map(|_| {
+                let gate = Arc::clone(&gate);
+                tokio::spawn(async move { gate.enter().await.map(drop) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        first.failed();
+        for outcome in waiting {
+            assert_eq!(outcome.await.unwrap(), Err(JustFailed));
+        }
+        assert!(gate.enter().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_success_lets_the_next_one_through() {
+        let gate = Arc::new(Gate::default());
+        let first = gate.enter().await.unwrap();
+        let second = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.enter().await.is_ok() }
+        });
+        tokio::task::yield_now().await;
+        drop(first);
+        assert!(second.await.unwrap());
+    }
+}

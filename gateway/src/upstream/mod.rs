@@ -1,0 +1,266 @@
+//! Shards as servers: where they are, and how they are talked to.
+//!
+//! HTTP/2 with one multiplexed connection where possible; HTTP/1.1 only for upgrades and for servers without
+//! HTTP/2. pingora's pool does the rest, with the settings of which its own defaults would be dangerous here.
+
+mod credential;
+mod gate;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fairlead_client::Endpoint;
+use fairlead_process::Reloadable;
+use parking_lot::Mutex;
+use pingora::protocols::{ALPN, TcpKeepalive};
+use pingora::upstreams::peer::{H1UpgradePolicy, HttpPeer};
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+use crate::observe::ShardMetrics;
+use crate::request::RequestClass;
+pub(crate) use credential::{CredentialFiles, UpstreamCredential};
+pub(crate) use gate::{Gate, Pass};
+
+/// How shards are talked to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpstreamOptions {
+    /// For TCP, and again for TLS.
+    pub(crate) connect_timeout: Duration,
+    /// Without any byte of an ordinary answer for this long, the request fails. Watches and upgrades have no
+    /// limit; a dead connection is noticed by pings.
+    pub(crate) read_timeout: Duration,
+    /// Without a request for this long, a connection is closed.
+    pub(crate) idle_timeout: Duration,
+    /// How often a shard is asked on a quiet connection whether it is there.
+    pub(crate) ping_interval: Duration,
+}
+
+impl Default for UpstreamOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(3),
+            read_timeout: Duration::from_secs(75),
+            idle_timeout: Duration::from_secs(60),
+            ping_interval: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Concurrent streams on one connection to a shard, if it allows as many. pingora's default is one.
+const MAX_STREAMS: usize = 1000;
+/// What a shard may send ahead on a stream.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The connection as a whole is not limited: else one client that stops reading would stall all others that share
+/// the connection.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+/// How long a name's addresses are believed.
+const ADDRESS_TTL: Duration = Duration::from_secs(30);
+/// How long a look-up of a name may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// All shards as servers.
+pub(crate) struct Upstreams {
+    credential: Arc<Reloadable<UpstreamCredential>>,
+    options: ArcSwap<UpstreamOptions>,
+    metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+    by_url: ArcSwap<FxHashMap<Arc<str>, Arc<Upstream>>>,
+    adding: Mutex<()>,
+}
+
+/// One server.
+pub(crate) struct Upstream {
+    /// The name of the shard, for metrics.
+    pub(crate) name: Arc<str>,
+    /// Its metrics.
+    pub(crate) metrics: ShardMetrics,
+    /// The way to its connections.
+    pub(crate) gate: Gate,
+    endpoint: Endpoint,
+    addresses: ArcSwap<Addresses>,
+    looking_up: tokio::sync::Mutex<()>,
+    next: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    known: Vec<SocketAddr>,
+    /// `None`: an address in numbers, which stays.
+    expires: Option<Instant>,
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The server cannot be found. A retry may help.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    /// The URL is not one.
+    #[error(transparent)]
+    Url(#[from] fairlead_client::EndpointError),
+    /// Its name has no address.
+    #[error("{0} has no address")]
+    NoAddress(String),
+}
+
+impl Upstreams {
+    /// No connections yet. `metrics` makes the metrics of a shard by its name.
+    pub(crate) fn new(
+        credential: Arc<Reloadable<UpstreamCredential>>,
+        options: UpstreamOptions,
+        metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+    ) -> Self {
+        let options = ArcSwap::from_pointee(options);
+        Self { credential, options, metrics, by_url: ArcSwap::default(), adding: Mutex::new(()) }
+    }
+
+    /// Changes the time limits of requests from now on.
+    pub(crate) fn set_options(&self, options: UpstreamOptions) {
+        self.options.store(Arc::new(options));
+    }
+
+    /// The server of a shard. One look-up in a map; the first request for a URL adds it.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Url`] if the shard's URL is not one.
+    pub(crate) fn get(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, UpstreamError> {
+        if let Some(known) = self.by_url.load().get(url) {
+            return Ok(Arc::clone(known));
+        }
+        let endpoint = Endpoint::parse(url)?;
+        let _adding = self.adding.lock();
+        let mut by_url = FxHashMap::clone(&self.by_url.load());
+        if let Some(known) = by_url.get(url) {
+            return Ok(Arc::clone(known));
+        }
+        // What a shard was called by before is of no use any more.
+        by_url.retain(|_, upstream| upstream.name != *name);
+        let added = Arc::new(Upstream {
+            name: Arc::clone(name),
+            metrics: (self.metrics)(name),
+            gate: Gate::default(),
+            endpoint,
+            addresses: ArcSwap::default(),
+            looking_up: tokio::sync::Mutex::new(()),
+            next: AtomicUsize::new(0),
+        });
+        by_url.insert(Arc::clone(url), Arc::clone(&added));
+        self.by_url.store(Arc::new(by_url));
+        Ok(added)
+    }
+
+    /// How to reach the server for one request: its address and the settings of the connection.
+    ///
+    /// # Errors
+    /// [`UpstreamError::NoAddress`] if its name cannot be looked up.
+    pub(crate) async fn peer(
+        &self,
+        upstream: &Upstream,
+        class: RequestClass,
+    ) -> Result<HttpPeer, UpstreamError> {
+        let address = upstream.address().await?;
+        let credential = self.credential.load();
+        let wanted = self.options.load();
+        let mut peer = HttpPeer::new(address, true, upstream.endpoint.host().to_owned());
+        peer.client_cert_key = Some(Arc::clone(&credential.certificate));
+        peer.group_key = credential.group_key;
+        let options = &mut peer.options;
+        options.ca = Some(Arc::clone(&credential.authorities));
+        options.connection_timeout = Some(wanted.connect_timeout);
+        options.idle_timeout = Some(wanted.idle_timeout);
+        options.max_h2_streams = MAX_STREAMS;
+        options.h2_stream_window_size = Some(STREAM_WINDOW);
+        options.h2_connection_window_size = Some(CONNECTION_WINDOW);
+        options.h2_ping_interval = Some(wanted.ping_interval);
+        options.tcp_keepalive = Some(TcpKeepalive {
+            idle: Duration::from_secs(60),
+            interval: Duration::from_secs(15),
+            count: 4,
+            user_timeout: Duration::from_secs(120),
+        });
+        options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Preserve;
+        if !class.is_long_running() {
+            options.read_timeout = Some(wanted.read_timeout);
+        }
+        if class == RequestClass::Upgrade {
+            options.alpn = ALPN::H1;
+            // Never a connection that was opened for HTTP/2.
+            peer.group_key = peer.group_key.rotate_left(1) ^ 1;
+        } else {
+            options.alpn = ALPN::H2H1;
+        }
+        Ok(peer)
+    }
+}
+
+impl Upstream {
+    /// The address to use now. A name's addresses are looked up again by one request when they are old, while the
+    /// others go on with the old ones.
+    async fn address(&self) -> Result<SocketAddr, UpstreamError> {
+        let current = self.addresses.load();
+        if let Some(address) = current.pick(&self.next)
+            && current.expires.is_none_or(|expiry| Instant::now() < expiry)
+        {
+            return Ok(address);
+        }
+        let old = current.pick(&self.next);
+        drop(current);
+        match old {
+            Some(old) => {
+                if let Ok(_turn) = self.looking_up.try_lock() {
+                    self.look_up().await;
+                }
+                Ok(self.addresses.load().pick(&self.next).unwrap_or(old))
+            }
+            None => {
+                let _turn = self.looking_up.lock().await;
+                if self.addresses.load().known.is_empty() {
+                    self.look_up().await;
+                }
+                let found = self.addresses.load().pick(&self.next);
+                found.ok_or_else(|| UpstreamError::NoAddress(self.endpoint.host().to_owned()))
+            }
+        }
+    }
+
+    /// The current address does not answer: the next request tries the next one.
+    pub(crate) fn avoid_address(&self) {
+        self.next.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn look_up(&self) {
+        let (host, port) = (self.endpoint.host(), self.endpoint.port());
+        if let Ok(address) = host.parse() {
+            let known = vec![SocketAddr::new(address, port)];
+            return self.addresses.store(Arc::new(Addresses { known, expires: None }));
+        }
+        let expires = Some(Instant::now() + ADDRESS_TTL);
+        match tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, port))).await {
+            Ok(Ok(found)) => {
+                let known: Vec<SocketAddr> = found.collect();
+                if !known.is_empty() {
+                    self.addresses.store(Arc::new(Addresses { known, expires }));
+                }
+            }
+            outcome => {
+                tracing::warn!(shard = %self.name, host, failed = outcome.is_ok(), "the shard's address cannot be looked up");
+                // What is known stays in use; it is not looked up again with every request.
+                let known = self.addresses.load().known.clone();
+                self.addresses.store(Arc::new(Addresses { known, expires }));
+            }
+        }
+    }
+}
+
+impl Addresses {
+    fn pick(&self, next: &AtomicUsize) -> Option<SocketAddr> {
+        let count = self.known.len().max(1);
+        self.known.get(next.load(Ordering::Relaxed) % count).copied()
+    }
+}
