@@ -6,6 +6,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
+use crate::field::MAX_FINDINGS;
+
 /// The deepest nesting of an object that is accepted anywhere in the server, patches included.
 ///
 /// It keeps every recursive walk within a small stack, and what is stored readable by `serde_json`, whose own
@@ -17,7 +19,7 @@ pub const MAX_DEPTH: usize = 120;
 pub struct Decoded {
     /// The tree. Of a field that was given twice, the last value.
     pub value: Value,
-    /// Paths of fields that were given more than once, in order of appearance: `spec.ports[0].name`.
+    /// Paths of fields that were given more than once, in order of appearance: `spec.ports[0].name`. At most 1,000.
     pub duplicate_fields: Vec<String>,
 }
 
@@ -290,7 +292,7 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
                 self.walk.path.push('.');
             }
             self.walk.path.push_str(&name);
-            if fields.contains_key(&name) {
+            if fields.contains_key(&name) && self.walk.duplicate_fields.len() < MAX_FINDINGS {
                 self.walk.duplicate_fields.push(self.walk.path.clone());
             }
             let value = access.next_value_seed(TreeSeed { walk: self.walk, depth })?;

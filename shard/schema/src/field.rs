@@ -2,9 +2,14 @@
 //!
 //! Texts follow `k8s.io/apimachinery/pkg/util/validation/field`: clients and end-to-end tests match them.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
+
+/// How many findings about one object are collected. More do not help anybody, and a body of a few megabytes could
+/// ask for an answer of hundreds.
+pub(crate) const MAX_FINDINGS: usize = 1000;
 
 /// A path to a field as Kubernetes prints it: `spec.containers[0].name`, `metadata.annotations[a/b]`.
 ///
@@ -139,6 +144,12 @@ pub struct FieldError {
     pub message: String,
 }
 
+/// How many values of an enumeration an error names.
+const MAX_SUPPORTED_SHOWN: usize = 100;
+
+/// How many bytes of a value, and of a detail, an error quotes.
+const MAX_SHOWN: usize = 8 << 10;
+
 impl FieldError {
     /// `Required value[: detail]`.
     pub fn required(path: FieldPath, detail: &str) -> Self {
@@ -177,7 +188,11 @@ impl FieldError {
 
     /// `Unsupported value: <value>: supported values: "a", "b"`.
     pub fn not_supported<S: AsRef<str>>(path: FieldPath, value: &Value, supported: &[S]) -> Self {
-        let quoted: Vec<String> = supported.iter().map(|value| go_quote(value.as_ref())).collect();
+        let shown = &supported[..supported.len().min(MAX_SUPPORTED_SHOWN)];
+        let mut quoted: Vec<String> = shown.iter().map(|value| go_quote(value.as_ref())).collect();
+        if shown.len() < supported.len() {
+            quoted.push(format!("and {} more", supported.len() - shown.len()));
+        }
         let detail = if quoted.is_empty() {
             String::new()
         } else {
@@ -225,22 +240,24 @@ impl FieldError {
 fn append_detail(message: &mut String, detail: &str) {
     if !detail.is_empty() {
         message.push_str(": ");
-        message.push_str(detail);
+        match detail.char_indices().find(|(offset, _)| *offset >= MAX_SHOWN) {
+            Some((end, _)) => {
+                message.push_str(&detail[..end]);
+                message.push('…');
+            }
+            None => message.push_str(detail),
+        }
     }
 }
 
 /// What follows `… is invalid: ` in a `Status`: one error as it is, several as `[a, b]` without repetitions.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    match texts.len() {
-        1 => texts.remove(0),
-        _ => format!("[{}]", texts.join(", ")),
+    let mut seen = HashSet::with_capacity(errors.len());
+    let distinct: Vec<String> =
+        errors.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone())).collect();
+    match distinct.as_slice() {
+        [only] => only.clone(),
+        several => format!("[{}]", several.join(", ")),
     }
 }
 
@@ -258,20 +275,51 @@ pub(crate) fn go_value(value: &Value) -> String {
     }
 }
 
-/// JSON as Go's encoder writes it: `<`, `>` and `&` escaped.
+/// JSON as Go's encoder writes it (`<`, `>` and `&` escaped), cut after [`MAX_SHOWN`] bytes.
 fn go_json(value: &Value) -> String {
-    let text = value.to_string();
-    if !text.contains(['<', '>', '&']) {
-        return text;
+    let mut shown = Shown { bytes: Vec::new() };
+    let complete = serde_json::to_writer(&mut shown, value).is_ok();
+    // What was cut may end within a character.
+    let mut text = String::from_utf8_lossy(&shown.bytes).into_owned();
+    if text.contains(['<', '>', '&']) {
+        text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     }
-    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    if !complete {
+        text.push('…');
+    }
+    text
 }
 
-/// Go's `%q`.
+/// A writer that refuses more than is worth showing, so that a large value costs no more than a small one.
+struct Shown {
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for Shown {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let room = MAX_SHOWN - self.bytes.len();
+        if room == 0 {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(room);
+        self.bytes.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Go's `%q`, cut after [`MAX_SHOWN`] bytes.
 pub(crate) fn go_quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
+    let mut quoted = String::with_capacity(text.len().min(MAX_SHOWN) + 2);
     quoted.push('"');
     for character in text.chars() {
+        if quoted.len() >= MAX_SHOWN {
+            quoted.push('…');
+            break;
+        }
         match character {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
@@ -439,10 +487,27 @@ mod tests {
     }
 
     #[test]
+    fn a_large_value_is_not_quoted_whole() {
+        let long = "ä".repeat(100_000);
+        let list = Value::Array(vec![json!(long), json!(1)]);
+        for error in [
+            FieldError::invalid_str(FieldPath::new("x"), &long, "detail"),
+            FieldError::invalid(FieldPath::new("x"), &list, "detail"),
+        ] {
+            assert!(error.message.len() < 10_000 && error.message.ends_with(": detail"));
+        }
+        let error = FieldError::invalid_str(FieldPath::new("x"), "", &long);
+        assert!(error.message.len() < 10_000 && error.message.ends_with('…'));
+        let many: Vec<String> = (0..1000).map(|index| index.to_string()).collect();
+        let error = FieldError::not_supported(FieldPath::new("x"), &json!("y"), &many);
+        assert!(error.message.ends_with("\"99\", and 900 more"), "{}", error.message);
+    }
+
+    #[test]
     fn several_errors_join_without_repetition() {
         let a = FieldError::required(FieldPath::new("a"), "");
         let b = FieldError::required(FieldPath::new("b"), "");
-        assert_eq!(aggregate_message(&[a.clone()]), "a: Required value");
+        assert_eq!(aggregate_message(std::slice::from_ref(&a)), "a: Required value");
         assert_eq!(aggregate_message(&[a.clone(), b, a]), "[a: Required value, b: Required value]");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::field::{FieldError, FieldPath};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
 use crate::names::{self, NameRule};
 
 /// The bytes that all keys and values of the annotations may have together.
@@ -102,6 +102,7 @@ pub fn validate_object_meta_update(metadata: &Value, old: &Value, path: &FieldPa
             .filter(|name| !old_finalizers.contains(name))
             .collect();
         if !added.is_empty() {
+            let added = &added[..added.len().min(MAX_FINDINGS)];
             let shown: Vec<String> = added.iter().map(|name| crate::field::go_quote(name)).collect();
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -135,6 +136,9 @@ pub const IMMUTABLE: &str = "field is immutable";
 pub fn validate_labels(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
+        if errors.len() >= MAX_FINDINGS {
+            break;
+        }
         for finding in names::qualified_name(key) {
             errors.push(FieldError::invalid_str(path.clone(), key, &finding));
         }
@@ -153,7 +157,9 @@ pub fn validate_annotations(annotations: &Map<String, Value>, path: &FieldPath) 
     for (key, value) in annotations {
         // Annotation keys may have upper case in their prefix for historical reasons.
         for finding in names::qualified_name(&key.to_lowercase()) {
-            errors.push(FieldError::invalid_str(path.clone(), key, &finding));
+            if errors.len() < MAX_FINDINGS {
+                errors.push(FieldError::invalid_str(path.clone(), key, &finding));
+            }
         }
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
@@ -175,6 +181,9 @@ fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError
     let mut errors = Vec::new();
     let texts: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
     for (index, finalizer) in texts.iter().enumerate() {
+        if errors.len() >= MAX_FINDINGS {
+            break;
+        }
         for finding in names::qualified_name(finalizer) {
             errors.push(FieldError::invalid_str(path.clone(), finalizer, &finding));
         }
@@ -195,6 +204,9 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldErr
     let mut errors = Vec::new();
     let mut controller: Option<&str> = None;
     for (index, owner) in owners.iter().enumerate() {
+        if errors.len() >= MAX_FINDINGS {
+            break;
+        }
         let path = path.index(index);
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
@@ -226,6 +238,8 @@ fn validate_owner_references(owners: &[Value], path: &FieldPath) -> Vec<FieldErr
                         text("name")
                     );
                     errors.push(FieldError::invalid(path, &Value::Array(owners.to_vec()), &detail));
+                    // One is enough; each quotes the whole list.
+                    break;
                 }
             }
         }
@@ -312,7 +326,9 @@ fn coerce_object(
     };
     fields.retain(|name, field| {
         let Some((_, shape)) = shapes.iter().find(|(known, _)| known == name) else {
-            unknown.push(path.child(name).as_str().to_owned());
+            if unknown.len() < MAX_FINDINGS {
+                unknown.push(path.child(name).as_str().to_owned());
+            }
             return false;
         };
         if field.is_null() {
@@ -330,6 +346,9 @@ fn coerce_field(
     unknown: &mut Vec<String>,
     errors: &mut Vec<FieldError>,
 ) {
+    if errors.len() >= MAX_FINDINGS {
+        return;
+    }
     match (shape, &mut *value) {
         (Shape::Verbatim, _) | (Shape::Text, Value::String(_)) | (Shape::Boolean, Value::Bool(_)) => {}
         (Shape::Integer, Value::Number(number)) if number.is_i64() => {}
@@ -342,7 +361,7 @@ fn coerce_field(
                 if entry.is_null() {
                     // Go reads null as the empty string.
                     *entry = Value::String(String::new());
-                } else if !entry.is_string() {
+                } else if !entry.is_string() && errors.len() < MAX_FINDINGS {
                     errors.push(wrong_type(&path.key(key), entry, "string"));
                 }
             }
@@ -351,7 +370,7 @@ fn coerce_field(
             for (index, item) in items.iter_mut().enumerate() {
                 if item.is_null() {
                     *item = Value::String(String::new());
-                } else if !item.is_string() {
+                } else if !item.is_string() && errors.len() < MAX_FINDINGS {
                     errors.push(wrong_type(&path.index(index), item, "string"));
                 }
             }

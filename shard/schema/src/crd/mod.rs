@@ -120,7 +120,8 @@ impl CrdSpec {
         }
     }
 
-    /// Reads and checks a `spec` that does not belong to a CustomResourceDefinition but has its form.
+    /// Reads and checks a `spec` alone: that of something that has its form but not its name, such as the definitions
+    /// that kcp names by the UID of what they are bound from.
     pub fn parse_spec(spec: &Value, path: &FieldPath) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
         match parse::spec(spec, path, &mut errors) {

@@ -1,5 +1,6 @@
 //! From the JSON of a `spec` to a [`CrdSpec`], with all that is wrong with it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -37,10 +38,8 @@ pub(super) fn spec(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>)
     let conversion = conversion(spec.get("conversion"), &path.child("conversion"), errors);
     let mut versions = versions?;
     for version in &mut versions {
-        if let Some(warning) = &mut version.deprecation_warning {
-            if warning.is_empty() {
-                *warning = format!("{group}/{} {} is deprecated", version.name, names.kind);
-            }
+        if let Some(warning) = version.deprecation_warning.as_mut().filter(|warning| warning.is_empty()) {
+            *warning = format!("{group}/{} {} is deprecated", version.name, names.kind);
         }
     }
     Some(CrdSpec { group, names, scope: scope?, versions, conversion: conversion? })
@@ -95,8 +94,8 @@ fn versions(spec: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) -> Opt
     for (index, item) in items.iter().enumerate() {
         parsed.push(version(item, &path.index(index), errors));
     }
-    let names: Vec<&str> = items.iter().map(|item| text(item, "name")).collect();
-    let unique = names.iter().enumerate().all(|(index, name)| !names[..index].contains(name));
+    let mut names = HashSet::new();
+    let unique = items.iter().all(|item| names.insert(text(item, "name")));
     if !unique {
         errors.push(FieldError::invalid(path.clone(), list, "must contain unique version names"));
     }
@@ -238,6 +237,7 @@ fn selectable_fields(
     let items = value.get("selectableFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     if items.len() > MAX_SELECTABLE_FIELDS {
         errors.push(FieldError::too_many(path.clone(), items.len(), MAX_SELECTABLE_FIELDS));
+        return Vec::new();
     }
     let mut fields: Vec<SelectableField> = Vec::new();
     for (index, item) in items.iter().enumerate() {

@@ -106,10 +106,8 @@ pub(super) fn deprecation_warning(
 /// `status.storedVersions` after a write of the spec: the storage version joins those that were stored before.
 pub fn next_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<String> {
     let mut versions = stored.to_vec();
-    if let Some(version) = spec.storage_version() {
-        if !versions.contains(&version.name) {
-            versions.push(version.name.clone());
-        }
+    if let Some(version) = spec.storage_version().filter(|version| !stored.contains(&version.name)) {
+        versions.push(version.name.clone());
     }
     versions
 }
@@ -132,11 +130,9 @@ pub fn validate_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<FieldE
             errors.push(FieldError::invalid_str(path.index(index), name, &detail));
         }
     }
-    if let Some(storage) = spec.storage_version() {
-        if !stored.contains(&storage.name) {
-            let detail = format!("must have the storage version {}", storage.name);
-            errors.push(FieldError::invalid(path, &Value::from(stored.to_vec()), &detail));
-        }
+    if let Some(storage) = spec.storage_version().filter(|version| !stored.contains(&version.name)) {
+        let detail = format!("must have the storage version {}", storage.name);
+        errors.push(FieldError::invalid(path, &Value::from(stored.to_vec()), &detail));
     }
     errors
 }

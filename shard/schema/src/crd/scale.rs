@@ -68,11 +68,11 @@ impl ScalePaths {
                 Some(_) => {}
             }
         }
-        if let Some(path) = &self.label_selector_path {
-            if let Some(value) = at(object, path).filter(|value| !value.is_string()) {
-                let detail = format!("{path} accessor error: {}, expected string", describe(value));
-                errors.push(FieldError::invalid_str(FieldPath::new(path.as_str()), "", &detail));
-            }
+        if let Some(path) = &self.label_selector_path
+            && let Some(value) = at(object, path).filter(|value| !value.is_string())
+        {
+            let detail = format!("{path} accessor error: {}, expected string", describe(value));
+            errors.push(FieldError::invalid_str(FieldPath::new(path.as_str()), "", &detail));
         }
         errors
     }

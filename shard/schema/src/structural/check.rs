@@ -1,9 +1,11 @@
 //! What a CRD's schema must look like: structural (KEP-2332), within what Kubernetes supports, its defaults valid.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
-use super::{Additional, CompileOptions, Inner, NodeId, Property, Schema, defaults, prune};
-use crate::field::{FieldError, FieldPath};
+use super::{Additional, CompileOptions, DefaultValue, Inner, NodeId, Property, Schema, defaults, prune};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS};
 
 /// Checks the `openAPIV3Schema` of a CRD that sits at `path`
 /// (`spec.versions[0].schema.openAPIV3Schema`); paths and texts are Kubernetes'.
@@ -30,6 +32,9 @@ enum Level {
 }
 
 fn check_node(fields: &Map<String, Value>, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_FINDINGS {
+        return;
+    }
     unsupported_keywords(fields, path, errors);
     if let Some(items) = object(fields, "items") {
         check_node(items, Level::Item, &path.child("items"), errors);
@@ -173,13 +178,15 @@ fn map_list(fields: &Map<String, Value>, keys: &[&str], path: &FieldPath, errors
         let detail = "cannot be nullable when x-kubernetes-list-type is map";
         errors.push(FieldError::forbidden(items_path.child("nullable"), detail));
     }
-    let required = array(items, "required");
+    let required: HashSet<&str> = array(items, "required").iter().filter_map(Value::as_str).collect();
+    let mut seen = HashSet::new();
     for (index, key) in keys.iter().enumerate() {
-        if keys[..index].contains(key) {
+        if !seen.insert(key) {
             errors.push(FieldError::duplicate(keys_path.index(index), &Value::from(*key)));
             continue;
         }
-        let Some((_, property)) = entries(items, "properties").find(|(name, _)| name == key) else {
+        let Some(property) = object(items, "properties").and_then(|properties| object(properties, key))
+        else {
             let detail = "entries must all be names of item properties";
             errors.push(FieldError::invalid(keys_path.index(index), &Value::from(*key), detail));
             continue;
@@ -193,7 +200,7 @@ fn map_list(fields: &Map<String, Value>, keys: &[&str], path: &FieldPath, errors
             let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
             errors.push(FieldError::forbidden(property_path.child("nullable"), detail));
         }
-        if !required.iter().any(|name| name == key) && is_absent(property, "default") {
+        if !required.contains(key) && is_absent(property, "default") {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
                           property";
             errors.push(FieldError::required(property_path.child("default"), detail));
@@ -319,8 +326,7 @@ fn nested_node(
         if name == "metadata" {
             errors.push(FieldError::forbidden(path.clone(), "must not be specified in a nested context"));
         }
-        let core_property =
-            entries(core, "properties").find(|(known, _)| *known == name).map(|(_, core)| core);
+        let core_property = object(core, "properties").and_then(|properties| object(properties, name));
         match core_property.or_else(|| object(core, "additionalProperties")) {
             Some(core) => nested_node(property, core, &path, errors),
             None if is_true(core, "x-kubernetes-preserve-unknown-fields") => {}
@@ -428,7 +434,10 @@ fn defaults_below(schema: &Inner, id: NodeId, path: &FieldPath, errors: &mut Vec
 }
 
 fn check_default(schema: &Inner, place: &Property, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if let Some(default) = place.default.as_deref() {
+    if errors.len() >= MAX_FINDINGS {
+        return;
+    }
+    if let Some(DefaultValue { value: default, .. }) = place.default.as_deref() {
         let path = path.child("default");
         let mut completed = default.clone();
         let unknown = prune::prune_nested(schema, place.node, &mut completed);

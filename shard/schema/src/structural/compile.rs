@@ -5,9 +5,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Number, Value};
 
+use super::enumeration::Enumeration;
 use super::hash::hash_of;
-use super::pattern::Pattern;
-use super::{Additional, Bound, CelRule, Checks, Inner, ListType, Node, NodeId, Property, Schema, TypeSet};
+use super::pattern::{Pattern, PatternBudget};
+use super::{
+    Additional, Bound, CelRule, Checks, DefaultValue, Inner, ListType, Node, NodeId, Property, Schema,
+    TypeSet,
+};
 use crate::field::{FieldError, FieldPath};
 
 /// How a schema is to be understood.
@@ -71,6 +75,8 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
         options: *options,
         nodes: Vec::new(),
         references: FxHashMap::default(),
+        patterns: FxHashMap::default(),
+        pattern_budget: PatternBudget::default(),
         cel_rules: Vec::new(),
         errors: Vec::new(),
     };
@@ -78,15 +84,20 @@ pub(super) fn compile(schema: &Value, options: &CompileOptions<'_>) -> Result<Sc
     if !compiler.errors.is_empty() {
         return Err(compiler.errors);
     }
+    let has_embedded_resources = compiler.nodes.iter().any(|node| node.embedded_resource);
     let inner = Inner {
         nodes: compiler.nodes,
         root,
         dialect: options.dialect,
         hash: hash_of(schema, options.dialect),
         cel_rules: compiler.cel_rules,
+        has_embedded_resources,
     };
     Ok(Schema { inner: Arc::new(inner) })
 }
+
+/// How many schemas one schema may consist of; bounds the memory that a small text such as `allOf: [{},{},…]` takes.
+const MAX_NODES: usize = 100_000;
 
 /// How many definitions may be only a name for another one; bounds a loop.
 const MAX_ALIASES: usize = 16;
@@ -96,6 +107,9 @@ struct Compiler<'a> {
     nodes: Vec<Node>,
     /// What a `$ref` has been compiled to, or is being compiled to: schemas may refer to themselves.
     references: FxHashMap<String, NodeId>,
+    /// The same pattern often appears in many places.
+    patterns: FxHashMap<String, Pattern>,
+    pattern_budget: PatternBudget,
     cel_rules: Vec<CelRule>,
     errors: Vec<FieldError>,
 }
@@ -106,7 +120,7 @@ impl<'a> Compiler<'a> {
         let mut property = Property {
             name: name.into(),
             node: 0,
-            default: schema.get("default").map(|value| Arc::new(value.clone())),
+            default: default_of(schema),
             nullable: flag(schema, "nullable"),
         };
         let Some(reference) = reference_of(schema) else {
@@ -119,7 +133,7 @@ impl<'a> Compiler<'a> {
             return property;
         };
         if property.default.is_none() {
-            property.default = target.get("default").map(|value| Arc::new(value.clone()));
+            property.default = default_of(target);
         }
         property.nullable |= flag(target, "nullable");
         property.node = match self.references.get(reference) {
@@ -156,6 +170,13 @@ impl<'a> Compiler<'a> {
     }
 
     fn fill(&mut self, id: NodeId, schema: &Value, path: &FieldPath) {
+        if self.nodes.len() > MAX_NODES {
+            if self.nodes.len() == MAX_NODES + 1 {
+                let detail = format!("must not have more than {MAX_NODES} schemas in it");
+                self.errors.push(FieldError::forbidden(FieldPath::root(), &detail));
+            }
+            return;
+        }
         let Some(fields) = schema.as_object() else {
             self.errors.push(FieldError::invalid(path.clone(), schema, "must be a schema object"));
             return;
@@ -228,7 +249,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn list_type(&mut self, fields: &Map<String, Value>) -> ListType {
+    fn list_type(&self, fields: &Map<String, Value>) -> ListType {
         match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
             Some("set") => ListType::Set,
             Some("map") => {
@@ -244,7 +265,7 @@ impl<'a> Compiler<'a> {
         let required = fields.get("required").and_then(Value::as_array);
         let checks = Checks {
             required: required.into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect(),
-            enumeration: self.enumeration(fields),
+            enumeration: enumeration(fields),
             pattern: self.pattern(fields, path),
             format: fields
                 .get("format")
@@ -268,15 +289,16 @@ impl<'a> Compiler<'a> {
         checks.is_needed().then_some(checks)
     }
 
-    fn enumeration(&mut self, fields: &Map<String, Value>) -> Option<Box<[Value]>> {
-        let values = fields.get("enum").and_then(Value::as_array)?;
-        (!values.is_empty()).then(|| values.clone().into())
-    }
-
     fn pattern(&mut self, fields: &Map<String, Value>, path: &FieldPath) -> Option<Pattern> {
         let source = fields.get("pattern").and_then(Value::as_str).filter(|source| !source.is_empty())?;
-        match Pattern::compile(source) {
-            Ok(pattern) => Some(pattern),
+        if let Some(known) = self.patterns.get(source) {
+            return Some(known.clone());
+        }
+        match self.pattern_budget.compile(source) {
+            Ok(pattern) => {
+                self.patterns.insert(source.to_owned(), pattern.clone());
+                Some(pattern)
+            }
             Err(error) => {
                 let detail = format!("must be a valid regular expression, but isn't: {error}");
                 self.errors.push(FieldError::invalid_str(path.child("pattern"), source, &detail));
@@ -380,6 +402,16 @@ fn is_free_form(node: &Node) -> bool {
         && node.properties.is_empty()
         && node.items.is_none()
         && matches!(node.additional, Additional::Unspecified | Additional::Any)
+}
+
+fn enumeration(fields: &Map<String, Value>) -> Option<Enumeration> {
+    let values = fields.get("enum").and_then(Value::as_array)?;
+    (!values.is_empty()).then(|| Enumeration::new(values.clone()))
+}
+
+fn default_of(schema: &Value) -> Option<Arc<DefaultValue>> {
+    let value = schema.get("default")?;
+    Some(Arc::new(DefaultValue { value: value.clone(), size: value.to_string().len() }))
 }
 
 fn flag(schema: &Value, name: &str) -> bool {

@@ -2,48 +2,80 @@
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Inner, Node, NodeId, Property};
+use super::{Additional, DefaultValue, Defaulting, Inner, Node, NodeId, Property};
 
-pub(super) fn apply(schema: &Inner, node: NodeId, value: &mut Value) {
-    default_value(schema, node, value);
+/// How many bytes of JSON defaults may add to one object. A small list can ask for a large default in each of its
+/// elements; nothing larger could be stored anyway.
+const MAX_ADDED_BYTES: usize = 8 << 20;
+
+pub(super) fn apply(schema: &Inner, node: NodeId, value: &mut Value) -> Defaulting {
+    let mut filler = Filler { schema, left: MAX_ADDED_BYTES, outcome: Defaulting::Complete };
+    filler.value(node, value);
     remove_nulls(schema, node, value);
+    filler.outcome
 }
 
-fn default_value(schema: &Inner, id: NodeId, value: &mut Value) {
-    let node = schema.node(id);
-    match value {
-        Value::Object(fields) => {
-            fill_missing(node, fields);
-            for (name, field) in fields.iter_mut() {
-                let Some(property) = place_of(node, name) else { continue };
-                replace_null(property, field);
-                default_value(schema, property.node, field);
+struct Filler<'s> {
+    schema: &'s Inner,
+    /// Bytes that may still be added.
+    left: usize,
+    outcome: Defaulting,
+}
+
+impl Filler<'_> {
+    fn value(&mut self, id: NodeId, value: &mut Value) {
+        let schema = self.schema;
+        let node = schema.node(id);
+        match value {
+            Value::Object(fields) => {
+                self.missing(node, fields);
+                for (name, field) in fields.iter_mut() {
+                    let Some(property) = place_of(node, name) else { continue };
+                    self.null(property, field);
+                    self.value(property.node, field);
+                }
             }
-        }
-        Value::Array(items) => {
-            let Some(property) = &node.items else { return };
-            for item in items {
-                replace_null(property, item);
-                default_value(schema, property.node, item);
+            Value::Array(items) => {
+                let Some(property) = &node.items else { return };
+                for item in items {
+                    self.null(property, item);
+                    self.value(property.node, item);
+                }
             }
+            _ => {}
         }
-        _ => {}
     }
-}
 
-fn fill_missing(node: &Node, fields: &mut Map<String, Value>) {
-    for property in &node.properties {
-        if let Some(default) = &property.default {
-            if !fields.contains_key(&*property.name) {
-                fields.insert(property.name.to_string(), Value::clone(default));
+    fn missing(&mut self, node: &Node, fields: &mut Map<String, Value>) {
+        for property in &node.properties {
+            if let Some(default) = &property.default
+                && !fields.contains_key(&*property.name)
+                && self.may_add(default, property.name.len())
+            {
+                fields.insert(property.name.to_string(), default.value.clone());
             }
         }
     }
-}
 
-fn replace_null(property: &Property, value: &mut Value) {
-    if let (true, false, Some(default)) = (value.is_null(), property.nullable, &property.default) {
-        *value = Value::clone(default);
+    fn null(&mut self, property: &Property, value: &mut Value) {
+        if let (true, false, Some(default)) = (value.is_null(), property.nullable, &property.default)
+            && self.may_add(default, 0)
+        {
+            *value = default.value.clone();
+        }
+    }
+
+    fn may_add(&mut self, default: &DefaultValue, name_length: usize) -> bool {
+        match self.left.checked_sub(default.size + name_length) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => {
+                self.outcome = Defaulting::LimitReached;
+                false
+            }
+        }
     }
 }
 

@@ -308,7 +308,7 @@ fn is_isbn10(text: &str) -> bool {
         };
         sum += (index + 1) * digit;
     }
-    sum % 11 == 0
+    sum.is_multiple_of(11)
 }
 
 fn is_isbn13(text: &str) -> bool {
@@ -319,7 +319,7 @@ fn is_isbn13(text: &str) -> bool {
     let weighted = digits.bytes().enumerate();
     let sum: u32 =
         weighted.map(|(index, byte)| u32::from(byte - b'0') * if index % 2 == 0 { 1 } else { 3 }).sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// Thirteen to nineteen digits with a Luhn checksum.
@@ -341,7 +341,7 @@ fn is_credit_card(text: &str) -> bool {
             }
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// `ddd[- ]dd[- ]dddd`.

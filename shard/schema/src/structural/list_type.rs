@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::{Additional, Dialect, Inner, ListType, NodeId};
-use crate::field::{FieldError, FieldPath, Trail};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_quote};
 
 /// One error per repeated element. Linear in the size of the object: the content is the
 /// client's choice, so the hash is keyed.
@@ -33,13 +33,17 @@ pub(super) fn validate_update(
 }
 
 fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_FINDINGS {
+        return;
+    }
     let node = schema.node(id);
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
-                let place = match (node.property(name), &node.additional) {
-                    (Some(property), _) | (None, Additional::Schema(property)) => property,
-                    _ => continue,
+                let ((Some(place), _) | (None, Additional::Schema(place))) =
+                    (node.property(name), &node.additional)
+                else {
+                    continue;
                 };
                 walk(schema, place.node, field, Trail::Child(&trail, name), errors);
             }
@@ -62,7 +66,7 @@ fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mu
 fn set(items: &[Value], trail: Trail<'_>, errors: &mut Vec<FieldError>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
-        if !seen.insert(identity(item)) {
+        if !seen.insert(identity(item)) && errors.len() < MAX_FINDINGS {
             errors.push(FieldError::duplicate(Trail::Index(&trail, index).path(), item));
         }
     }
@@ -72,21 +76,22 @@ fn map(keys: &[Box<str>], items: &[Value], trail: Trail<'_>, errors: &mut Vec<Fi
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let Some(fields) = item.as_object() else { continue };
-        let mut key_fields = Map::new();
-        for key in keys {
-            if let Some(value) = fields.get(&**key) {
-                key_fields.insert(key.to_string(), value.clone());
-            }
-        }
-        let key_fields = Value::Object(key_fields);
-        if !seen.insert(identity(&key_fields)) {
+        let key_fields = key_of(keys, fields);
+        if !seen.insert(identity(&key_fields)) && errors.len() < MAX_FINDINGS {
             errors.push(FieldError::duplicate(Trail::Index(&trail, index).path(), &key_fields));
         }
     }
 }
 
+/// What identifies an element of a map list.
+pub(super) fn key_of(keys: &[Box<str>], fields: &Map<String, Value>) -> Value {
+    let present =
+        keys.iter().filter_map(|key| fields.get(&**key).map(|value| (key.to_string(), value.clone())));
+    Value::Object(present.collect())
+}
+
 /// Text that is equal for equal values; `1` and `1.0` are the same value.
-fn identity(value: &Value) -> String {
+pub(super) fn identity(value: &Value) -> String {
     match value {
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 2f64.powi(53) => {
@@ -94,6 +99,17 @@ fn identity(value: &Value) -> String {
             }
             _ => number.to_string(),
         },
-        _ => value.to_string(),
+        Value::Array(items) => format!("[{}]", items.iter().map(identity).collect::<Vec<_>>().join(",")),
+        Value::Object(fields) => {
+            // Sorted here: `serde_json` keeps insertion order under a feature that any crate can switch on.
+            let mut texts: Vec<String> = fields
+                .iter()
+                .map(|(name, field)| format!("{}:{}", go_quote(name), identity(field)))
+                .collect();
+            texts.sort_unstable();
+            format!("{{{}}}", texts.join(","))
+        }
+        Value::String(text) => go_quote(text),
+        Value::Null | Value::Bool(_) => value.to_string(),
     }
 }

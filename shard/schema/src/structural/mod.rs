@@ -6,6 +6,8 @@
 mod check;
 mod compile;
 mod defaults;
+mod embedded;
+mod enumeration;
 mod formats;
 mod hash;
 mod list_type;
@@ -38,6 +40,17 @@ struct Inner {
     dialect: Dialect,
     hash: SchemaHash,
     cel_rules: Vec<CelRule>,
+    has_embedded_resources: bool,
+}
+
+/// Whether all defaults could be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defaulting {
+    /// Nothing is missing.
+    Complete,
+    /// Defaults would have made the object larger than anything that can be stored: a request for it is to be refused
+    /// as too large.
+    LimitReached,
 }
 
 /// A rule of `x-kubernetes-validations`. This crate does not evaluate it: whoever serves the schema enforces it by
@@ -78,8 +91,8 @@ impl Schema {
         &self.inner.cel_rules
     }
 
-    /// Removes what the schema does not know and returns the paths of what was removed, sorted by walk order
-    /// (`spec.ports[0].bogus`), for `fieldValidation`.
+    /// Removes what the schema does not know and returns the paths of what was removed (`spec.ports[0].bogus`), at most
+    /// 1,000, for `fieldValidation`.
     ///
     /// `apiVersion`, `kind` and `metadata` at the root are kept; `x-kubernetes-preserve-unknown-fields` and
     /// `x-kubernetes-embedded-resource` are honoured. One pass, no allocation for a clean object.
@@ -89,11 +102,11 @@ impl Schema {
 
     /// Fills in defaults, then removes nulls that the schema does not allow and that have no default, as Kubernetes
     /// does on every decode.
-    pub fn apply_defaults(&self, object: &mut Value) {
-        defaults::apply(&self.inner, self.inner.root, object);
+    pub fn apply_defaults(&self, object: &mut Value) -> Defaulting {
+        defaults::apply(&self.inner, self.inner.root, object)
     }
 
-    /// All rules the object breaks, in the order of the schema; empty if it is valid.
+    /// All rules the object breaks, in the order of the schema, up to some 1,000; empty if it is valid.
     ///
     /// Paths are relative to the object. `metadata` at the root is not looked at beyond what the schema says of it:
     /// see [`crate::metadata`].
@@ -111,6 +124,7 @@ impl Schema {
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let path = FieldPath::root();
         let mut errors = validate::validate(&self.inner, self.inner.root, object, Some(old), &path);
+        errors.extend(embedded::validate(&self.inner, self.inner.root, object, &path));
         errors.extend(list_type::validate_update(&self.inner, object, old, &path));
         errors
     }
@@ -154,6 +168,7 @@ impl Inner {
 
     fn validate(&self, node: NodeId, value: &Value, path: &FieldPath) -> Vec<FieldError> {
         let mut errors = validate::validate(self, node, value, None, path);
+        errors.extend(embedded::validate(self, node, value, path));
         errors.extend(list_type::validate(self, node, value, path));
         errors
     }
@@ -186,8 +201,15 @@ impl Node {
 struct Property {
     name: Box<str>,
     node: NodeId,
-    default: Option<Arc<Value>>,
+    default: Option<Arc<DefaultValue>>,
     nullable: bool,
+}
+
+#[derive(Debug)]
+struct DefaultValue {
+    value: Value,
+    /// Its length as JSON.
+    size: usize,
 }
 
 #[derive(Debug, Default)]
@@ -217,7 +239,7 @@ enum ListType {
 #[derive(Debug, Default)]
 struct Checks {
     required: Box<[Box<str>]>,
-    enumeration: Option<Box<[Value]>>,
+    enumeration: Option<enumeration::Enumeration>,
     pattern: Option<pattern::Pattern>,
     format: Option<Box<str>>,
     min_length: Option<usize>,
@@ -283,5 +305,7 @@ impl TypeSet {
     }
 }
 
+#[cfg(test)]
+mod property_tests;
 #[cfg(test)]
 mod tests;

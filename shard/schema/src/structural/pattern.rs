@@ -5,8 +5,11 @@ use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
-/// The compiled size in bytes that one pattern may need; both engines run in linear time, so this bounds the work.
-const SIZE_LIMIT: usize = 1 << 20;
+/// The compiled sizes in bytes that are tried in turn; both engines run in linear time, so the size bounds the work.
+const SIZE_LIMITS: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
+
+/// What all patterns of a schema may need together.
+const TOTAL_SIZE: usize = 32 << 20;
 
 /// A pattern of a schema with the text it was written as, which error messages quote.
 #[derive(Debug, Clone)]
@@ -15,16 +18,39 @@ pub(super) struct Pattern {
     regex: Regex,
 }
 
-impl Pattern {
-    pub(super) fn compile(source: &str) -> Result<Self, String> {
-        let regex = RegexBuilder::new(&to_rust(source))
-            .size_limit(SIZE_LIMIT)
-            .dfa_size_limit(SIZE_LIMIT)
-            .build()
-            .map_err(|error| error.to_string())?;
-        Ok(Self { source: source.into(), regex })
-    }
+/// Bounds what the patterns of one schema cost together.
+pub(super) struct PatternBudget {
+    left: usize,
+}
 
+impl Default for PatternBudget {
+    fn default() -> Self {
+        Self { left: TOTAL_SIZE }
+    }
+}
+
+impl PatternBudget {
+    pub(super) fn compile(&mut self, source: &str) -> Result<Pattern, String> {
+        let translated = to_rust(source);
+        for limit in SIZE_LIMITS {
+            if limit > self.left {
+                return Err("the patterns of the schema are too complex together".to_owned());
+            }
+            let built = RegexBuilder::new(&translated).size_limit(limit).dfa_size_limit(limit).build();
+            match built {
+                Ok(regex) => {
+                    self.left -= limit;
+                    return Ok(Pattern { source: source.into(), regex });
+                }
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("the pattern is too complex".to_owned())
+    }
+}
+
+impl Pattern {
     pub(super) fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
@@ -173,8 +199,9 @@ mod tests {
             (r"^\p{Greek}\x{41}$", "αA", true),
             (r"^\pL$", "é", true),
         ];
+        let mut budget = PatternBudget::default();
         for (pattern, text, matches) in table {
-            let compiled = Pattern::compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+            let compiled = budget.compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
             assert_eq!(compiled.is_match(text), *matches, "{pattern} on {text}");
         }
     }
@@ -182,7 +209,14 @@ mod tests {
     #[test]
     fn broken_or_huge_patterns_are_refused() {
         for pattern in ["(", "[a", "*a", "(?=a)", r"(?:(?:a{1000}){1000}){1000}"] {
-            assert!(Pattern::compile(pattern).is_err(), "{pattern}");
+            assert!(PatternBudget::default().compile(pattern).is_err(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn many_patterns_have_a_common_budget() {
+        let mut budget = PatternBudget::default();
+        let compiled = (0..10_000).take_while(|index| budget.compile(&format!("^a{index}$")).is_ok()).count();
+        assert_eq!(compiled, TOTAL_SIZE / SIZE_LIMITS[0]);
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::field::{FieldPath, MAX_FINDINGS};
+
 use super::{Additional, Dialect, Inner, Node, NodeId};
 
 /// What every object has at its root and every embedded resource at its own.
@@ -60,6 +62,9 @@ impl<'s> Pruner<'s> {
         let mut unknown_here: Vec<String> = Vec::new();
         for (name, field) in fields.iter_mut() {
             if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
+                if at_root == AtRoot::No && name == "metadata" {
+                    self.embedded_metadata(field);
+                }
                 continue;
             }
             match self.node_of(node, name) {
@@ -82,6 +87,9 @@ impl<'s> Pruner<'s> {
                 let keeps_meta = self.keeps_meta(node, at_root);
                 for (name, field) in fields.iter_mut() {
                     if keeps_meta && TYPE_AND_META.contains(&name.as_str()) {
+                        if at_root == AtRoot::No && name == "metadata" {
+                            self.embedded_metadata(field);
+                        }
                         continue;
                     }
                     if let Known::As(id) = self.node_of(node, name) {
@@ -103,8 +111,7 @@ impl<'s> Pruner<'s> {
 
     fn remove_all(&mut self, fields: &mut Map<String, Value>) {
         for name in fields.keys() {
-            let path = self.path_of(name);
-            self.unknown.push(path);
+            self.record(name);
         }
         fields.clear();
     }
@@ -128,12 +135,19 @@ impl<'s> Pruner<'s> {
     }
 
     fn record(&mut self, name: &str) {
-        let path = self.path_of(name);
-        self.unknown.push(path);
+        if self.unknown.len() < MAX_FINDINGS {
+            let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+            self.unknown.push(path);
+        }
     }
 
-    fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    /// The metadata of an embedded resource is known without a schema. What has the wrong type is left for validation.
+    fn embedded_metadata(&mut self, metadata: &mut Value) {
+        let path = FieldPath::new(self.path.as_str()).child("metadata");
+        if let Ok(unknown) = crate::metadata::coerce(metadata, &path) {
+            let room = MAX_FINDINGS.saturating_sub(self.unknown.len());
+            self.unknown.extend(unknown.into_iter().take(room));
+        }
     }
 
     fn with_field(&mut self, name: &str, walk: impl FnOnce(&mut Self)) {

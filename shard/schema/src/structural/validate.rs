@@ -1,11 +1,14 @@
 //! Checking an object against its schema, with the texts of Kubernetes' validator (`kube-openapi/pkg/validation`).
 
+use std::cell::Cell;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use serde_json::{Map, Number, Value};
 
+use super::list_type::{identity, key_of};
 use super::{Additional, Bound, Checks, Inner, ListType, Node, NodeId, Property, TypeSet, formats};
-use crate::field::{FieldError, FieldPath, Trail, go_float, go_quote};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail, go_float, go_quote};
 
 /// Checks `value`; parts that equal the corresponding part of `old` are taken as valid.
 pub(super) fn validate(
@@ -17,10 +20,18 @@ pub(super) fn validate(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let start = FieldPath::root();
-    let validator = Validator { schema, base };
+    let validator = Validator { schema, base, steps_left: Cell::new(Some(MAX_STEPS)) };
     validator.value(node, value, old, Trail::Start(&start), &mut errors);
+    if validator.steps_left.get().is_none() {
+        let detail = "the object and its schema are too complex together to be validated";
+        errors.push(FieldError::forbidden(base.clone(), detail));
+    }
     errors
 }
+
+/// How many comparisons of a value with a schema one object may need. Alternatives multiply: without a bound a schema
+/// of a few megabytes could keep a processor busy for hours.
+const MAX_STEPS: u64 = 10_000_000;
 
 /// JSON equality with Kubernetes' view of numbers: `1` and `1.0` are the same.
 pub(super) fn json_equal(one: &Value, other: &Value) -> bool {
@@ -43,6 +54,8 @@ struct Validator<'s> {
     schema: &'s Inner,
     /// Where the value sits in a larger object; texts speak of paths below it.
     base: &'s FieldPath,
+    /// `None` once the work was too much; what was found until then is not the whole truth.
+    steps_left: Cell<Option<u64>>,
 }
 
 impl<'s> Validator<'s> {
@@ -54,7 +67,21 @@ impl<'s> Validator<'s> {
         trail: Trail<'_>,
         errors: &mut Vec<FieldError>,
     ) {
-        if old == Some(value) {
+        if old != Some(value) {
+            self.changed_value(id, value, old, trail, errors);
+        }
+    }
+
+    /// For a value that is known to differ from the old one.
+    fn changed_value(
+        &self,
+        id: NodeId,
+        value: &Value,
+        old: Option<&Value>,
+        trail: Trail<'_>,
+        errors: &mut Vec<FieldError>,
+    ) {
+        if errors.len() >= MAX_FINDINGS || !self.may_step(value) {
             return;
         }
         let node = self.schema.node(id);
@@ -102,6 +129,26 @@ impl<'s> Validator<'s> {
         }
     }
 
+    /// Counts the work; false when there was too much of it.
+    fn may_step(&self, value: &Value) -> bool {
+        let cost = match value {
+            Value::String(text) => 1 + text.len() as u64 / 256,
+            Value::Array(items) => 1 + items.len() as u64,
+            Value::Object(fields) => 1 + fields.len() as u64,
+            Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        };
+        match self.steps_left.get().and_then(|left| left.checked_sub(cost)) {
+            Some(left) => {
+                self.steps_left.set(Some(left));
+                true
+            }
+            None => {
+                self.steps_left.set(None);
+                false
+            }
+        }
+    }
+
     fn types(&self, node: &Node, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
         if node.types.is_empty() {
             return;
@@ -135,7 +182,7 @@ impl<'s> Validator<'s> {
     ) {
         let try_one = |id: NodeId| {
             let mut failures = Vec::new();
-            self.value(id, value, old, trail, &mut failures);
+            self.changed_value(id, value, old, trail, &mut failures);
             failures
         };
         if !checks.any_of.is_empty() {
@@ -192,21 +239,18 @@ impl<'s> Validator<'s> {
                 errors.push(self.composite(trail, "must validate all the schemas (allOf)"));
             }
         }
-        if let Some(id) = checks.not {
-            if try_one(id).is_empty() {
-                errors.push(self.composite(trail, "must not validate the schema (not)"));
-            }
+        if checks.not.is_some_and(|id| try_one(id).is_empty()) {
+            errors.push(self.composite(trail, "must not validate the schema (not)"));
         }
     }
 
     fn text(&self, checks: &Checks, text: &str, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
         self.text_shape(checks, text, trail, errors);
-        if let Some(format) = &checks.format {
-            if !formats::check(format, text, self.schema.dialect) {
-                let detail =
-                    format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
-                errors.push(FieldError::type_invalid_str(self.at(trail), text, &detail));
-            }
+        if let Some(format) = &checks.format
+            && !formats::check(format, text, self.schema.dialect)
+        {
+            let detail = format!("{} in body must be of type {format}: {}", name_of(trail), go_quote(text));
+            errors.push(FieldError::type_invalid_str(self.at(trail), text, &detail));
         }
     }
 
@@ -223,11 +267,11 @@ impl<'s> Validator<'s> {
                 return;
             }
         }
-        if let Some(pattern) = &checks.pattern {
-            if !pattern.is_match(text) {
-                let detail = format!("{} in body should match '{}'", name_of(trail), pattern.source);
-                errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
-            }
+        if let Some(pattern) = &checks.pattern
+            && !pattern.is_match(text)
+        {
+            let detail = format!("{} in body should match '{}'", name_of(trail), pattern.source);
+            errors.push(FieldError::invalid_str(self.at(trail), text, &detail));
         }
     }
 
@@ -243,10 +287,10 @@ impl<'s> Validator<'s> {
             let detail = format!("{} in body {detail}", name_of(trail));
             errors.push(FieldError::invalid(self.at(trail), &Value::Number(number.clone()), &detail));
         };
-        if let Some(factor) = checks.multiple_of {
-            if !is_multiple(number, factor) {
-                refuse(format!("should be a multiple of {}", go_float(factor)));
-            }
+        if let Some(factor) = checks.multiple_of
+            && !is_multiple(number, factor)
+        {
+            refuse(format!("should be a multiple of {}", go_float(factor)));
         }
         if let Some(Bound { value, exclusive }) = &checks.maximum {
             match (compare(number, value), exclusive) {
@@ -270,14 +314,14 @@ impl<'s> Validator<'s> {
                 _ => {}
             }
         }
-        if let Some(format) = checks.format.as_deref() {
-            if !formats::check_number(format, number) {
-                let types = node.types.names();
-                let name = name_of(trail);
-                let detail = format!("Checked value must be of type {types} with format {format} in {name}");
-                let value = Value::Number(number.clone());
-                errors.push(FieldError::invalid(self.at(trail), &value, &detail));
-            }
+        if let Some(format) = checks.format.as_deref()
+            && !formats::check_number(format, number)
+        {
+            let types = node.types.names();
+            let name = name_of(trail);
+            let detail = format!("Checked value must be of type {types} with format {format} in {name}");
+            let value = Value::Number(number.clone());
+            errors.push(FieldError::invalid(self.at(trail), &value, &detail));
         }
     }
 
@@ -290,12 +334,15 @@ impl<'s> Validator<'s> {
         errors: &mut Vec<FieldError>,
     ) {
         let Some(property) = &node.items else { return };
-        let old_items = old.and_then(Value::as_array);
+        // Only the elements of a map list have an identity; others are new whenever the list changed.
+        let old_items = match (&node.list_type, old.and_then(Value::as_array)) {
+            (ListType::Map { keys }, Some(old_items)) => by_key(keys, old_items),
+            _ => HashMap::new(),
+        };
         for (index, item) in items.iter().enumerate() {
-            // Only the elements of a map list have an identity; others are new whenever the list changed.
-            let old_item = match (&node.list_type, old_items) {
-                (ListType::Map { keys }, Some(old_items)) => {
-                    old_items.iter().find(|old_item| same_keys(keys, item, old_item))
+            let old_item = match (&node.list_type, item) {
+                (ListType::Map { keys }, Value::Object(fields)) if !old_items.is_empty() => {
+                    old_items.get(&identity(&key_of(keys, fields))).copied()
                 }
                 _ => None,
             };
@@ -315,14 +362,9 @@ impl<'s> Validator<'s> {
 
     fn enumeration(&self, checks: &Checks, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
         let Some(allowed) = &checks.enumeration else { return };
-        if allowed.iter().any(|allowed| json_equal(allowed, value)) {
-            return;
+        if !allowed.contains(value) {
+            errors.push(FieldError::not_supported(self.at(trail), value, &allowed.texts()));
         }
-        let supported: Vec<String> = allowed
-            .iter()
-            .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
-            .collect();
-        errors.push(FieldError::not_supported(self.at(trail), value, &supported));
     }
 
     fn fields(
@@ -396,12 +438,9 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-fn same_keys(keys: &[Box<str>], one: &Value, other: &Value) -> bool {
-    keys.iter().all(|key| match (one.get(&**key), other.get(&**key)) {
-        (Some(one), Some(other)) => json_equal(one, other),
-        (None, None) => true,
-        _ => false,
-    })
+fn by_key<'v>(keys: &[Box<str>], items: &'v [Value]) -> HashMap<String, &'v Value> {
+    let objects = items.iter().filter_map(|item| item.as_object().map(|fields| (item, fields)));
+    objects.map(|(item, fields)| (identity(&key_of(keys, fields)), item)).collect()
 }
 
 /// Integers are compared exactly, also where an `f64` could not hold them.

@@ -1,0 +1,102 @@
+//! `x-kubernetes-embedded-resource`: objects inside objects, with type and metadata of their own.
+
+use serde_json::{Map, Value};
+
+use super::{Additional, Inner, NodeId};
+use crate::field::{FieldError, FieldPath, MAX_FINDINGS, Trail};
+use crate::metadata::{self, Scope};
+use crate::names::{self, NameRule};
+
+/// The rules of every embedded resource: type required, metadata valid if there is any.
+pub(super) fn validate(schema: &Inner, node: NodeId, value: &Value, base: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if schema.has_embedded_resources {
+        walk(schema, node, value, Trail::Start(base), &mut errors);
+    }
+    errors
+}
+
+fn walk(schema: &Inner, id: NodeId, value: &Value, trail: Trail<'_>, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_FINDINGS {
+        return;
+    }
+    let node = schema.node(id);
+    match value {
+        Value::Object(fields) => {
+            if node.embedded_resource && id != schema.root {
+                resource(fields, &trail.path(), errors);
+            }
+            for (name, field) in fields {
+                if let (Some(place), _) | (None, Additional::Schema(place)) =
+                    (node.property(name), &node.additional)
+                {
+                    walk(schema, place.node, field, Trail::Child(&trail, name), errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(place) = &node.items else { return };
+            for (index, item) in items.iter().enumerate() {
+                walk(schema, place.node, item, Trail::Index(&trail, index), errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn resource(fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    api_version(fields.get("apiVersion"), path.child("apiVersion"), errors);
+    kind(fields.get("kind"), path.child("kind"), errors);
+    let Some(own) = fields.get("metadata").filter(|own| !own.is_null()) else {
+        return;
+    };
+    let path = path.child("metadata");
+    let mut own = own.clone();
+    if let Err(findings) = metadata::coerce(&mut own, &path) {
+        errors.extend(findings);
+        return;
+    }
+    if let Some(fields) = own.as_object_mut() {
+        // An embedded resource, such as a template, may be without a name.
+        let name = fields.entry("name").or_insert(Value::Null);
+        if name.as_str().unwrap_or_default().is_empty() {
+            *name = Value::from("unnamed");
+        }
+    }
+    let namespace = own.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let scope = if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced };
+    errors.extend(metadata::validate_object_meta(&own, scope, NameRule::PathSegment, &path));
+}
+
+fn api_version(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldError>) {
+    match value {
+        None => errors.push(FieldError::required(path, "must not be empty")),
+        Some(Value::String(text)) if text.is_empty() => {
+            errors.push(FieldError::invalid_str(path, text, "must not be empty"));
+        }
+        Some(Value::String(text)) if text.matches('/').count() > 1 => {
+            let detail = format!("unexpected GroupVersion string: {text}");
+            errors.push(FieldError::invalid_str(path, text, &detail));
+        }
+        Some(Value::String(_)) => {}
+        Some(other) => errors.push(FieldError::invalid(path, other, "must be a string")),
+    }
+}
+
+fn kind(value: Option<&Value>, path: FieldPath, errors: &mut Vec<FieldError>) {
+    match value {
+        None => errors.push(FieldError::required(path, "must not be empty")),
+        Some(Value::String(text)) if text.is_empty() => {
+            errors.push(FieldError::invalid_str(path, text, "must not be empty"));
+        }
+        Some(Value::String(text)) => {
+            let findings = names::dns1035_label(&text.to_lowercase());
+            if !findings.is_empty() {
+                let detail =
+                    format!("may have mixed case, but should otherwise match: {}", findings.join(","));
+                errors.push(FieldError::invalid_str(path, text, &detail));
+            }
+        }
+        Some(other) => errors.push(FieldError::invalid(path, other, "must be a string")),
+    }
+}

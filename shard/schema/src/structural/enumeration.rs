@@ -1,0 +1,39 @@
+//! `enum`: one of some values.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::list_type::identity;
+use super::validate::json_equal;
+
+/// From how many values on a look-up is worth its memory; it keeps checking linear in the size of the object.
+const INDEXED_FROM: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Enumeration {
+    values: Box<[Value]>,
+    index: Option<HashSet<String>>,
+}
+
+impl Enumeration {
+    pub(super) fn new(values: Vec<Value>) -> Self {
+        let index = (values.len() >= INDEXED_FROM).then(|| values.iter().map(identity).collect());
+        Self { values: values.into(), index }
+    }
+
+    pub(super) fn contains(&self, value: &Value) -> bool {
+        match &self.index {
+            Some(index) => index.contains(&identity(value)),
+            None => self.values.iter().any(|allowed| json_equal(allowed, value)),
+        }
+    }
+
+    /// The values as an error names them.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.values
+            .iter()
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            .collect()
+    }
+}
