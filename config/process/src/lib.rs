@@ -14,6 +14,7 @@ mod reload;
 mod reply;
 mod server;
 mod status;
+mod supervised;
 mod tls;
 
 pub use connection::ConnectionInfo;
@@ -27,4 +28,5 @@ pub use reload::{LoadError, ReloadTrigger, Reloadable, Reloads};
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use supervised::end_with_supervisor;
 pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

@@ -1,0 +1,101 @@
+//! The command line: what there is, and how failures are told.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::certs::{CertsError, CertsInit};
+use crate::config::ConfigCommand;
+use crate::site::SiteError;
+use crate::up::{DownCommand, UpCommand, UpError};
+
+/// Runs the command that the arguments name. Linked or copied as `kubectl-ws` or `kubectl-create-workspace`, the
+/// program is that plugin of kubectl.
+pub fn main() -> ExitCode {
+    #[allow(unused_mut)]
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    let called = arguments.first().map(PathBuf::from).unwrap_or_default();
+    let outcome = match Command::parse_from(arguments).verb {
+        Verb::Up(up) => up.run().map_err(Failure::from),
+        Verb::Down(down) => down.run().map_err(Failure::from),
+        Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
+        Verb::Config { command } => return command.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprint!("{}", failure.told());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Fairlead: a Kubernetes-like control plane with workspaces spread over shards.
+#[derive(Debug, Parser)]
+#[command(name = "fairlead", version, max_term_width = 100)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Start a gateway, shards and a cache server on this machine, and keep them running
+    Up(UpCommand),
+    /// Stop what `up` has started
+    Down(DownCommand),
+    /// Certificates
+    #[command(subcommand)]
+    Certs(CertsVerb),
+    /// Configuration files of the servers
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum CertsVerb {
+    /// Issue what is missing, renew what is near its end, write kubeconfigs
+    Init(CertsInit),
+}
+
+/// Where an installation on this machine lies unless `--dir` says otherwise.
+pub(crate) fn default_directory() -> &'static Path {
+    Path::new(".fairlead")
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum Failure {
+    Up(#[from] UpError),
+    Site(#[from] SiteError),
+    Certs(#[from] CertsError),
+}
+
+impl Failure {
+    /// One sentence and advice, if there is some. `ws` speaks as kcp's plugin does.
+    fn told(&self) -> String {
+        let hint = match self {
+            Self::Up(error) => error.hint(),
+            Self::Site(error) => error.hint(),
+            Self::Certs(_) => None,
+        };
+        let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));
+        format!("fairlead: {self}\n{hint}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Command::command().debug_assert();
+    }
+}

@@ -1,0 +1,192 @@
+//! The configuration files that the processes of an installation get.
+
+use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
+use fairlead_config::{
+    CacheConfig, DoorConfig, DrainConfig, GatewayConfig, HttpsUrl, IndexConfig, ProcessConfig, ProcessKind,
+    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TrustConfig, UnitError,
+    UpstreamConfig,
+};
+
+use super::topology::{Process, Role, Topology};
+use crate::site::Site;
+
+/// How long open requests may take when a process is stopped: on a developer's machine nobody wants to wait for the
+/// time that is right behind a load balancer.
+pub(crate) const DRAIN_WINDOW: Timespan = Timespan::from_secs(2);
+
+/// A file to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigFile {
+    /// The process's name.
+    pub process: String,
+    /// YAML.
+    pub text: String,
+}
+
+/// Settings that could not be put together; a defect of this program.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    #[error(transparent)]
+    Shard(#[from] InventoryError),
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error("the configuration of the {0} cannot be written as YAML: {1}")]
+    Yaml(ProcessKind, String),
+}
+
+/// One file per process.
+pub(crate) fn config_files(site: &Site, topology: &Topology) -> Result<Vec<ConfigFile>, SettingsError> {
+    let all = topology.processes.iter();
+    let file = |process: &Process| {
+        let text = match process.role {
+            Role::Gateway => yaml(&gateway(site, process)),
+            Role::Shard => yaml(&shard(site, topology, process)?),
+            Role::Cache => yaml(&cache(site, process)),
+        };
+        Ok(ConfigFile { process: process.name.clone(), text: text? })
+    };
+    all.map(file).collect()
+}
+
+fn gateway(site: &Site, process: &Process) -> GatewayConfig {
+    let certificates = site.certificates();
+    let kubeconfigs = site.kubeconfigs();
+    let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxy);
+    GatewayConfig {
+        listeners: vec![DoorConfig {
+            name: "internal".to_owned(),
+            serving: serving(&certificates, process, &Server::Gateway),
+            client_ca: Some(certificates.client_ca().into()),
+            shard_pick: true,
+            ..DoorConfig::default()
+        }],
+        index: IndexConfig {
+            root_shard_kubeconfig: kubeconfigs.root_shard().into(),
+            shards_kubeconfig: kubeconfigs.shards().into(),
+            ..IndexConfig::default()
+        },
+        upstream: UpstreamConfig {
+            certificate: certificate.into(),
+            private_key: key.into(),
+            server_ca: certificates.serving_ca().into(),
+            ..UpstreamConfig::default()
+        },
+        drain: drain(),
+        ..GatewayConfig::default()
+    }
+}
+
+fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardConfig, SettingsError> {
+    let certificates = site.certificates();
+    let kubeconfigs = site.kubeconfigs();
+    let name: ShardName = process.name.parse()?;
+    let gateway: HttpsUrl = topology.gateway().url().parse()?;
+    let is_root = process == topology.root_shard();
+    let picker = certificates.client_cert(&Client::ShardPicker(name.clone()));
+    Ok(ShardConfig {
+        name: process.name.parse()?,
+        serving: serving(&certificates, process, &Server::Shard(name)),
+        shard_base_url: Some(process.url().parse()?),
+        external_url: Some(gateway.clone()),
+        store: store(site, process),
+        trust: TrustConfig {
+            client_ca: Some(certificates.client_ca().into()),
+            request_header_ca: Some(certificates.requestheader_ca().into()),
+            ..TrustConfig::default()
+        },
+        root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
+        cache_kubeconfig: Some(kubeconfigs.cache().into()),
+        logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),
+        shard_pick: Some(ShardPickConfig {
+            url: gateway,
+            certificate: picker.certificate.into(),
+            private_key: picker.key.into(),
+            server_ca: certificates.serving_ca().into(),
+            ..ShardPickConfig::default()
+        }),
+        drain: drain(),
+        ..ShardConfig::default()
+    })
+}
+
+fn cache(site: &Site, process: &Process) -> CacheConfig {
+    let certificates = site.certificates();
+    CacheConfig {
+        serving: serving(&certificates, process, &Server::Cache),
+        client_ca: certificates.client_ca().into(),
+        store: store(site, process),
+        drain: drain(),
+        ..CacheConfig::default()
+    }
+}
+
+fn serving(certificates: &Layout, process: &Process, server: &Server) -> ServingConfig {
+    let CertificateFiles { certificate, key } = certificates.serving_cert(server);
+    ServingConfig { address: process.address, certificate: certificate.into(), private_key: key.into() }
+}
+
+fn store(site: &Site, process: &Process) -> StoreConfig {
+    StoreConfig { path: site.data(&process.name).join("store.redb").into(), ..StoreConfig::default() }
+}
+
+fn drain() -> DrainConfig {
+    DrainConfig { window: DRAIN_WINDOW, ..DrainConfig::default() }
+}
+
+fn yaml<T: ProcessConfig + serde::Serialize>(config: &T) -> Result<String, SettingsError> {
+    let kind = T::KIND;
+    let settings =
+        serde_saphyr::to_string(config).map_err(|error| SettingsError::Yaml(kind, error.to_string()))?;
+    Ok(format!(
+        "# Written by `fairlead up` at each start: changes here are lost.\n\
+         # `fairlead config defaults {kind}` tells what the settings mean.\n\
+         {settings}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::collections::BTreeMap;
+    use std::time::SystemTime;
+
+    use fairlead_certs::{Inventory, Plan, Renewal};
+    use fairlead_config::{lint, load};
+
+    use super::*;
+    use crate::kubeconfigs::{Addresses, InnerAddresses};
+
+    #[test]
+    fn the_files_are_complete_and_everything_they_name_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site::at(folder.path()).unwrap();
+        let topology = Topology::plan(2, 0, &BTreeMap::new()).unwrap();
+        let names = topology.shards().map(|shard| shard.name.as_str());
+        let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap();
+        let certificates = site.certificates();
+        let plan = Plan::for_inventory(&inventory);
+        plan.apply(&certificates, SystemTime::now(), Renewal::WhenDue).unwrap();
+        let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
+        let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
+        site.kubeconfigs().write(&certificates, &addresses, &site.admin_kubeconfig()).unwrap();
+        std::fs::create_dir_all(folder.path().join("config")).unwrap();
+
+        for file in config_files(&site, &topology).unwrap() {
+            std::fs::write(site.config(&file.process), &file.text).unwrap();
+        }
+        for (process, kind) in [
+            ("gateway", ProcessKind::Gateway),
+            ("root", ProcessKind::Shard),
+            ("shard-1", ProcessKind::Shard),
+            ("cache", ProcessKind::Cache),
+        ] {
+            assert_eq!(lint(kind, &site.config(process)), [], "{process}");
+        }
+        let root: ShardConfig = load(&site.config("root")).unwrap();
+        let other: ShardConfig = load(&site.config("shard-1")).unwrap();
+        assert!(root.name.is_root() && root.root_shard_kubeconfig.is_none());
+        assert!(other.root_shard_kubeconfig.is_some());
+        assert_eq!(other.effective_external_url().as_str(), topology.gateway().url());
+        assert_ne!(root.store.path, other.store.path);
+    }
+}

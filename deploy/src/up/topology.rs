@@ -1,0 +1,169 @@
+//! Which processes make up an installation, and where they listen. Pure but for the ports, which it asks for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use super::UpError;
+
+/// What a process does; in the order in which they are stopped: nobody stops before those who need it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Gateway,
+    Shard,
+    Cache,
+}
+
+impl Role {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Gateway, Self::Shard, Self::Cache];
+
+    /// The program that plays the role.
+    pub(crate) fn program(&self) -> &'static str {
+        match self {
+            Self::Gateway => "fairlead-gateway",
+            Self::Shard => "fairlead-shard",
+            Self::Cache => "fairlead-cache-server",
+        }
+    }
+}
+
+/// A process to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// `gateway`, `cache`, or the shard's name; also that of its files.
+    pub name: String,
+    pub role: Role,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Process {
+    /// How others reach it.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+/// All processes of an installation: the gateway first, then the shards with the root shard first, then the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Topology {
+    pub processes: Vec<Process>,
+}
+
+impl Topology {
+    /// One gateway at `port`, `shards` shards and a cache server. `before` are the ports of an earlier run by
+    /// process name: they are used again if they are free, because other objects may mention them.
+    pub(crate) fn plan(shards: u32, port: u16, before: &BTreeMap<String, u16>) -> Result<Self, UpError> {
+        let gateway = TcpListener::bind(local(port)).map_err(|source| refuse_port(port, source))?;
+        // All are held until all are found, so that no two processes get the same one.
+        let mut held = vec![(gateway, "gateway".to_owned(), Role::Gateway)];
+        let inner =
+            shard_names(shards).map(|name| (name, Role::Shard)).chain([("cache".to_owned(), Role::Cache)]);
+        for (name, role) in inner {
+            let earlier = before.get(&name).and_then(|port| TcpListener::bind(local(*port)).ok());
+            let listener = match earlier {
+                Some(listener) => listener,
+                None => TcpListener::bind(local(0)).map_err(UpError::NoFreePort)?,
+            };
+            held.push((listener, name, role));
+        }
+        let mut processes = Vec::with_capacity(held.len());
+        for (listener, name, role) in held {
+            let address = listener.local_addr().map_err(UpError::NoFreePort)?;
+            processes.push(Process { name, role, address });
+        }
+        Ok(Self { processes })
+    }
+
+    pub(crate) fn gateway(&self) -> &Process {
+        &self.processes[0]
+    }
+
+    pub(crate) fn root_shard(&self) -> &Process {
+        &self.processes[1]
+    }
+
+    pub(crate) fn cache(&self) -> &Process {
+        &self.processes[self.processes.len() - 1]
+    }
+
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.role == Role::Shard)
+    }
+}
+
+/// `root`, `shard-1`, `shard-2`, ..
+pub(crate) fn shard_names(count: u32) -> impl Iterator<Item = String> {
+    (0..count).map(|index| match index {
+        0 => "root".to_owned(),
+        index => format!("shard-{index}"),
+    })
+}
+
+/// How many shards it takes to serve all the data that is there; 0 if there is none.
+pub(crate) fn shards_with_data(processes: &[String]) -> u32 {
+    let count = |name: &String| match name.as_str() {
+        "root" => Some(1),
+        name => name.strip_prefix("shard-")?.parse::<u32>().ok()?.checked_add(1),
+    };
+    processes.iter().filter_map(count).max().unwrap_or(0)
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn refuse_port(port: u16, source: io::Error) -> UpError {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => UpError::PortInUse { port },
+        _ => UpError::Port { port, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_installation_has_a_gateway_shards_and_a_cache_on_ports_of_their_own() {
+        let topology = Topology::plan(3, 0, &BTreeMap::new()).unwrap();
+        let names: Vec<_> = topology.processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["gateway", "root", "shard-1", "shard-2", "cache"]);
+        assert_eq!(topology.gateway().role, Role::Gateway);
+        assert_eq!(topology.root_shard().name, "root");
+        assert_eq!(topology.cache().role, Role::Cache);
+        assert_eq!(topology.shards().count(), 3);
+        let mut ports: Vec<_> = topology.processes.iter().map(|process| process.address.port()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 5);
+    }
+
+    #[test]
+    fn ports_are_kept_while_they_are_free() {
+        let taken = TcpListener::bind(local(0)).unwrap();
+        let taken_port = taken.local_addr().unwrap().port();
+        let free_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
+        let before = BTreeMap::from([("root".to_owned(), free_port), ("cache".to_owned(), taken_port)]);
+        let topology = Topology::plan(1, 0, &before).unwrap();
+        assert_eq!(topology.root_shard().address.port(), free_port);
+        assert_ne!(topology.cache().address.port(), taken_port);
+        let refused = Topology::plan(1, taken_port, &before).unwrap_err();
+        assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
+    }
+
+    #[test]
+    fn data_tells_how_many_shards_there_were() {
+        for (names, shards) in [
+            (&[] as &[&str], 0),
+            (&["cache"], 0),
+            (&["cache", "root"], 1),
+            (&["root", "shard-3", "shard-x", "lost+found"], 4),
+        ] {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(shards_with_data(&names), shards, "{names:?}");
+        }
+    }
+}
