@@ -29,9 +29,7 @@ where
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Status::request_entity_too_large(MAX_BODY as u64))
         }
-        Err(error) => Err(Status::bad_request(format!(
-            "the body could not be read: {error}"
-        ))),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
 }
 
@@ -52,16 +50,10 @@ pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) 
         BodyFormat::Yaml => decode_yaml(bytes, MAX_BODY).map_err(|error| refused(&error))?,
         BodyFormat::Protobuf => {
             let value = decode_protobuf(bytes, expected.0, expected.1).map_err(|error| refused(&error))?;
-            return Ok(Document {
-                value,
-                duplicates: Vec::new(),
-            });
+            return Ok(Document { value, duplicates: Vec::new() });
         }
     };
-    Ok(Document {
-        value: decoded.value,
-        duplicates: decoded.duplicate_fields,
-    })
+    Ok(Document { value: decoded.value, duplicates: decoded.duplicate_fields })
 }
 
 /// Checks that an object is what the URL says, and fills in what it leaves out.
@@ -74,11 +66,7 @@ pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Stat
         return Err(Status::bad_request("the object provided is not a JSON object"));
     };
     for (field, expected) in [("apiVersion", &api_version), ("kind", &kind)] {
-        match fields
-            .get(field)
-            .and_then(Value::as_str)
-            .filter(|text| !text.is_empty())
-        {
+        match fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()) {
             Some(given) if given == expected => {}
             Some(given) if field == "apiVersion" => {
                 return Err(Status::bad_request(format!(
@@ -101,11 +89,7 @@ pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Stat
 pub(super) fn expected_kind(target: &Target) -> (String, String) {
     let resource = &target.resource;
     let own = || (resource.api_version(&target.version), resource.kind.to_string());
-    let Some(subresource) = target
-        .subresource
-        .as_deref()
-        .and_then(|name| resource.subresource(name))
-    else {
+    let Some(subresource) = target.subresource.as_deref().and_then(|name| resource.subresource(name)) else {
         return own();
     };
     match subresource.kind {

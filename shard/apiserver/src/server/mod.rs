@@ -22,7 +22,7 @@ use crate::object::ScopeAnnotations;
 use crate::request::{Accepted, Form, NegotiationError, Query, RequestKind, RequestPath, ResourcePath};
 use crate::resource::Verb;
 use crate::response::{self, Finishing, Response};
-use crate::scope::{Scope, ScopeSelector};
+use crate::scope::ScopeSelector;
 
 pub(crate) use open_api::OpenApi;
 
@@ -43,13 +43,7 @@ impl<H: Host> ApiServer<H> {
         address: impl Into<String>,
         metrics: RequestMetrics,
     ) -> Self {
-        Self {
-            host,
-            annotations,
-            discovery: Discovery::new(address),
-            open_api: OpenApi::default(),
-            metrics,
-        }
+        Self { host, annotations, discovery: Discovery::new(address), open_api: OpenApi::default(), metrics }
     }
 
     /// The host.
@@ -94,13 +88,8 @@ impl<H: Host> ApiServer<H> {
         if let Some(response) = self.host.intercept(intercepted).await {
             return Ok(response);
         }
-        let context = Context {
-            parts,
-            query: &query,
-            identity: &identity,
-            scopes: scopes.as_ref(),
-            path: &path,
-        };
+        let context =
+            Context { parts, query: &query, identity: &identity, scopes: scopes.as_ref(), path: &path };
         match path.request(&parts.method, query.flag("watch")) {
             RequestKind::Resource(mut wanted) => {
                 let name = query.get("fieldSelector").and_then(exact_name);
@@ -116,39 +105,26 @@ impl<H: Host> ApiServer<H> {
             RequestKind::NonResource => {
                 let text = path.text();
                 let verb = parts.method.as_str().to_ascii_lowercase();
-                self.authorize(
-                    &context,
-                    &Action::NonResource {
-                        verb: &verb,
-                        path: &text,
-                    },
-                )?;
-                self.non_resource(&context)
+                self.authorize(&context, &Action::NonResource { verb: &verb, path: &text })?;
+                self.non_resource(&context).await
             }
             RequestKind::UnknownMethod => Err(Status::unknown_method()),
         }
     }
 
     fn authorize(&self, context: &Context<'_>, action: &Action<'_>) -> Result<(), Status> {
-        let attributes = Attributes {
-            user: context.identity.user(),
-            scopes: context.scopes,
-            action: *action,
-        };
+        let attributes =
+            Attributes { user: context.identity.user(), scopes: context.scopes, action: *action };
         match self.host.authorize(&attributes) {
             Decision::Allow => Ok(()),
             Decision::Deny(_) | Decision::NoOpinion => Err(forbidden(context.identity.user(), action)),
         }
     }
 
-    fn non_resource(&self, context: &Context<'_>) -> Result<Response, Status> {
+    async fn non_resource(&self, context: &Context<'_>) -> Result<Response, Status> {
         let words: Vec<&str> = context.path.segments().iter().map(|segment| &**segment).collect();
         if let ["version"] = words.as_slice() {
-            return Ok(response::content(
-                StatusCode::OK,
-                "application/json",
-                self.host.version().clone(),
-            ));
+            return Ok(response::content(StatusCode::OK, "application/json", self.host.version().clone()));
         }
         if !matches!(words.first(), Some(&"api" | &"apis" | &"openapi")) {
             return Ok(response::unknown_path());
@@ -156,7 +132,9 @@ impl<H: Host> ApiServer<H> {
         if !matches!(*context.method(), Method::GET | Method::HEAD) {
             return Err(Status::unknown_method());
         }
-        let catalog = self.host.catalog(context.scope()?)?;
+        let scopes =
+            context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
+        let catalog = self.host.common_catalog(scopes)?;
         let form = match words.as_slice() {
             ["api" | "apis"] => context.accepted()?.form,
             _ => Form::Object,
@@ -166,34 +144,27 @@ impl<H: Host> ApiServer<H> {
             Form::Object | Form::PartialMetadata | Form::Table(_) => None,
         };
         let document = match (words.as_slice(), aggregated) {
-            (["openapi", rest @ ..], _) => return self.open_api.answer(rest, context.query, &catalog),
+            (["openapi", rest @ ..], _) => {
+                return self.open_api.answer(rest, context, &catalog).await;
+            }
             ([root @ ("api" | "apis")], Some(version)) => {
-                let document = Document::Aggregated {
-                    core: *root == "api",
-                    version,
-                };
-                let bytes = self
-                    .discovery
-                    .document(&catalog, document)
-                    .ok_or_else(Status::unknown_resource)?;
+                let document = Document::Aggregated { core: *root == "api", version };
+                let bytes =
+                    self.discovery.document(&catalog, document).ok_or_else(Status::unknown_resource)?;
                 let accepted = context.accepted()?;
                 let mut response = response::content(StatusCode::OK, accepted.content_type(), bytes);
-                response
-                    .headers_mut()
-                    .insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
+                response.headers_mut().insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
                 return Ok(response);
             }
             (["api"], None) => Document::Versions,
             (["apis"], None) => Document::Groups,
             (["apis", group], _) => Document::Group((*group).to_owned()),
-            (["apis", group, version], _) => Document::Resources {
-                group: (*group).to_owned(),
-                version: (*version).to_owned(),
-            },
-            (["api", version], _) => Document::Resources {
-                group: String::new(),
-                version: (*version).to_owned(),
-            },
+            (["apis", group, version], _) => {
+                Document::Resources { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            (["api", version], _) => {
+                Document::Resources { group: String::new(), version: (*version).to_owned() }
+            }
             _ => return Ok(response::unknown_path()),
         };
         match self.discovery.document(&catalog, document) {
@@ -219,17 +190,6 @@ impl Context<'_> {
 
     fn accepted(&self) -> Result<Accepted, Status> {
         Accepted::of(&self.parts.headers, self.query).map_err(|error| negotiation_status(&error))
-    }
-
-    /// The scope of a request that needs exactly one.
-    fn scope(&self) -> Result<&Scope, Status> {
-        match self.scopes {
-            Some(ScopeSelector::One(scope)) => Ok(scope),
-            Some(ScopeSelector::Every { .. }) => Err(Status::bad_request(
-                "the request needs one logical cluster, not all of them",
-            )),
-            None => Err(Status::bad_request("the request names no logical cluster")),
-        }
     }
 }
 
@@ -267,21 +227,11 @@ fn resource_action(wanted: &ResourcePath) -> Action<'_> {
 }
 
 /// 403 as Kubernetes words it; the reason is kept from the client.
-pub(crate) fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
+pub fn forbidden(user: &UserInfo, action: &Action<'_>) -> Status {
     match *action {
-        Action::Resource {
-            verb,
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
-            ..
-        } => {
-            let full = subresource.map_or_else(
-                || resource.to_owned(),
-                |subresource| format!("{resource}/{subresource}"),
-            );
+        Action::Resource { verb, group, resource, subresource, namespace, name, .. } => {
+            let full = subresource
+                .map_or_else(|| resource.to_owned(), |subresource| format!("{resource}/{subresource}"));
             let place = match namespace {
                 Some(namespace)
                     if !(group.is_empty() && resource == "namespaces" && name == Some(namespace)) =>

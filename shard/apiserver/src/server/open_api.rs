@@ -1,26 +1,234 @@
-//! `/openapi/v3`, kept by catalog: scopes that serve the same share the documents.
+//! `/openapi/v3`: an index for each catalog, and documents shared by all places that serve the same.
+//!
+//! Documents are found by what they are made of, so a thousand scopes that serve the same group version
+//! hold one. Only JSON is spoken: clients that prefer protobuf offer JSON as well, or fall back at a 406.
+
+mod cache;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fairlead_process::Status;
+use fairlead_schema::openapi::{
+    OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema, OpenApiSubresource, open_api_document,
+    open_api_index, open_api_path,
+};
+use http::header::{CACHE_CONTROL, ETAG, EXPIRES, HeaderName, IF_NONE_MATCH, LOCATION, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
 
-use crate::request::Query;
-use crate::resource::Catalog;
+use self::cache::{Cache, ContentKey, Index, IndexedDocument};
+use super::Context;
+use crate::request::Form;
+use crate::resource::{Catalog, ServedResource, ServedVersion, Shape, Subresource};
 use crate::response::{self, Response};
+
+/// A year: how long a document may be kept by who knows its hash.
+const LONG: i64 = 365 * 24 * 60 * 60;
 
 /// Makes and keeps OpenAPI documents.
 #[derive(Default)]
-pub(crate) struct OpenApi;
+pub(crate) struct OpenApi {
+    cache: Arc<Cache>,
+}
 
 impl OpenApi {
-    /// Answers a path below `/openapi`.
-    pub(super) fn answer(
+    /// Answers a path below `/openapi`. The first request for a new catalog makes its documents, off the
+    /// threads that serve; later ones cost two look-ups.
+    pub(super) async fn answer(
         &self,
         path: &[&str],
-        query: &Query<'_>,
+        context: &Context<'_>,
         catalog: &Arc<Catalog>,
     ) -> Result<Response, Status> {
-        let _ = (path, query, catalog);
-        Ok(response::unknown_path())
+        let path = match path {
+            ["v3", path @ ..] => path,
+            _ => return Ok(response::unknown_path()),
+        };
+        let accepted = context.accepted().ok().filter(|accepted| !accepted.yaml);
+        if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
+            return Err(Status::not_acceptable(&["application/json"]));
+        }
+        let index = self.index(catalog).await?;
+        if path.is_empty() {
+            return Ok(tagged(&context.parts.headers, &index.hash, || index.json.clone()));
+        }
+        let Some(indexed) = index.documents.get(&path.join("/")) else {
+            return Ok(response::unknown_path());
+        };
+        match context.query.get("hash") {
+            Some(hash) if !hash.eq_ignore_ascii_case(&indexed.hash) => Ok(moved(&indexed.hash)),
+            asked => {
+                let document = self.document(catalog, indexed).await?;
+                let mut response = tagged(&context.parts.headers, &document.hash, || document.json.clone());
+                if asked.is_some() {
+                    forever(response.headers_mut())?;
+                }
+                Ok(response)
+            }
+        }
+    }
+
+    async fn index(&self, catalog: &Arc<Catalog>) -> Result<Arc<Index>, Status> {
+        if let Some(index) = self.cache.index(catalog.hash) {
+            return Ok(index);
+        }
+        let (cache, catalog) = (Arc::clone(&self.cache), Arc::clone(catalog));
+        off_the_reactor(move || {
+            let index = Arc::new(index_of(&catalog, &cache));
+            cache.keep_index(catalog.hash, Arc::clone(&index));
+            index
+        })
+        .await
+    }
+
+    async fn document(
+        &self,
+        catalog: &Arc<Catalog>,
+        indexed: &IndexedDocument,
+    ) -> Result<OpenApiDocument, Status> {
+        if let Some(document) = self.cache.document(&indexed.key) {
+            return Ok(document);
+        }
+        let (cache, catalog, indexed) = (Arc::clone(&self.cache), Arc::clone(catalog), indexed.clone());
+        off_the_reactor(move || {
+            let resources = resources_of(&catalog, &indexed.group, &indexed.version);
+            let document = open_api_document(&indexed.group, &indexed.version, &resources);
+            cache.keep_document(indexed.key, &document);
+            document
+        })
+        .await
+    }
+}
+
+async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(Status::internal)
+}
+
+/// Bytes with their hash as ETag; 304 for who has them.
+fn tagged(request: &HeaderMap, hash: &str, bytes: impl FnOnce() -> Bytes) -> Response {
+    let mut response = if is_known(request, hash) {
+        let mut response = Response::new(response::ResponseBody::Full(None));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        response::content(StatusCode::OK, "application/json", bytes())
+    };
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    // Hex digits are always a valid value.
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        headers.insert(ETAG, tag);
+    }
+    response
+}
+
+/// RFC 9110 13.1.2, the weak comparison.
+fn is_known(request: &HeaderMap, hash: &str) -> bool {
+    let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    tags.flat_map(|tags| tags.split(',')).map(str::trim).any(|tag| {
+        let tag = tag.strip_prefix("W/").unwrap_or(tag);
+        tag == "*" || tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) == Some(hash)
+    })
+}
+
+/// What is found by its hash never changes. Kept by the client alone: what a workspace serves is not for
+/// everybody behind the same cache.
+fn forever(headers: &mut HeaderMap) -> Result<(), Status> {
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, immutable, max-age=31536000"));
+    let expires = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + LONG)
+        .map_err(Status::internal)?
+        .strftime("%a, %d %b %Y %H:%M:%S GMT")
+        .to_string();
+    headers.insert(EXPIRES, HeaderValue::from_str(&expires).map_err(Status::internal)?);
+    Ok(())
+}
+
+/// To the present hash. Relative, so that it holds below whatever prefix the client came through.
+fn moved(hash: &str) -> Response {
+    let mut response = Response::new(response::ResponseBody::Full(None));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = HeaderValue::from_str(&format!("?hash={hash}")) {
+        response.headers_mut().insert::<HeaderName>(LOCATION, location);
+    }
+    response
+}
+
+fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
+    let mut made: Vec<(String, IndexedDocument, OpenApiDocument)> = Vec::new();
+    for (group, version) in group_versions(catalog) {
+        let resources = resources_of(catalog, group, version);
+        let key = ContentKey::of(group, version, &resources);
+        let document = cache.document(&key).unwrap_or_else(|| {
+            let document = open_api_document(group, version, &resources);
+            cache.keep_document(key, &document);
+            document
+        });
+        let indexed = IndexedDocument {
+            group: group.into(),
+            version: version.into(),
+            key,
+            hash: Arc::clone(&document.hash),
+        };
+        made.push((open_api_path(group, version), indexed, document));
+    }
+    let json = open_api_index(made.iter().map(|(path, _, document)| (&**path, document)));
+    let hash: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
+    let documents = made.into_iter().map(|(path, indexed, _)| (path, indexed)).collect();
+    Index { json, hash: hash.into(), documents }
+}
+
+fn group_versions(catalog: &Catalog) -> Vec<(&str, &str)> {
+    let versions = catalog
+        .resources
+        .iter()
+        .flat_map(|resource| resource.versions.iter().map(|version| (&*resource.name.group, &*version.name)));
+    let mut versions: Vec<(&str, &str)> = versions.collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions
+}
+
+fn resources_of(catalog: &Catalog, group: &str, version: &str) -> Vec<OpenApiResource> {
+    let of_group = catalog.resources.iter().filter(|resource| *resource.name.group == *group);
+    let mut resources: Vec<OpenApiResource> = of_group
+        .filter_map(|resource| resource.version(version).map(|version| described(resource, version)))
+        .collect();
+    resources.sort_by(|one, other| one.plural.cmp(&other.plural));
+    resources
+}
+
+fn described(resource: &ServedResource, version: &ServedVersion) -> OpenApiResource {
+    let verbs = |verbs: crate::resource::Verbs| verbs.iter().map(|verb| verb.as_str().to_owned()).collect();
+    let schema = match (&version.shape, &version.open_api) {
+        (Shape::BuiltIn(kind), None) => OpenApiSchema::Builtin(kind.definition),
+        (_, Some(schema)) => OpenApiSchema::Custom(Arc::clone(schema)),
+        // Nothing is known of it: any object.
+        (Shape::Anything | Shape::Structural(_), None) => OpenApiSchema::Custom(Arc::new(Value::Null)),
+    };
+    let subresources = resource.subresources.iter().map(|subresource| OpenApiSubresource {
+        name: subresource.name.to_owned(),
+        verbs: verbs(subresource.verbs),
+        body: body_of(subresource),
+    });
+    OpenApiResource {
+        group: resource.name.group.to_string(),
+        version: version.name.to_string(),
+        kind: resource.kind.to_string(),
+        list_kind: resource.list_kind.to_string(),
+        plural: resource.name.resource.to_string(),
+        namespaced: resource.namespaced,
+        verbs: verbs(resource.verbs),
+        subresources: subresources.collect(),
+        schema,
+    }
+}
+
+fn body_of(subresource: &Subresource) -> Option<OpenApiBody> {
+    match subresource.kind? {
+        ("autoscaling", _, "Scale") => Some(OpenApiBody::Scale),
+        ("authentication.k8s.io", _, "TokenRequest") => Some(OpenApiBody::TokenRequest),
+        _ => None,
     }
 }

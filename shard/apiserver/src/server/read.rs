@@ -31,11 +31,7 @@ impl<H: Host> ApiServer<H> {
         let version = context.query.get("resourceVersion").map(str::parse).transpose();
         let at_least =
             version.map_err(|_| Status::bad_request("resourceVersion: Invalid value: must be a number"))?;
-        let stored = target
-            .resource
-            .registry
-            .get(target, name, at_least.map(Revision))
-            .await?;
+        let stored = target.resource.registry.get(target, name, at_least.map(Revision)).await?;
         self.one(context, target, accepted, &stored, StatusCode::OK)
     }
 
@@ -48,9 +44,7 @@ impl<H: Host> ApiServer<H> {
         stored: &StoredObject,
         code: StatusCode,
     ) -> Result<Response, Status> {
-        let bytes = self
-            .renderer(context.query, target, accepted.form)?
-            .answer(stored)?;
+        let bytes = self.renderer(context.query, target, accepted.form)?.answer(stored)?;
         encoded(accepted, code, bytes)
     }
 
@@ -80,21 +74,14 @@ impl<H: Host> ApiServer<H> {
                     }
                 }
             };
-            target
-                .resource
-                .registry
-                .list(target, &options, &mut visit)
-                .await?
+            target.resource.registry.list(target, &options, &mut visit).await?
         };
         if let Some(status) = failed {
             return Err(status);
         }
         let metadata = list_metadata(&end);
         let bytes = match accepted.form {
-            Form::Table(version) => renderer
-                .table(version, &metadata, rows, true)
-                .to_string()
-                .into_bytes(),
+            Form::Table(version) => renderer.table(version, &metadata, rows, true).to_string().into_bytes(),
             Form::PartialMetadata => {
                 list_of("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata, &items)
             }
@@ -121,15 +108,9 @@ impl<H: Host> ApiServer<H> {
             options.fields = crate::request::FieldSelector::parse(&format!("metadata.name={name}"))
                 .map_err(|error| Status::bad_request(error.to_string()))?;
         }
-        let until = WatchEnd {
-            at: watch_end(options.timeout, context.identity.expires()),
-        };
+        let until = WatchEnd { at: watch_end(options.timeout, context.identity.expires()) };
         let included = self.renderer(context.query, &target, accepted.form)?.included;
-        let view = View {
-            form: accepted.form,
-            annotations: self.annotations,
-            included,
-        };
+        let view = View { form: accepted.form, annotations: self.annotations, included };
         let registry = target.resource.registry.clone();
         let body = match registry.watch(&target, &options, until).await {
             Ok(watched) => ResponseBody::Watch(Box::new(WatchBody::new(target, options, view, watched))),
@@ -138,10 +119,9 @@ impl<H: Host> ApiServer<H> {
             Err(status) => return Err(status),
         };
         let mut response = Response::new(body);
-        response.headers_mut().insert(
-            http::header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)
     }
 
@@ -177,9 +157,7 @@ pub(super) fn encoded(accepted: Accepted, code: StatusCode, mut bytes: Vec<u8>) 
     if accepted.yaml || accepted.pretty {
         let value: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
         bytes = if accepted.yaml {
-            serde_saphyr::to_string(&value)
-                .map_err(Status::internal)?
-                .into_bytes()
+            serde_saphyr::to_string(&value).map_err(Status::internal)?.into_bytes()
         } else {
             serde_json::to_vec_pretty(&value).map_err(Status::internal)?
         };
@@ -231,19 +209,11 @@ pub(super) fn options_status(error: &OptionsError) -> Status {
     }
     let field = error.field().unwrap_or_default();
     let text = error.to_string();
-    let message = text
-        .strip_prefix(field)
-        .and_then(|rest| rest.strip_prefix(": "))
-        .unwrap_or(&text)
-        .to_owned();
+    let message =
+        text.strip_prefix(field).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text).to_owned();
     let reason = match error {
         OptionsError::NotSupported { .. } => "FieldValueNotSupported",
         _ => "FieldValueForbidden",
     };
-    Status::invalid(
-        "meta.k8s.io",
-        "ListOptions",
-        "",
-        vec![StatusCause::field(reason, field, message)],
-    )
+    Status::invalid("meta.k8s.io", "ListOptions", "", vec![StatusCause::field(reason, field, message)])
 }

@@ -29,9 +29,8 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let group_resource = GroupResource::new(&wanted.group, &wanted.resource);
-        let scopes = context
-            .scopes
-            .ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
+        let scopes =
+            context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         if matches!(scopes, ScopeSelector::Every { .. }) && !matches!(wanted.verb, Verb::List | Verb::Watch) {
             let mut status = Status::method_not_allowed(group_resource, wanted.verb.as_str());
             status.message.push_str(" in the `*` logical cluster");
@@ -39,11 +38,8 @@ impl<H: Host> ApiServer<H> {
         }
         let name = ResourceName::new(&wanted.group, &wanted.resource);
         let reads = matches!(wanted.verb, Verb::Get | Verb::List | Verb::Watch);
-        let metadata_only = reads
-            && matches!(
-                context.accepted().map(|accepted| accepted.form),
-                Ok(Form::PartialMetadata)
-            );
+        let metadata_only =
+            reads && matches!(context.accepted().map(|accepted| accepted.form), Ok(Form::PartialMetadata));
         let question = Wanted {
             name: &name,
             version: &wanted.version,
@@ -73,9 +69,7 @@ impl<H: Host> ApiServer<H> {
             && (wanted.verb.is_write() || wanted.verb == Verb::Get)
         {
             if wanted.verb == Verb::Create && wanted.name.is_none() {
-                return Err(Status::bad_request(
-                    "an empty namespace may not be set during creation",
-                ));
+                return Err(Status::bad_request("an empty namespace may not be set during creation"));
             }
             return Ok(response::unknown_path());
         }
@@ -95,10 +89,7 @@ impl<H: Host> ApiServer<H> {
             (Verb::Get, Some(name)) => self.get(context, &target, &name).await,
             (Verb::List, _) => self.list(context, &target).await,
             (Verb::Watch, name) => self.watch(context, target, name).await,
-            (Verb::Create, name) => {
-                self.create(context, &target, name.as_deref(), body, warnings)
-                    .await
-            }
+            (Verb::Create, name) => self.create(context, &target, name.as_deref(), body, warnings).await,
             (Verb::Update, Some(name)) => self.update(context, &target, &name, body, warnings).await,
             (Verb::Patch, Some(name)) => self.patch(context, &target, &name, body, warnings).await,
             (Verb::Delete, Some(name)) => self.delete(context, &target, &name, body).await,
@@ -117,8 +108,8 @@ impl<H: Host> ApiServer<H> {
 fn allows(resource: &ServedResource, wanted: &ResourcePath) -> bool {
     match &wanted.subresource {
         None => resource.verbs.contains(wanted.verb),
-        Some(name) => resource
-            .subresource(name)
-            .is_some_and(|subresource| subresource.verbs.contains(wanted.verb)),
+        Some(name) => {
+            resource.subresource(name).is_some_and(|subresource| subresource.verbs.contains(wanted.verb))
+        }
     }
 }

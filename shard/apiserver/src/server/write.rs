@@ -33,10 +33,7 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         if name.is_some() && target.subresource.is_none() {
-            return Err(Status::method_not_allowed(
-                group_resource(&target.resource),
-                target.verb.as_str(),
-            ));
+            return Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()));
         }
         let options = WriteOptions::parse(context.query).map_err(|error| options_status(&error))?;
         let (api_version, kind) = body::expected_kind(target);
@@ -44,11 +41,7 @@ impl<H: Host> ApiServer<H> {
         let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
         body::check_kind(target, &mut document.value)?;
         body::apply_schema(target, &mut document, options.field_validation, warnings)?;
-        let written = target
-            .resource
-            .registry
-            .create(target, document.value, &options)
-            .await?;
+        let written = target.resource.registry.create(target, document.value, &options).await?;
         self.written(context, target, &written)
     }
 
@@ -71,11 +64,7 @@ impl<H: Host> ApiServer<H> {
         body::check_kind(target, &mut document.value)?;
         body::apply_schema(target, &mut document, options.field_validation, warnings)?;
         let new = document.value;
-        let written = target
-            .resource
-            .registry
-            .update(target, name, &|_| Ok(new.clone()), &options)
-            .await?;
+        let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await?;
         self.written(context, target, &written)
     }
 
@@ -96,21 +85,14 @@ impl<H: Host> ApiServer<H> {
         let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(group_resource(&target.resource), name))?;
-            let mut document = Document {
-                value: patch.apply(old)?,
-                duplicates: patch.duplicates.clone(),
-            };
+            let mut document = Document { value: patch.apply(old)?, duplicates: patch.duplicates.clone() };
             body::check_kind(target, &mut document.value)?;
             let mut warnings = Vec::new();
             body::apply_schema(target, &mut document, options.field_validation, &mut warnings)?;
             *found.lock() = warnings;
             Ok(document.value)
         };
-        let written = target
-            .resource
-            .registry
-            .update(target, name, &change, &options)
-            .await?;
+        let written = target.resource.registry.update(target, name, &change, &options).await?;
         warnings.extend(found.into_inner());
         self.written(context, target, &written)
     }
@@ -158,21 +140,11 @@ impl<H: Host> ApiServer<H> {
         let selection = ListOptions::parse(context.query, false).map_err(|error| options_status(&error))?;
         let options = delete_options(context, body).await?;
         let accepted = context.accepted()?;
-        let deleted = target
-            .resource
-            .registry
-            .delete_collection(target, &selection, &options)
-            .await?;
+        let deleted = target.resource.registry.delete_collection(target, &selection, &options).await?;
         let renderer = self.renderer(context.query, target, crate::request::Form::Object)?;
-        let items: Result<Vec<Value>, Status> = deleted
-            .iter()
-            .map(|stored| renderer.tree(listed(stored)))
-            .collect();
-        let revision = deleted
-            .iter()
-            .map(|stored| stored.revision)
-            .max()
-            .unwrap_or_default();
+        let items: Result<Vec<Value>, Status> =
+            deleted.iter().map(|stored| renderer.tree(listed(stored))).collect();
+        let revision = deleted.iter().map(|stored| stored.revision).max().unwrap_or_default();
         let list = serde_json::json!({
             "kind": *target.resource.list_kind,
             "apiVersion": target.resource.api_version(&target.version),
@@ -210,14 +182,7 @@ where
     let bytes = body::read(body).await?;
     let body = match bytes.is_empty() {
         true => Value::Null,
-        false => {
-            body::decode(
-                &context.parts.headers,
-                &bytes,
-                ("meta.k8s.io/v1", "DeleteOptions"),
-            )?
-            .value
-        }
+        false => body::decode(&context.parts.headers, &bytes, ("meta.k8s.io/v1", "DeleteOptions"))?.value,
     };
     DeleteOptions::parse(context.query, body).map_err(|error| options_status(&error))
 }
@@ -261,10 +226,7 @@ impl PatchDocument {
                 return Err(Status::bad_request("the merge patch is not a JSON object"));
             }
         };
-        Ok(Self {
-            patch,
-            duplicates: decoded.duplicate_fields,
-        })
+        Ok(Self { patch, duplicates: decoded.duplicate_fields })
     }
 
     fn apply(&self, old: &Value) -> Result<Value, Status> {
@@ -288,8 +250,5 @@ fn json_patch_status(error: JsonPatchError) -> Status {
     }
 }
 
-const SUPPORTED: [&str; 3] = [
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
+const SUPPORTED: [&str; 3] =
+    ["application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"];
