@@ -77,10 +77,7 @@ fn definitions() -> &'static Definitions {
             let text = serde_json::value::to_raw_value(schema).ok()?;
             Some((name.clone(), text))
         });
-        Definitions {
-            texts: texts.collect(),
-            shapes: shape_table(&schemas),
-        }
+        Definitions { texts: texts.collect(), shapes: shape_table(&schemas) }
     })
 }
 
@@ -130,22 +127,10 @@ fn generate() -> Map<String, Value> {
         }
     }
     for (definition, group, kind) in [
-        (
-            "io.k8s.api.authentication.v1.TokenRequest",
-            "authentication.k8s.io",
-            "TokenRequest",
-        ),
+        ("io.k8s.api.authentication.v1.TokenRequest", "authentication.k8s.io", "TokenRequest"),
         ("io.k8s.api.autoscaling.v1.Scale", "autoscaling", "Scale"),
-        (
-            "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList",
-            "",
-            "APIResourceList",
-        ),
-        (
-            "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
-            "",
-            "DeleteOptions",
-        ),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", "", "APIResourceList"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "", "DeleteOptions"),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.Status", "", "Status"),
     ] {
         set_type(&mut schemas, definition, group, "v1", kind);
@@ -153,16 +138,12 @@ fn generate() -> Map<String, Value> {
     schemas
 }
 
-/// Kubernetes never requires `metadata` (one kind excepted), and says of every list how it merges.
+/// Takes back requirements that are the generator's, and says of every list how it merges.
 fn complete(name: &str, schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
-    if !overlay::requires_metadata(name) {
-        let mut empty = false;
-        if let Some(Value::Array(required)) = fields.get_mut("required") {
-            required.retain(|field| field != "metadata");
-            empty = required.is_empty();
-        }
-        if empty {
+    if let Some(Value::Array(required)) = fields.get_mut("required") {
+        required.retain(|field| !overlay::is_wrongly_required(name, field.as_str().unwrap_or_default()));
+        if required.is_empty() {
             fields.remove("required");
         }
     }
@@ -178,9 +159,7 @@ fn complete(name: &str, schema: &mut Value) {
         if schema.get("type") == Some(&json!("array")) && !is_items {
             schema.insert("x-kubernetes-list-type".to_owned(), json!("atomic"));
         }
-        for note in overlay::PROPERTY_NOTES
-            .iter()
-            .filter(|n| n.definition == name && n.property == property)
+        for note in overlay::PROPERTY_NOTES.iter().filter(|n| n.definition == name && n.property == property)
         {
             for (extension, value) in note.note.extensions() {
                 schema.insert(extension.to_owned(), value);
@@ -255,9 +234,7 @@ fn inline_schema(schema: Value, open: &mut Vec<String>) -> Value {
         }
     }
     if let Some(Value::Object(properties)) = fields.remove("properties") {
-        let properties = properties
-            .into_iter()
-            .map(|(name, schema)| (name, inline_schema(schema, open)));
+        let properties = properties.into_iter().map(|(name, schema)| (name, inline_schema(schema, open)));
         fields.insert("properties".to_owned(), Value::Object(properties.collect()));
     } else if fields.get("type") == Some(&json!("object")) && !fields.contains_key("additionalProperties") {
         fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
@@ -295,34 +272,17 @@ mod tests {
             map["x-kubernetes-group-version-kind"],
             json!([{"group": "", "version": "v1", "kind": "ConfigMap"}])
         );
-        assert!(
-            map["properties"]["data"]["description"]
-                .as_str()
-                .unwrap()
-                .contains("configuration data")
-        );
+        assert!(map["properties"]["data"]["description"].as_str().unwrap().contains("configuration data"));
         let event = definition("io.k8s.api.core.v1.Event");
         assert_eq!(event["required"], json!(["involvedObject", "metadata"]));
         let meta = definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
-        assert_eq!(
-            meta["properties"]["finalizers"]["x-kubernetes-patch-strategy"],
-            "merge"
-        );
-        assert_eq!(
-            meta["properties"]["ownerReferences"]["x-kubernetes-list-map-keys"],
-            json!(["uid"])
-        );
-        assert_eq!(
-            meta["properties"]["managedFields"]["x-kubernetes-list-type"],
-            "atomic"
-        );
+        assert_eq!(meta["properties"]["finalizers"]["x-kubernetes-patch-strategy"], "merge");
+        assert_eq!(meta["properties"]["ownerReferences"]["x-kubernetes-list-map-keys"], json!(["uid"]));
+        assert_eq!(meta["properties"]["managedFields"]["x-kubernetes-list-type"], "atomic");
         let rule = definition("io.k8s.api.rbac.v1.PolicyRule");
         assert_eq!(rule["required"], json!(["verbs"]));
         assert_eq!(rule["properties"]["verbs"]["x-kubernetes-list-type"], "atomic");
-        assert_eq!(
-            definition("io.k8s.api.rbac.v1.Subject")["x-kubernetes-map-type"],
-            "atomic"
-        );
+        assert_eq!(definition("io.k8s.api.rbac.v1.Subject")["x-kubernetes-map-type"], "atomic");
     }
 
     #[test]
@@ -330,10 +290,7 @@ mod tests {
         for (name, text) in &definitions().texts {
             for part in text.get().split(REFERENCE_PREFIX).skip(1) {
                 let target = part.split('"').next().unwrap();
-                assert!(
-                    definitions().texts.contains_key(target),
-                    "{name} refers to {target}"
-                );
+                assert!(definitions().texts.contains_key(target), "{name} refers to {target}");
             }
         }
     }
@@ -347,10 +304,7 @@ mod tests {
         }
         let schema = structural_schema("io.k8s.api.rbac.v1.Role").unwrap();
         assert_eq!(schema["properties"]["metadata"], json!({"type": "object"}));
-        assert_eq!(
-            schema["properties"]["rules"]["items"]["properties"]["verbs"]["items"]["type"],
-            "string"
-        );
+        assert_eq!(schema["properties"]["rules"]["items"]["properties"]["verbs"]["items"]["type"], "string");
     }
 
     /// Notes that match nothing are mistakes of ours.

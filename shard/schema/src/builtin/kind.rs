@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use super::semantics::{self, Semantics};
+use crate::metadata::Scope;
 use crate::names::NameRule;
 
 /// A kind that the server knows without a CRD.
@@ -83,8 +84,7 @@ impl BuiltinKind {
     /// `storageVersionHash` of discovery; `None` for kinds that are not stored.
     #[must_use]
     pub fn storage_version_hash(&self) -> Option<String> {
-        self.is_stored()
-            .then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
+        self.is_stored().then(|| storage_version_hash("", self.group, self.hashed_version, self.kind))
     }
 
     /// Defaulting, validation and preparation particular to the kind.
@@ -103,17 +103,13 @@ pub fn builtin_kinds() -> &'static [BuiltinKind] {
 /// The kind behind a URL such as `/apis/<group>/<version>/<plural>`.
 #[must_use]
 pub fn builtin_by_resource(group: &str, version: &str, plural: &str) -> Option<&'static BuiltinKind> {
-    KINDS
-        .iter()
-        .find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
+    KINDS.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
 }
 
 /// The kind of an object by its type.
 #[must_use]
 pub fn builtin_by_kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKind> {
-    KINDS
-        .iter()
-        .find(|known| known.kind == kind && known.group == group && known.version == version)
+    KINDS.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
 }
 
 /// The hash by which storage migrators notice a new storage version: the first eight bytes of the SHA-256 of
@@ -124,22 +120,11 @@ pub fn storage_version_hash(cluster: &str, group: &str, version: &str, kind: &st
     STANDARD.encode(&digest[..8])
 }
 
-const STANDARD_VERBS: &[&str] = &[
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
+const STANDARD_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const CREATE_ONLY: &[&str] = &["create"];
-const STATUS: BuiltinSubresource = BuiltinSubresource {
-    name: "status",
-    verbs: &["get", "patch", "update"],
-    body: None,
-};
+const STATUS: BuiltinSubresource =
+    BuiltinSubresource { name: "status", verbs: &["get", "patch", "update"], body: None };
 
 /// What most stored kinds have in common.
 const STORED: BuiltinKind = BuiltinKind {
@@ -163,22 +148,12 @@ const STORED: BuiltinKind = BuiltinKind {
     semantics: &semantics::Plain,
 };
 
-const REVIEW: BuiltinKind = BuiltinKind {
-    namespaced: false,
-    verbs: CREATE_ONLY,
-    ..STORED
-};
+const REVIEW: BuiltinKind = BuiltinKind { namespaced: false, verbs: CREATE_ONLY, ..STORED };
 
-const AUTHENTICATION: BuiltinKind = BuiltinKind {
-    group: "authentication.k8s.io",
-    ..REVIEW
-};
+const AUTHENTICATION: BuiltinKind = BuiltinKind { group: "authentication.k8s.io", ..REVIEW };
 
-const AUTHORIZATION: BuiltinKind = BuiltinKind {
-    group: "authorization.k8s.io",
-    semantics: &semantics::AccessReview,
-    ..REVIEW
-};
+const AUTHORIZATION: BuiltinKind =
+    BuiltinKind { group: "authorization.k8s.io", semantics: &semantics::AccessReview, ..REVIEW };
 
 const RBAC: BuiltinKind = BuiltinKind {
     group: "rbac.authorization.k8s.io",
@@ -227,14 +202,7 @@ static KINDS: &[BuiltinKind] = &[
         short_names: &["ns"],
         namespaced: false,
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
-        subresources: &[
-            BuiltinSubresource {
-                name: "finalize",
-                verbs: &["update"],
-                body: None,
-            },
-            STATUS,
-        ],
+        subresources: &[BuiltinSubresource { name: "finalize", verbs: &["update"], body: None }, STATUS],
         definition: "io.k8s.api.core.v1.Namespace",
         name_rule: NameRule::Dns1123Label,
         selectable_fields: &["status.phase"],
@@ -323,7 +291,7 @@ static KINDS: &[BuiltinKind] = &[
         singular: "clusterrolebinding",
         namespaced: false,
         definition: "io.k8s.api.rbac.v1.ClusterRoleBinding",
-        semantics: &semantics::RoleBinding { namespaced: false },
+        semantics: &semantics::RoleBinding { scope: Scope::Cluster },
         ..RBAC
     },
     BuiltinKind {
@@ -332,7 +300,7 @@ static KINDS: &[BuiltinKind] = &[
         singular: "clusterrole",
         namespaced: false,
         definition: "io.k8s.api.rbac.v1.ClusterRole",
-        semantics: &semantics::Role { namespaced: false },
+        semantics: &semantics::Role { scope: Scope::Cluster },
         ..RBAC
     },
     BuiltinKind {
@@ -340,7 +308,7 @@ static KINDS: &[BuiltinKind] = &[
         plural: "rolebindings",
         singular: "rolebinding",
         definition: "io.k8s.api.rbac.v1.RoleBinding",
-        semantics: &semantics::RoleBinding { namespaced: true },
+        semantics: &semantics::RoleBinding { scope: Scope::Namespaced },
         ..RBAC
     },
     BuiltinKind {
@@ -348,7 +316,7 @@ static KINDS: &[BuiltinKind] = &[
         plural: "roles",
         singular: "role",
         definition: "io.k8s.api.rbac.v1.Role",
-        semantics: &semantics::Role { namespaced: true },
+        semantics: &semantics::Role { scope: Scope::Namespaced },
         ..RBAC
     },
     BuiltinKind {
@@ -383,11 +351,7 @@ mod tests {
             ("", "namespaces", "DYe+LmmEOcs="),
             ("", "secrets", "cqhVaDyekjw="),
             ("", "serviceaccounts", "4Bd9hRsOD00="),
-            (
-                "apiextensions.k8s.io",
-                "customresourcedefinitions",
-                "E7AaFfG1bHc=",
-            ),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "E7AaFfG1bHc="),
             ("coordination.k8s.io", "leases", "W2VnCvefUFg="),
             ("rbac.authorization.k8s.io", "clusterrolebindings", "vKcsN72GNlU="),
             ("rbac.authorization.k8s.io", "clusterroles", "EaTVTweV/FA="),
@@ -405,11 +369,7 @@ mod tests {
     fn verbs_are_sorted_and_every_definition_exists() {
         for kind in builtin_kinds() {
             assert!(kind.verbs.is_sorted(), "{}", kind.kind);
-            assert!(
-                super::super::definition_json(kind.definition).is_some(),
-                "{}",
-                kind.definition
-            );
+            assert!(super::super::definition_json(kind.definition).is_some(), "{}", kind.definition);
             assert!(
                 super::super::definition_json(&format!("{}List", kind.definition)).is_some()
                     == kind.is_stored()

@@ -10,7 +10,8 @@ mod table;
 
 pub use definitions::{definition_json, open_api_components, structural_schema};
 pub use kind::{
-    BuiltinKind, BuiltinSubresource, builtin_by_kind, builtin_by_resource, builtin_kinds, storage_version_hash,
+    BuiltinKind, BuiltinSubresource, builtin_by_kind, builtin_by_resource, builtin_kinds,
+    storage_version_hash,
 };
 pub use normalize::{NormalizeError, normalize_definition};
 pub use semantics::{NAMESPACE_NAME_LABEL, Semantics};

@@ -39,19 +39,8 @@ pub fn normalize_definition(definition: &str, value: &mut Value) -> Result<Vec<S
         return Ok(Vec::new());
     };
     let name = definition.rsplit('.').next().unwrap_or(definition);
-    let mut walk = Walk {
-        shapes,
-        unknown: Vec::new(),
-    };
-    walk.value(
-        shape,
-        value,
-        &Place {
-            go_type: name,
-            go_field: "",
-            path: "",
-        },
-    )?;
+    let mut walk = Walk { shapes, unknown: Vec::new() };
+    walk.value(shape, value, &Place { go_type: name, go_field: "", path: "" })?;
     Ok(walk.unknown)
 }
 
@@ -129,11 +118,7 @@ impl Walk<'_> {
             self.value(
                 &field.shape,
                 value,
-                &Place {
-                    go_type: &shape.name,
-                    go_field: &go_field,
-                    path: &path,
-                },
+                &Place { go_type: &shape.name, go_field: &go_field, path: &path },
             )?;
             let says_nothing = match self.shapes.resolve(&field.shape) {
                 Shape::List { .. } | Shape::Map(_) => is_empty(value),
@@ -156,9 +141,9 @@ impl Walk<'_> {
             | (Scalar::Bool, Value::Bool(_))
             | (Scalar::Number | Scalar::Quantity, Value::Number(_)) => true,
             (Scalar::Int64, Value::Number(number)) => number.is_i64(),
-            (Scalar::Int32, Value::Number(number)) => number
-                .as_i64()
-                .is_some_and(|number| i32::try_from(number).is_ok()),
+            (Scalar::Int32, Value::Number(number)) => {
+                number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
+            }
             (Scalar::Bytes, Value::String(text)) => {
                 *text = canonical_base64(text)?;
                 true
@@ -236,11 +221,7 @@ impl Walk<'_> {
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -262,10 +243,7 @@ fn is_zero(value: &Value) -> bool {
 
 /// Go skips line breaks within base64.
 fn canonical_base64(text: &str) -> Result<String, NormalizeError> {
-    let compact: String = text
-        .chars()
-        .filter(|character| !matches!(character, '\r' | '\n'))
-        .collect();
+    let compact: String = text.chars().filter(|character| !matches!(character, '\r' | '\n')).collect();
     match STANDARD.decode(&compact) {
         Ok(bytes) => Ok(STANDARD.encode(bytes)),
         Err(error) => {
@@ -276,38 +254,23 @@ fn canonical_base64(text: &str) -> Result<String, NormalizeError> {
                     compact.len() - compact.len() % 4
                 }
             };
-            Err(NormalizeError(format!(
-                "illegal base64 data at input byte {position}"
-            )))
+            Err(NormalizeError(format!("illegal base64 data at input byte {position}")))
         }
     }
 }
 
 fn canonical_time(text: &str, digits: usize) -> Result<String, NormalizeError> {
-    let instant = if text.contains('T') {
-        text.parse::<jiff::Timestamp>().ok()
-    } else {
-        None
-    };
+    let instant = if text.contains('T') { text.parse::<jiff::Timestamp>().ok() } else { None };
     let Some(instant) = instant else {
-        let layout = if digits == 0 {
-            "2006-01-02T15:04:05Z07:00"
-        } else {
-            "2006-01-02T15:04:05.000000Z07:00"
-        };
+        let layout =
+            if digits == 0 { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
         let quoted = crate::field::go_quote(text);
         return Err(NormalizeError(format!(
             "parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\""
         )));
     };
-    let unit = if digits == 0 {
-        jiff::Unit::Second
-    } else {
-        jiff::Unit::Microsecond
-    };
-    let cut = jiff::TimestampRound::new()
-        .smallest(unit)
-        .mode(jiff::RoundMode::Trunc);
+    let unit = if digits == 0 { jiff::Unit::Second } else { jiff::Unit::Microsecond };
+    let cut = jiff::TimestampRound::new().smallest(unit).mode(jiff::RoundMode::Trunc);
     let instant = instant.round(cut).unwrap_or(instant);
     Ok(format!("{instant:.digits$}"))
 }
@@ -316,9 +279,10 @@ fn canonical_time(text: &str, digits: usize) -> Result<String, NormalizeError> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+    use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::kind::builtin_by_resource;
+    use super::super::kind::{builtin_by_resource, builtin_kinds};
     use super::*;
 
     fn normalize(group: &str, plural: &str, mut object: Value) -> Result<(Value, Vec<String>), String> {
@@ -375,11 +339,7 @@ mod tests {
                         "y": {"additionalProperties": false}, "z": {"enum": [null, 1]}}}}}]}}),
             ),
         ] {
-            assert_eq!(
-                normalize(group, plural, object),
-                Ok((expected, vec![])),
-                "{plural}"
-            );
+            assert_eq!(normalize(group, plural, object), Ok((expected, vec![])), "{plural}");
         }
     }
 
@@ -388,10 +348,7 @@ mod tests {
         let object = json!({"metadata": {"name": "a", "nick": "b"}, "bogus": 1,
             "rules": [{"verbs": ["get"], "verb": "x"}]});
         let (object, unknown) = normalize("rbac.authorization.k8s.io", "roles", object).unwrap();
-        assert_eq!(
-            object,
-            json!({"metadata": {"name": "a"}, "rules": [{"verbs": ["get"]}]})
-        );
+        assert_eq!(object, json!({"metadata": {"name": "a"}, "rules": [{"verbs": ["get"]}]}));
         assert_eq!(unknown, ["bogus", "metadata.nick", "rules[0].verb"]);
     }
 
@@ -413,21 +370,13 @@ mod tests {
                 json!({"metadata": {"labels": {"a": true}}}),
                 "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
             ),
-            (
-                "configmaps",
-                json!([]),
-                "json: cannot unmarshal array into Go value of type v1.ConfigMap",
-            ),
+            ("configmaps", json!([]), "json: cannot unmarshal array into Go value of type v1.ConfigMap"),
             (
                 "events",
                 json!({"count": 1.5}),
                 "json: cannot unmarshal number 1.5 into Go struct field Event.count of type int32",
             ),
-            (
-                "secrets",
-                json!({"data": {"a": "e*=="}}),
-                "illegal base64 data at input byte 1",
-            ),
+            ("secrets", json!({"data": {"a": "e*=="}}), "illegal base64 data at input byte 1"),
             (
                 "namespaces",
                 json!({"metadata": {"creationTimestamp": "yesterday"}}),
@@ -435,6 +384,48 @@ mod tests {
             ),
         ] {
             assert_eq!(normalize("", plural, object), Err(expected.to_owned()));
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let names = prop::sample::select(vec!["metadata", "labels", "data", "rules", "verbs", "x", "$patch"]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(|number| json!(number)),
+            "[ -~]{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(names.clone().prop_map(str::to_owned), inner, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Whatever is normal once stays so, and no object makes any step panic.
+        #[test]
+        fn normalising_twice_changes_nothing(object in any_json(), patch in any_json()) {
+            for kind in builtin_kinds() {
+                let mut patched = object.clone();
+                let _ = crate::patch::apply_strategic_merge_patch(kind, &mut patched, &patch);
+                for mut object in [object.clone(), patched] {
+                    if kind.normalize(&mut object).is_err() {
+                        continue;
+                    }
+                    kind.semantics().prepare_create(&mut object);
+                    kind.semantics().default(&mut object);
+                    let _ = kind.semantics().validate_update(&object, &patch);
+                    let _ = kind.table_cells(&object, jiff::Timestamp::UNIX_EPOCH);
+                    prop_assert_eq!(kind.normalize(&mut object).map_err(|error| error.to_string()), Ok(vec![]));
+                    let once = object.clone();
+                    prop_assert!(kind.normalize(&mut object).is_ok());
+                    prop_assert_eq!(&object, &once);
+                }
+            }
         }
     }
 

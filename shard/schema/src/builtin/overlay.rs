@@ -32,10 +32,9 @@ impl Note {
                 ("x-kubernetes-patch-merge-key", json!(key)),
                 ("x-kubernetes-patch-strategy", json!("merge")),
             ],
-            Note::MapBy(key) => vec![
-                ("x-kubernetes-list-map-keys", json!([key])),
-                ("x-kubernetes-list-type", json!("map")),
-            ],
+            Note::MapBy(key) => {
+                vec![("x-kubernetes-list-map-keys", json!([key])), ("x-kubernetes-list-type", json!("map"))]
+            }
             Note::MergedSet => vec![
                 ("x-kubernetes-list-type", json!("set")),
                 ("x-kubernetes-patch-strategy", json!("merge")),
@@ -46,39 +45,15 @@ impl Note {
 }
 
 const fn note(definition: &'static str, property: &'static str, note: Note) -> PropertyNote {
-    PropertyNote {
-        definition,
-        property,
-        note,
-    }
+    PropertyNote { definition, property, note }
 }
 
 pub(super) static PROPERTY_NOTES: &[PropertyNote] = &[
-    note(
-        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
-        "finalizers",
-        Note::MergedSet,
-    ),
-    note(
-        "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
-        "ownerReferences",
-        Note::MergedBy("uid"),
-    ),
-    note(
-        "io.k8s.api.core.v1.ServiceAccount",
-        "secrets",
-        Note::MergedBy("name"),
-    ),
-    note(
-        "io.k8s.api.core.v1.NamespaceStatus",
-        "conditions",
-        Note::MergedBy("type"),
-    ),
-    note(
-        "io.k8s.api.core.v1.NamespaceStatus",
-        "phase",
-        Note::OneOf(&["Active", "Terminating"]),
-    ),
+    note("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "finalizers", Note::MergedSet),
+    note("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "ownerReferences", Note::MergedBy("uid")),
+    note("io.k8s.api.core.v1.ServiceAccount", "secrets", Note::MergedBy("name")),
+    note("io.k8s.api.core.v1.NamespaceStatus", "conditions", Note::MergedBy("type")),
+    note("io.k8s.api.core.v1.NamespaceStatus", "phase", Note::OneOf(&["Active", "Terminating"])),
     note(
         "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus",
         "conditions",
@@ -124,7 +99,12 @@ pub(super) fn replacement(definition: &str) -> Option<Value> {
     }
 }
 
-/// Properties that the API always wants although the generator leaves `metadata` in every list of required ones.
-pub(super) fn requires_metadata(definition: &str) -> bool {
-    definition == "io.k8s.api.core.v1.Event"
+/// Whether the generator requires a field that Kubernetes does not: `metadata`, of all kinds but one, because its Rust
+/// field is not optional, and a name that may be left empty for the sake of old clients.
+pub(super) fn is_wrongly_required(definition: &str, field: &str) -> bool {
+    match field {
+        "metadata" => definition != "io.k8s.api.core.v1.Event",
+        "name" => definition == "io.k8s.api.core.v1.LocalObjectReference",
+        _ => false,
+    }
 }

@@ -74,10 +74,7 @@ pub(crate) struct FieldShape {
 
 impl ObjectShape {
     pub(crate) fn field(&self, name: &str) -> Option<&FieldShape> {
-        let index = self
-            .fields
-            .binary_search_by(|field| field.name.as_str().cmp(name))
-            .ok()?;
+        let index = self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
         self.fields.get(index)
     }
 }
@@ -98,12 +95,7 @@ impl ShapeTable {
 }
 
 pub(crate) fn shape_table(schemas: &Map<String, Value>) -> ShapeTable {
-    ShapeTable(
-        schemas
-            .iter()
-            .map(|(name, schema)| (name.clone(), shape_of(name, schema)))
-            .collect(),
-    )
+    ShapeTable(schemas.iter().map(|(name, schema)| (name.clone(), shape_of(name, schema))).collect())
 }
 
 /// `definition` is the definition that the schema is, or is part of.
@@ -128,13 +120,8 @@ fn shape_of(definition: &str, schema: &Value) -> Shape {
         (Some("integer"), _) => Shape::Scalar(Scalar::Int64),
         (Some("number"), _) => Shape::Scalar(Scalar::Number),
         (Some("array"), _) => {
-            let items = schema
-                .get("items")
-                .map_or(Shape::Any, |items| shape_of(definition, items));
-            Shape::List {
-                items: Box::new(items),
-                merge: list_merge(schema),
-            }
+            let items = schema.get("items").map_or(Shape::Any, |items| shape_of(definition, items));
+            Shape::List { items: Box::new(items), merge: list_merge(schema) }
         }
         (Some("object"), _) => object_shape(definition, schema),
         _ => Shape::Any,
@@ -143,10 +130,7 @@ fn shape_of(definition: &str, schema: &Value) -> Shape {
 
 fn list_merge(schema: &Map<String, Value>) -> ListMerge {
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    match (
-        text("x-kubernetes-patch-strategy"),
-        text("x-kubernetes-patch-merge-key"),
-    ) {
+    match (text("x-kubernetes-patch-strategy"), text("x-kubernetes-patch-merge-key")) {
         (Some("merge"), Some(key)) => ListMerge::ByKey(key.to_owned()),
         (Some("merge"), None) => ListMerge::Set,
         _ => ListMerge::Replace,

@@ -57,11 +57,7 @@ impl BuiltinKind {
         let name = json!(text(&object["metadata"], "name"));
         let age_cell = || json!(age_of(created, now));
         match self.kind {
-            "ConfigMap" => vec![
-                name,
-                json!(count(object, "data") + count(object, "binaryData")),
-                age_cell(),
-            ],
+            "ConfigMap" => vec![name, json!(count(object, "data") + count(object, "binaryData")), age_cell()],
             "Event" => event_cells(object, now),
             "Lease" => vec![name, json!(text(&object["spec"], "holderIdentity")), age_cell()],
             "Namespace" => vec![name, json!(text(&object["status"], "phase")), age_cell()],
@@ -69,21 +65,9 @@ impl BuiltinKind {
                 let role = &object["roleRef"];
                 let role = json!(format!("{}/{}", text(role, "kind"), text(role, "name")));
                 let subjects = |kind| json!(subjects_of(object, kind));
-                vec![
-                    name,
-                    role,
-                    age_cell(),
-                    subjects("User"),
-                    subjects("Group"),
-                    subjects("ServiceAccount"),
-                ]
+                vec![name, role, age_cell(), subjects("User"), subjects("Group"), subjects("ServiceAccount")]
             }
-            "Secret" => vec![
-                name,
-                json!(text(object, "type")),
-                json!(count(object, "data")),
-                age_cell(),
-            ],
+            "Secret" => vec![name, json!(text(object, "type")), json!(count(object, "data")), age_cell()],
             "ServiceAccount" => vec![name, age_cell()],
             _ => vec![name, json!(created)],
         }
@@ -91,20 +75,11 @@ impl BuiltinKind {
 }
 
 const fn column(name: &'static str, description: &'static str) -> TableColumn {
-    TableColumn {
-        name,
-        column_type: "string",
-        format: ColumnFormat::None,
-        description,
-        priority: 0,
-    }
+    TableColumn { name, column_type: "string", format: ColumnFormat::None, description, priority: 0 }
 }
 
 const fn wide(name: &'static str, description: &'static str) -> TableColumn {
-    TableColumn {
-        priority: 1,
-        ..column(name, description)
-    }
+    TableColumn { priority: 1, ..column(name, description) }
 }
 
 const NAME: TableColumn = TableColumn {
@@ -113,22 +88,13 @@ const NAME: TableColumn = TableColumn {
 };
 const AGE: TableColumn = column("Age", "Time since the object was created.");
 
-const DEFAULT: &[TableColumn] = &[
-    NAME,
-    TableColumn {
-        column_type: "date",
-        ..column("Created At", "When the object was created.")
-    },
-];
+const DEFAULT: &[TableColumn] =
+    &[NAME, TableColumn { column_type: "date", ..column("Created At", "When the object was created.") }];
 const CONFIG_MAP: &[TableColumn] = &[NAME, column("Data", "Number of keys."), AGE];
 const LEASE: &[TableColumn] = &[NAME, column("Holder", "Who holds the lease."), AGE];
 const NAMESPACE: &[TableColumn] = &[NAME, column("Status", "Phase of the namespace."), AGE];
-const SECRET: &[TableColumn] = &[
-    NAME,
-    column("Type", "What the data are for."),
-    column("Data", "Number of keys."),
-    AGE,
-];
+const SECRET: &[TableColumn] =
+    &[NAME, column("Type", "What the data are for."), column("Data", "Number of keys."), AGE];
 const SERVICE_ACCOUNT: &[TableColumn] = &[NAME, AGE];
 const BINDING: &[TableColumn] = &[
     NAME,
@@ -154,30 +120,13 @@ const EVENT: &[TableColumn] = &[
 fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let since = |object: &Value, field: &str| age_of(object[field].as_str(), now);
     let given = |field: &str| event[field].is_string();
-    let first = since(
-        event,
-        if given("firstTimestamp") {
-            "firstTimestamp"
-        } else {
-            "eventTime"
-        },
-    );
+    let first = since(event, if given("firstTimestamp") { "firstTimestamp" } else { "eventTime" });
     let series = event.get("series").filter(|series| series.is_object());
     let (last, count) = match series {
-        Some(series) => (
-            since(series, "lastObservedTime"),
-            series["count"].as_i64().unwrap_or(0),
-        ),
+        Some(series) => (since(series, "lastObservedTime"), series["count"].as_i64().unwrap_or(0)),
         None => {
-            let last = if given("lastTimestamp") {
-                since(event, "lastTimestamp")
-            } else {
-                first.clone()
-            };
-            (
-                last,
-                event["count"].as_i64().filter(|count| *count != 0).unwrap_or(1),
-            )
+            let last = if given("lastTimestamp") { since(event, "lastTimestamp") } else { first.clone() };
+            (last, event["count"].as_i64().filter(|count| *count != 0).unwrap_or(1))
         }
     };
     let involved = &event["involvedObject"];
@@ -186,16 +135,9 @@ fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
         target = format!("{target}/{}", text(involved, "name"));
     }
     let or = |first: &str, second: &str| {
-        if first.is_empty() {
-            second.to_owned()
-        } else {
-            first.to_owned()
-        }
+        if first.is_empty() { second.to_owned() } else { first.to_owned() }
     };
-    let mut source = or(
-        text(&event["source"], "component"),
-        text(event, "reportingComponent"),
-    );
+    let mut source = or(text(&event["source"], "component"), text(event, "reportingComponent"));
     let instance = or(text(&event["source"], "host"), text(event, "reportingInstance"));
     if !instance.is_empty() {
         source = format!("{source}, {instance}");
@@ -236,10 +178,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 }
 
 fn count(object: &Value, field: &str) -> usize {
-    object
-        .get(field)
-        .and_then(Value::as_object)
-        .map_or(0, serde_json::Map::len)
+    object.get(field).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
 #[cfg(test)]
@@ -254,24 +193,14 @@ mod tests {
         let rbac = "rbac.authorization.k8s.io";
         let meta = |name: &str| json!({"name": name, "creationTimestamp": "2026-11-21T13:23:21Z"});
         for (group, kind, object, cells) in [
-            (
-                "",
-                "Namespace",
-                json!({"status": {"phase": "Active"}}),
-                json!(["n", "Active", "8m22s"]),
-            ),
+            ("", "Namespace", json!({"status": {"phase": "Active"}}), json!(["n", "Active", "8m22s"])),
             (
                 "",
                 "ConfigMap",
                 json!({"data": {"a": ""}, "binaryData": {"b": "", "c": ""}}),
                 json!(["n", 3, "8m22s"]),
             ),
-            (
-                "",
-                "Secret",
-                json!({"type": "Opaque"}),
-                json!(["n", "Opaque", 0, "8m22s"]),
-            ),
+            ("", "Secret", json!({"type": "Opaque"}), json!(["n", "Opaque", 0, "8m22s"])),
             ("", "ServiceAccount", json!({}), json!(["n", "8m22s"])),
             (rbac, "Role", json!({}), json!(["n", "2026-11-21T13:23:21Z"])),
             (
@@ -294,18 +223,7 @@ mod tests {
                 json!({"involvedObject": {"kind": "ConfigMap", "name": "cm1"}, "reason": "Test", "type": "Normal",
                     "message": "hello\n", "source": {"component": "rec"}, "count": 1,
                     "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z"}),
-                json!([
-                    "324d",
-                    "Normal",
-                    "Test",
-                    "configmap/cm1",
-                    "",
-                    "rec",
-                    "hello",
-                    "324d",
-                    1,
-                    "n"
-                ]),
+                json!(["324d", "Normal", "Test", "configmap/cm1", "", "rec", "hello", "324d", 1, "n"]),
             ),
         ] {
             let mut object = object;

@@ -18,14 +18,14 @@ pub(super) fn paths_of(resource: &OpenApiResource) -> Vec<(String, Value)> {
     };
     let writer = Writer { resource, place, suffix: String::new(), body: Body::own(resource) };
 
-    let mut item = writer.path_item(false);
+    let mut item = writer.collection_item();
     writer.add(&mut item, "list", "get", "list", "list");
     writer.add(&mut item, "create", "post", "create", "post");
     writer.add(&mut item, "deletecollection", "delete", "deletecollection", "deletecollection");
     paths.push((collection.clone(), Value::Object(item)));
 
     if has(&resource.verbs, &["get", "update", "patch", "delete"]) {
-        let mut item = writer.path_item(true);
+        let mut item = writer.object_item();
         writer.add(&mut item, "get", "get", "read", "get");
         writer.add(&mut item, "update", "put", "replace", "put");
         writer.add(&mut item, "patch", "patch", "patch", "patch");
@@ -81,7 +81,7 @@ fn subresource_item(
     };
     let suffix = capitalized(&subresource.name);
     let writer = Writer { resource, place, suffix, body };
-    let mut item = writer.path_item(true);
+    let mut item = writer.object_item();
     let add = |item: &mut Map<String, Value>, verb: &str, method, id, action| {
         if has(&subresource.verbs, &[verb]) {
             item.insert(method, writer.operation(verb, id, action));
@@ -130,22 +130,19 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn path_item(&self, named: bool) -> Map<String, Value> {
-        let mut parameters = Vec::new();
-        let mut path = |name: &str, description: &str| {
-            parameters.push(json!({
-                "name": name, "in": "path", "required": true, "description": description,
-                "schema": {"type": "string", "uniqueItems": true},
-            }));
-        };
-        if named {
-            path("name", &format!("name of the {}", self.resource.kind));
-        }
-        if self.resource.namespaced {
-            path("namespace", "namespace of the objects");
-        }
-        parameters.push(query("pretty", "string", PRETTY));
+    fn object_item(&self) -> Map<String, Value> {
+        let mut parameters = vec![in_path("name", &format!("name of the {}", self.resource.kind))];
+        parameters.extend(self.common_parameters());
         Map::from_iter([("parameters".to_owned(), Value::Array(parameters))])
+    }
+
+    fn collection_item(&self) -> Map<String, Value> {
+        Map::from_iter([("parameters".to_owned(), Value::Array(self.common_parameters()))])
+    }
+
+    fn common_parameters(&self) -> Vec<Value> {
+        let namespace = self.resource.namespaced.then(|| in_path("namespace", "namespace of the objects"));
+        namespace.into_iter().chain([query("pretty", "string", PRETTY)]).collect()
     }
 
     fn add(&self, item: &mut Map<String, Value>, verb: &str, method: &str, id: &str, action: &str) {
@@ -302,6 +299,13 @@ fn parameters_of(verb: &str) -> Value {
     };
     all.sort_unstable();
     Value::Array(all.into_iter().map(|(name, kind, description)| query(name, kind, description)).collect())
+}
+
+fn in_path(name: &str, description: &str) -> Value {
+    json!({
+        "name": name, "in": "path", "required": true, "description": description,
+        "schema": {"type": "string", "uniqueItems": true},
+    })
 }
 
 fn query(name: &str, kind: &str, description: &str) -> Value {

@@ -49,12 +49,7 @@ pub fn apply_strategic_merge_patch(
     patch: &Value,
 ) -> Result<(), StrategicPatchError> {
     let shapes = builtin_shapes();
-    apply(
-        shapes,
-        shapes.get(kind.definition).unwrap_or(&Shape::Any),
-        object,
-        patch,
-    )
+    apply(shapes, shapes.get(kind.definition).unwrap_or(&Shape::Any), object, patch)
 }
 
 fn apply(
@@ -228,12 +223,8 @@ impl<'a> Merge<'a> {
             let Value::Object(item) = item else {
                 return Err(missing_key(item, key));
             };
-            let value = item
-                .get(key)
-                .ok_or_else(|| missing_key(&Value::Object(item.clone()), key))?;
-            let position = current
-                .iter()
-                .position(|candidate| candidate.get(key) == Some(value));
+            let value = item.get(key).ok_or_else(|| missing_key(&Value::Object(item.clone()), key))?;
+            let position = current.iter().position(|candidate| candidate.get(key) == Some(value));
             match (Directive::of(item)?, position) {
                 (Directive::Delete, _) => current.retain(|candidate| candidate.get(key) != Some(value)),
                 (Directive::Replace, Some(position)) => {
@@ -316,17 +307,9 @@ impl<'a> Merge<'a> {
                 continue;
             };
             match self.shapes.resolve(self.field_shape(shape, name)) {
-                Shape::List {
-                    merge: ListMerge::ByKey(key),
-                    ..
-                } => arrange_by_key(name, key, items, order)?,
-                Shape::List {
-                    merge: ListMerge::Set,
-                    ..
-                } => {
-                    arrange(items, |item| {
-                        wanted.iter().position(|candidate| candidate == item)
-                    });
+                Shape::List { merge: ListMerge::ByKey(key), .. } => arrange_by_key(name, key, items, order)?,
+                Shape::List { merge: ListMerge::Set, .. } => {
+                    arrange(items, |item| wanted.iter().position(|candidate| candidate == item));
                 }
                 _ => {}
             }
@@ -349,10 +332,7 @@ fn is_directive(name: &str) -> bool {
 }
 
 fn without_directives(item: &Map<String, Value>) -> Map<String, Value> {
-    item.iter()
-        .filter(|(name, _)| *name != PATCH && *name != RETAIN_KEYS)
-        .map(clone_entry)
-        .collect()
+    item.iter().filter(|(name, _)| *name != PATCH && *name != RETAIN_KEYS).map(clone_entry).collect()
 }
 
 fn clone_entry((name, value): (&String, &Value)) -> (String, Value) {
@@ -360,28 +340,19 @@ fn clone_entry((name, value): (&String, &Value)) -> (String, Value) {
 }
 
 fn missing_key(item: &Value, key: &str) -> StrategicPatchError {
-    StrategicPatchError::MissingMergeKey {
-        item: item.to_string(),
-        key: key.to_owned(),
-    }
+    StrategicPatchError::MissingMergeKey { item: item.to_string(), key: key.to_owned() }
 }
 
 fn list_of<'v>(directive: &str, value: &'v Value) -> Result<&'v [Value], StrategicPatchError> {
     match value {
         Value::Array(items) => Ok(items),
-        _ => Err(StrategicPatchError::MalformedDirective(
-            directive.to_owned(),
-            "values",
-        )),
+        _ => Err(StrategicPatchError::MalformedDirective(directive.to_owned(), "values")),
     }
 }
 
 fn texts<'v>(directive: &str, value: &'v Value) -> Result<Vec<&'v str>, StrategicPatchError> {
     let wrong = || StrategicPatchError::MalformedDirective(directive.to_owned(), "strings");
-    list_of(directive, value)?
-        .iter()
-        .map(|item| item.as_str().ok_or_else(wrong))
-        .collect()
+    list_of(directive, value)?.iter().map(|item| item.as_str().ok_or_else(wrong)).collect()
 }
 
 fn arrange_by_key(
@@ -465,12 +436,7 @@ mod tests {
                 json!({"labels": {"a": null, "c": "3"}}),
                 json!({"labels": {"b": "2", "c": "3"}, "args": ["x"]}),
             ),
-            (
-                "null on nothing is nothing",
-                json!({}),
-                json!({"labels": {"a": null}}),
-                json!({"labels": {}}),
-            ),
+            ("null on nothing is nothing", json!({}), json!({"labels": {"a": null}}), json!({"labels": {}})),
             (
                 "atomic lists are replaced",
                 json!({"args": ["x", "y"]}),
@@ -564,12 +530,7 @@ mod tests {
                     "strategy": {"$retainKeys": ["type"], "type": "x"}, "$setElementOrder/containers": [{"name": "b"}]}),
                 json!({"containers": [{"name": "b"}], "strategy": {"type": "x"}}),
             ),
-            (
-                "an empty patch changes nothing",
-                json!({"args": ["x"]}),
-                json!({}),
-                json!({"args": ["x"]}),
-            ),
+            ("an empty patch changes nothing", json!({"args": ["x"]}), json!({}), json!({"args": ["x"]})),
         ] {
             assert_eq!(patched(object, patch), Ok(expected), "{case}");
         }
@@ -588,22 +549,13 @@ mod tests {
                 json!({"containers": [{"image": "x"}]}),
                 r#"map: {"image":"x"} does not contain declared merge key: name"#,
             ),
-            (
-                json!({"containers": ["x"]}),
-                r#"map: "x" does not contain declared merge key: name"#,
-            ),
+            (json!({"containers": ["x"]}), r#"map: "x" does not contain declared merge key: name"#),
             (
                 json!({"$deleteFromPrimitiveList/args": "x"}),
                 "$deleteFromPrimitiveList/args must hold a list of values",
             ),
-            (
-                json!({"labels": {"$retainKeys": [1]}}),
-                "$retainKeys must hold a list of strings",
-            ),
-            (
-                json!({"labels": "x"}),
-                "the type of labels in the patch and in the object differ",
-            ),
+            (json!({"labels": {"$retainKeys": [1]}}), "$retainKeys must hold a list of strings"),
+            (json!({"labels": "x"}), "the type of labels in the patch and in the object differ"),
         ] {
             let error = patched(containers(), patch).unwrap_err();
             assert_eq!(error.to_string(), expected);

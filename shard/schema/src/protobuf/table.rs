@@ -72,37 +72,17 @@ impl Kind {
 }
 
 pub(super) const fn plain(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field {
-        number,
-        name,
-        kind,
-        cardinality: Cardinality::Plain,
-    }
+    Field { number, name, kind, cardinality: Cardinality::Plain }
 }
 
 pub(super) const fn keep(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field {
-        number,
-        name,
-        kind,
-        cardinality: Cardinality::KeepZero,
-    }
+    Field { number, name, kind, cardinality: Cardinality::KeepZero }
 }
 
 pub(super) const fn list(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field {
-        number,
-        name,
-        kind,
-        cardinality: Cardinality::List,
-    }
+    Field { number, name, kind, cardinality: Cardinality::List }
 }
 
 pub(super) const fn map(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field {
-        number,
-        name,
-        kind,
-        cardinality: Cardinality::Map,
-    }
+    Field { number, name, kind, cardinality: Cardinality::Map }
 }

@@ -21,19 +21,13 @@ pub(super) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            depth: MAX_DEPTH,
-            values: MAX_VALUES,
-        }
+        Self { depth: MAX_DEPTH, values: MAX_VALUES }
     }
 }
 
 impl Budget {
     fn spend_value(&mut self) -> Result<(), ProtobufError> {
-        self.values = self
-            .values
-            .checked_sub(1)
-            .ok_or(ProtobufError::TooLarge("400000 values"))?;
+        self.values = self.values.checked_sub(1).ok_or(ProtobufError::TooLarge("400000 values"))?;
         Ok(())
     }
 
@@ -41,10 +35,7 @@ impl Budget {
         &mut self,
         decode: impl FnOnce(&mut Self) -> Result<T, ProtobufError>,
     ) -> Result<T, ProtobufError> {
-        self.depth = self
-            .depth
-            .checked_sub(1)
-            .ok_or(ProtobufError::TooLarge("120 levels"))?;
+        self.depth = self.depth.checked_sub(1).ok_or(ProtobufError::TooLarge("120 levels"))?;
         let answer = decode(self);
         self.depth += 1;
         answer
@@ -88,9 +79,7 @@ fn add_field(
         }
         Cardinality::List => {
             let value = budget.nested(|budget| decode_value(field.kind, payload, budget))?;
-            if let Value::Array(items) = object
-                .entry(field.name)
-                .or_insert_with(|| Value::Array(Vec::new()))
+            if let Value::Array(items) = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()))
             {
                 items.push(value);
             }
@@ -98,9 +87,8 @@ fn add_field(
         Cardinality::Map => {
             let entry = payload.bytes()?;
             let (key, value) = budget.nested(|budget| decode_entry(field.kind, entry, budget))?;
-            if let Value::Object(entries) = object
-                .entry(field.name)
-                .or_insert_with(|| Value::Object(Map::new()))
+            if let Value::Object(entries) =
+                object.entry(field.name).or_insert_with(|| Value::Object(Map::new()))
             {
                 entries.insert(key, value);
             }
@@ -153,9 +141,9 @@ fn decode_value(kind: Kind, payload: Payload<'_>, budget: &mut Budget) -> Result
             }
             Ok(Value::Array(items))
         })?,
-        Kind::SchemaOrTexts(schema) => schema_or(schema, payload.bytes()?, budget, |bytes, budget| {
-            texts(bytes, 2, budget)
-        })?,
+        Kind::SchemaOrTexts(schema) => {
+            schema_or(schema, payload.bytes()?, budget, |bytes, budget| texts(bytes, 2, budget))?
+        }
         Kind::SchemaOrBool(schema) => {
             let mut answer = Value::Bool(false);
             let mut reader = Reader::new(payload.bytes()?);
@@ -279,9 +267,7 @@ fn time(bytes: &[u8], precision: u8) -> Result<Value, ProtobufError> {
             _ => {}
         }
     }
-    let nanos = i32::try_from(nanos)
-        .ok()
-        .filter(|nanos| (0..1_000_000_000).contains(nanos));
+    let nanos = i32::try_from(nanos).ok().filter(|nanos| (0..1_000_000_000).contains(nanos));
     let nanos = nanos.ok_or(ProtobufError::Malformed("a time has impossible nanoseconds"))?;
     // Finer parts are cut off, not rounded, so that an instant never moves into the future.
     let nanos = if precision == 0 { 0 } else { nanos - nanos % 1_000 };

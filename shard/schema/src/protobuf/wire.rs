@@ -15,9 +15,7 @@ impl<'a> Payload<'a> {
     pub(super) fn bytes(self) -> Result<&'a [u8], ProtobufError> {
         match self {
             Payload::Bytes(bytes) => Ok(bytes),
-            _ => Err(ProtobufError::Malformed(
-                "a length-delimited field has another wire type",
-            )),
+            _ => Err(ProtobufError::Malformed("a length-delimited field has another wire type")),
         }
     }
 
@@ -58,9 +56,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3)
-            .ok()
-            .filter(|number| (1..1 << 29).contains(number));
+        let number = u32::try_from(tag >> 3).ok().filter(|number| (1..1 << 29).contains(number));
         let number = number.ok_or(ProtobufError::Malformed("a field number is out of range"))?;
         let payload = match tag & 7 {
             0 => Payload::Varint(self.varint()?),
@@ -121,38 +117,22 @@ mod tests {
         for (case, bytes) in [
             ("tag without payload", &[0x08][..]),
             ("field number zero", &[0x00, 0x01]),
-            (
-                "endless varint",
-                &[
-                    0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01,
-                ],
-            ),
-            (
-                "varint of 65 bits",
-                &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
-            ),
+            ("endless varint", &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
+            ("varint of 65 bits", &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]),
             ("length beyond the end", &[0x0a, 0x05, 0x61]),
-            (
-                "huge length",
-                &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
-            ),
+            ("huge length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
             ("start of a group", &[0x0b]),
             ("short fixed64", &[0x09, 1, 2, 3]),
             ("short fixed32", &[0x0d, 1, 2, 3]),
         ] {
             let answer = Reader::new(bytes).next_field();
-            assert!(
-                matches!(answer, Err(ProtobufError::Malformed(_))),
-                "{case}: {answer:?}"
-            );
+            assert!(matches!(answer, Err(ProtobufError::Malformed(_))), "{case}: {answer:?}");
         }
     }
 
     #[test]
     fn every_wire_type_is_read() {
-        let bytes = [
-            0x08, 0x96, 0x01, 0x12, 0x01, b'a', 0x19, 1, 0, 0, 0, 0, 0, 0, 0, 0x25, 2, 0, 0, 0,
-        ];
+        let bytes = [0x08, 0x96, 0x01, 0x12, 0x01, b'a', 0x19, 1, 0, 0, 0, 0, 0, 0, 0, 0x25, 2, 0, 0, 0];
         let mut reader = Reader::new(&bytes);
         let mut seen = Vec::new();
         while let Some(field) = reader.next_field().unwrap() {

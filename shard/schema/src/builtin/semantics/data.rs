@@ -22,11 +22,7 @@ impl Semantics for ConfigMap {
             check_key("data", key, &mut errors);
             if object["binaryData"].get(key).is_some() {
                 let detail = "duplicate of key present in binaryData";
-                errors.push(FieldError::invalid_str(
-                    FieldPath::new("data").key(key),
-                    key,
-                    detail,
-                ));
+                errors.push(FieldError::invalid_str(FieldPath::new("data").key(key), key, detail));
             }
             bytes += value.as_str().map_or(0, str::len);
         }
@@ -113,23 +109,15 @@ impl Secret {
             _ => {}
         }
         for key in [".dockercfg", ".dockerconfigjson"] {
-            let docker = matches!(
-                text(object, "type"),
-                "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson"
-            );
+            let docker =
+                matches!(text(object, "type"), "kubernetes.io/dockercfg" | "kubernetes.io/dockerconfigjson");
             let Some(value) = object["data"].get(key).filter(|_| docker) else {
                 continue;
             };
-            let bytes = STANDARD
-                .decode(value.as_str().unwrap_or_default())
-                .unwrap_or_default();
+            let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
             if serde_json::from_slice::<Map<String, Value>>(&bytes).is_err() {
                 let path = FieldPath::new("data").key(key);
-                errors.push(FieldError::invalid_str(
-                    path,
-                    "<secret contents redacted>",
-                    "invalid JSON",
-                ));
+                errors.push(FieldError::invalid_str(path, "<secret contents redacted>", "invalid JSON"));
             }
         }
     }
@@ -150,43 +138,25 @@ fn merge_string_data(object: &mut Value) {
 }
 
 fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    object
-        .get(field)
-        .and_then(Value::as_object)
-        .into_iter()
-        .flat_map(Map::iter)
+    object.get(field).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
 /// Of the base64 text without decoding it.
 fn decoded_length(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
-    text.len() / 4 * 3
-        - text
-            .bytes()
-            .rev()
-            .take_while(|byte| *byte == b'=')
-            .count()
-            .min(text.len() / 4 * 3)
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|byte| *byte == b'=').count().min(text.len() / 4 * 3)
 }
 
 fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
     let problems = config_key_problems(key);
     let path = FieldPath::new(field).key(key);
-    errors.extend(
-        problems
-            .iter()
-            .map(|problem| FieldError::invalid_str(path.clone(), key, problem)),
-    );
+    errors.extend(problems.iter().map(|problem| FieldError::invalid_str(path.clone(), key, problem)));
 }
 
 /// Kubernetes names a ConfigMap's whole with the path `[]`.
 fn check_size(field: &str, bytes: usize, errors: &mut Vec<FieldError>) {
     if bytes > MAX_DATA_BYTES {
-        let path = if field.is_empty() {
-            FieldPath::new("[]")
-        } else {
-            FieldPath::new(field)
-        };
+        let path = if field.is_empty() { FieldPath::new("[]") } else { FieldPath::new(field) };
         errors.push(FieldError::too_long(path, MAX_DATA_BYTES));
     }
 }
@@ -215,11 +185,7 @@ fn config_key_problems(key: &str) -> Vec<String> {
     if key.len() > 253 {
         problems.push("must be no more than 253 bytes".to_owned());
     }
-    if key.is_empty()
-        || !key
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-    {
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
         problems.push(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
              'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
@@ -246,10 +212,7 @@ mod tests {
     fn secrets_take_string_data_in_and_default_their_type() {
         let mut secret = json!({"data": {"a": "eA==", "b": "eA=="}, "stringData": {"b": "y", "c": ""}});
         Secret.default(&mut secret);
-        assert_eq!(
-            secret,
-            json!({"type": "Opaque", "data": {"a": "eA==", "b": "eQ==", "c": ""}})
-        );
+        assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "eA==", "b": "eQ==", "c": ""}}));
         let mut empty = json!({"type": ""});
         Secret.default(&mut empty);
         assert_eq!(empty, json!({"type": "Opaque"}));
@@ -261,10 +224,7 @@ mod tests {
     #[test]
     fn config_maps_are_checked() {
         for (object, expected) in [
-            (
-                json!({"data": {"a.b_c-1": ""}, "binaryData": {"d": "AA=="}}),
-                vec![],
-            ),
+            (json!({"data": {"a.b_c-1": ""}, "binaryData": {"d": "AA=="}}), vec![]),
             (
                 json!({"data": {"a": ""}, "binaryData": {"a": ""}}),
                 vec![r#"data[a]: Invalid value: "a": duplicate of key present in binaryData"#],
@@ -295,10 +255,7 @@ mod tests {
     fn frozen_objects_keep_their_data() {
         let old = json!({"immutable": true, "data": {"x": "eA=="}, "type": "Opaque"});
         for (new, expected) in [
-            (
-                json!({"immutable": true, "data": {"x": "eA=="}, "type": "Opaque", "metadata": {}}),
-                vec![],
-            ),
+            (json!({"immutable": true, "data": {"x": "eA=="}, "type": "Opaque", "metadata": {}}), vec![]),
             (
                 json!({"immutable": true, "data": {"x": "eQ=="}, "type": "Opaque"}),
                 vec!["data: Forbidden: field is immutable when `immutable` is set"],
@@ -328,10 +285,7 @@ mod tests {
                 json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "eA=="}}),
                 vec![r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid JSON"#],
             ),
-            (
-                json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}}),
-                vec![],
-            ),
+            (json!({"type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}}), vec![]),
             (
                 json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
                 vec!["data[tls.key]: Required value"],
@@ -340,10 +294,7 @@ mod tests {
                 json!({"type": "kubernetes.io/basic-auth"}),
                 vec!["data[username]: Required value", "data[password]: Required value"],
             ),
-            (
-                json!({"type": "kubernetes.io/basic-auth", "data": {"username": "eA=="}}),
-                vec![],
-            ),
+            (json!({"type": "kubernetes.io/basic-auth", "data": {"username": "eA=="}}), vec![]),
             (
                 json!({"type": "kubernetes.io/service-account-token", "metadata": {}}),
                 vec!["metadata.annotations[kubernetes.io/service-account.name]: Required value"],

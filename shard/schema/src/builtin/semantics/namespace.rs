@@ -55,16 +55,9 @@ impl Semantics for Namespace {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let path = FieldPath::new("spec").child("finalizers");
         let mut errors = Vec::new();
-        for finalizer in list(&object["spec"], "finalizers")
-            .iter()
-            .filter_map(Value::as_str)
-        {
+        for finalizer in list(&object["spec"], "finalizers").iter().filter_map(Value::as_str) {
             let problems = qualified_name(finalizer);
-            errors.extend(
-                problems
-                    .iter()
-                    .map(|p| FieldError::invalid_str(path.clone(), finalizer, p)),
-            );
+            errors.extend(problems.iter().map(|p| FieldError::invalid_str(path.clone(), finalizer, p)));
             if problems.is_empty() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
                 let detail = "name is neither a standard finalizer name nor is it fully qualified";
                 errors.push(FieldError::invalid_str(path.clone(), finalizer, detail));

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Semantics, insert_missing_text, list, text};
 use crate::field::{FieldError, FieldPath};
+use crate::metadata::Scope;
 use crate::names::{NameRule, label_value, qualified_name};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -12,7 +13,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 #[derive(Debug)]
 pub(crate) struct Role {
     /// Roles in a namespace know no non-resource URLs and no aggregation.
-    pub(crate) namespaced: bool,
+    pub(crate) scope: Scope,
 }
 
 impl Semantics for Role {
@@ -21,7 +22,7 @@ impl Semantics for Role {
         for (index, rule) in list(object, "rules").iter().enumerate() {
             self.validate_rule(rule, &FieldPath::new("rules").index(index), &mut errors);
         }
-        if !self.namespaced
+        if self.scope == Scope::Cluster
             && let Some(aggregation) = object.get("aggregationRule")
         {
             validate_aggregation(aggregation, &mut errors);
@@ -33,21 +34,15 @@ impl Semantics for Role {
 impl Role {
     fn validate_rule(&self, rule: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         if list(rule, "verbs").is_empty() {
-            errors.push(FieldError::required(
-                path.child("verbs"),
-                "verbs must contain at least one value",
-            ));
+            errors.push(FieldError::required(path.child("verbs"), "verbs must contain at least one value"));
         }
         if !list(rule, "nonResourceURLs").is_empty() {
             let at = path.child("nonResourceURLs");
-            if self.namespaced {
+            if self.scope == Scope::Namespaced {
                 let detail = "namespaced rules cannot apply to non-resource URLs";
                 errors.push(FieldError::invalid(at.clone(), &rule["nonResourceURLs"], detail));
             }
-            if ["apiGroups", "resources", "resourceNames"]
-                .iter()
-                .any(|field| !list(rule, field).is_empty())
-            {
+            if ["apiGroups", "resources", "resourceNames"].iter().any(|field| !list(rule, field).is_empty()) {
                 let detail = "rules cannot apply to both regular resources and non-resource URLs";
                 errors.push(FieldError::invalid(at, &rule["nonResourceURLs"], detail));
             }
@@ -78,24 +73,11 @@ fn validate_aggregation(aggregation: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    for (key, value) in selector
-        .get("matchLabels")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
         let at = path.child("matchLabels");
-        errors.extend(
-            qualified_name(key)
-                .iter()
-                .map(|p| FieldError::invalid_str(at.clone(), key, p)),
-        );
+        errors.extend(qualified_name(key).iter().map(|p| FieldError::invalid_str(at.clone(), key, p)));
         let value = value.as_str().unwrap_or_default();
-        errors.extend(
-            label_value(value)
-                .iter()
-                .map(|p| FieldError::invalid_str(at.clone(), value, p)),
-        );
+        errors.extend(label_value(value).iter().map(|p| FieldError::invalid_str(at.clone(), value, p)));
     }
     for (index, requirement) in list(selector, "matchExpressions").iter().enumerate() {
         let at = path.child("matchExpressions").index(index);
@@ -120,11 +102,7 @@ fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<
         }
         let key = text(requirement, "key");
         let at = at.child("key");
-        errors.extend(
-            qualified_name(key)
-                .iter()
-                .map(|p| FieldError::invalid_str(at.clone(), key, p)),
-        );
+        errors.extend(qualified_name(key).iter().map(|p| FieldError::invalid_str(at.clone(), key, p)));
     }
 }
 
@@ -132,7 +110,7 @@ fn validate_label_selector(selector: &Value, path: &FieldPath, errors: &mut Vec<
 #[derive(Debug)]
 pub(crate) struct RoleBinding {
     /// Bindings in a namespace may refer to a Role.
-    pub(crate) namespaced: bool,
+    pub(crate) scope: Scope,
 }
 
 impl Semantics for RoleBinding {
@@ -162,19 +140,12 @@ impl Semantics for RoleBinding {
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = self.validate(object);
         let (new, old) = (&object["roleRef"], &old["roleRef"]);
-        if ["apiGroup", "kind", "name"]
-            .iter()
-            .any(|field| text(new, field) != text(old, field))
-        {
+        if ["apiGroup", "kind", "name"].iter().any(|field| text(new, field) != text(old, field)) {
             // Kubernetes prints its internal struct, with the Go names of the fields.
             let printed = json!({
                 "APIGroup": text(new, "apiGroup"), "Kind": text(new, "kind"), "Name": text(new, "name"),
             });
-            errors.push(FieldError::invalid(
-                FieldPath::new("roleRef"),
-                &printed,
-                "cannot change roleRef",
-            ));
+            errors.push(FieldError::invalid(FieldPath::new("roleRef"), &printed, "cannot change roleRef"));
         }
         errors
     }
@@ -190,11 +161,8 @@ impl RoleBinding {
                 &[GROUP],
             ));
         }
-        let kinds: &[&str] = if self.namespaced {
-            &["Role", "ClusterRole"]
-        } else {
-            &["ClusterRole"]
-        };
+        let kinds: &[&str] =
+            if self.scope == Scope::Namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
         let kind = text(reference, "kind");
         if !kinds.contains(&kind) {
             errors.push(FieldError::not_supported(path.child("kind"), &json!(kind), kinds));
@@ -205,11 +173,7 @@ impl RoleBinding {
             errors.push(FieldError::required(path, ""));
         } else {
             let problems = NameRule::PathSegment.check_name(name);
-            errors.extend(
-                problems
-                    .iter()
-                    .map(|p| FieldError::invalid_str(path.clone(), name, p)),
-            );
+            errors.extend(problems.iter().map(|p| FieldError::invalid_str(path.clone(), name, p)));
         }
     }
 
@@ -230,25 +194,19 @@ impl RoleBinding {
                 if !name.is_empty() {
                     let problems = NameRule::Dns1123Subdomain.check_name(name);
                     errors.extend(
-                        problems
-                            .iter()
-                            .map(|p| FieldError::invalid_str(path.child("name"), name, p)),
+                        problems.iter().map(|p| FieldError::invalid_str(path.child("name"), name, p)),
                     );
                 }
                 wants_group("", errors);
                 // A binding in a namespace means its own, which the registry knows.
-                if !self.namespaced && text(subject, "namespace").is_empty() {
+                if self.scope == Scope::Cluster && text(subject, "namespace").is_empty() {
                     errors.push(FieldError::required(path.child("namespace"), ""));
                 }
             }
             "User" | "Group" => wants_group(GROUP, errors),
             other => {
                 let kinds = ["ServiceAccount", "User", "Group"];
-                errors.push(FieldError::not_supported(
-                    path.child("kind"),
-                    &json!(other),
-                    &kinds,
-                ));
+                errors.push(FieldError::not_supported(path.child("kind"), &json!(other), &kinds));
             }
         }
     }
@@ -259,9 +217,9 @@ mod tests {
     use super::super::said;
     use super::*;
 
-    const CLUSTER_ROLE: Role = Role { namespaced: false };
-    const BINDING: RoleBinding = RoleBinding { namespaced: true };
-    const CLUSTER_BINDING: RoleBinding = RoleBinding { namespaced: false };
+    const CLUSTER_ROLE: Role = Role { scope: Scope::Cluster };
+    const BINDING: RoleBinding = RoleBinding { scope: Scope::Namespaced };
+    const CLUSTER_BINDING: RoleBinding = RoleBinding { scope: Scope::Cluster };
 
     #[test]
     fn rules_are_checked() {
@@ -278,7 +236,7 @@ mod tests {
             "rules[2].resources: Required value: resource rules must supply at least one resource",
         ];
         assert_eq!(said(&CLUSTER_ROLE.validate(&role)), common);
-        let namespaced = said(&Role { namespaced: true }.validate(&role));
+        let namespaced = said(&Role { scope: Scope::Namespaced }.validate(&role));
         assert!(namespaced.contains(
             &r#"rules[3].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs"#
                 .to_owned()
@@ -288,10 +246,7 @@ mod tests {
     #[test]
     fn aggregation_needs_valid_selectors() {
         for (rule, expected) in [
-            (
-                json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}),
-                vec![],
-            ),
+            (json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}), vec![]),
             (
                 json!({}),
                 vec![
@@ -307,10 +262,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(
-                said(&CLUSTER_ROLE.validate(&json!({"aggregationRule": rule}))),
-                expected
-            );
+            assert_eq!(said(&CLUSTER_ROLE.validate(&json!({"aggregationRule": rule}))), expected);
         }
     }
 
@@ -340,10 +292,7 @@ mod tests {
         ];
         assert_eq!(said(&BINDING.validate(&binding)), z);
         let cluster = said(&CLUSTER_BINDING.validate(&binding));
-        assert_eq!(
-            cluster[0],
-            r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#
-        );
+        assert_eq!(cluster[0], r#"roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole""#);
         assert_eq!(cluster[1], "subjects[0].namespace: Required value");
     }
 

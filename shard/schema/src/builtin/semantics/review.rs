@@ -30,11 +30,7 @@ impl Semantics for AccessReview {
             }
             (None, None) => {
                 let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-                errors.push(FieldError::invalid(
-                    path.child("resourceAttributes"),
-                    &Value::Null,
-                    detail,
-                ));
+                errors.push(FieldError::invalid(path.child("resourceAttributes"), &Value::Null, detail));
             }
             _ => {}
         }
@@ -58,11 +54,7 @@ impl Semantics for AccessReview {
             let asked = resource.map_or(namespace, |resource| text(resource, "namespace"));
             if asked != namespace {
                 let path = path.child("resourceAttributes").child("namespace");
-                errors.push(FieldError::invalid_str(
-                    path,
-                    asked,
-                    "must match metadata.namespace",
-                ));
+                errors.push(FieldError::invalid_str(path, asked, "must match metadata.namespace"));
             }
         }
         errors
@@ -87,10 +79,7 @@ mod tests {
                     "spec.user: Invalid value: \"\": at least one of user or group must be specified",
                 ],
             ),
-            (
-                json!({"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {}}}),
-                vec![],
-            ),
+            (json!({"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {}}}), vec![]),
             (json!({"kind": "SelfSubjectRulesReview", "spec": {}}), vec![]),
             (
                 json!({"kind": "LocalSubjectAccessReview", "metadata": {"namespace": "a"},

@@ -30,11 +30,7 @@ impl Semantics for Lease {
         }
         if let Some(transitions) = number("leaseTransitions").filter(|value| value.as_i64() < Some(0)) {
             let detail = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(
-                path.child("leaseTransitions"),
-                transitions,
-                detail,
-            ));
+            errors.push(FieldError::invalid(path.child("leaseTransitions"), transitions, detail));
         }
         errors
     }
@@ -49,20 +45,12 @@ impl Semantics for Event {
         let namespace = text(&object["metadata"], "namespace");
         let involved = text(&object["involvedObject"], "namespace");
         // Events about cluster-scoped objects live in "default".
-        let fits = if involved.is_empty() {
-            namespace == "default"
-        } else {
-            involved == namespace
-        };
+        let fits = if involved.is_empty() { namespace == "default" } else { involved == namespace };
         if fits {
             return Vec::new();
         }
         let path = FieldPath::new("involvedObject").child("namespace");
-        vec![FieldError::invalid_str(
-            path,
-            involved,
-            "does not match event.namespace",
-        )]
+        vec![FieldError::invalid_str(path, involved, "does not match event.namespace")]
     }
 }
 
@@ -84,9 +72,7 @@ mod tests {
             ]
         );
         assert!(
-            Lease
-                .validate(&json!({"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}}))
-                .is_empty()
+            Lease.validate(&json!({"spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}})).is_empty()
         );
     }
 

@@ -84,10 +84,7 @@ static VALIDATION: Message = Message {
 
 static SUBRESOURCES: Message = Message {
     definition: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresources",
-    fields: &[
-        plain(1, "status", Nested(&SUBRESOURCE_STATUS)),
-        plain(2, "scale", Nested(&SUBRESOURCE_SCALE)),
-    ],
+    fields: &[plain(1, "status", Nested(&SUBRESOURCE_STATUS)), plain(2, "scale", Nested(&SUBRESOURCE_SCALE))],
 };
 
 static SUBRESOURCE_STATUS: Message = Message {
@@ -123,10 +120,7 @@ static SELECTABLE_FIELD: Message = Message {
 
 static CONVERSION: Message = Message {
     definition: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceConversion",
-    fields: &[
-        keep(1, "strategy", Text),
-        plain(2, "webhook", Nested(&WEBHOOK_CONVERSION)),
-    ],
+    fields: &[keep(1, "strategy", Text), plain(2, "webhook", Nested(&WEBHOOK_CONVERSION))],
 };
 
 static WEBHOOK_CONVERSION: Message = Message {

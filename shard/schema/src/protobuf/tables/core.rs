@@ -15,17 +15,12 @@ pub(super) static NAMESPACE: Message = Message {
     ],
 };
 
-static NAMESPACE_SPEC: Message = Message {
-    definition: "io.k8s.api.core.v1.NamespaceSpec",
-    fields: &[list(1, "finalizers", Text)],
-};
+static NAMESPACE_SPEC: Message =
+    Message { definition: "io.k8s.api.core.v1.NamespaceSpec", fields: &[list(1, "finalizers", Text)] };
 
 static NAMESPACE_STATUS: Message = Message {
     definition: "io.k8s.api.core.v1.NamespaceStatus",
-    fields: &[
-        plain(1, "phase", Text),
-        list(2, "conditions", Nested(&NAMESPACE_CONDITION)),
-    ],
+    fields: &[plain(1, "phase", Text), list(2, "conditions", Nested(&NAMESPACE_CONDITION))],
 };
 
 static NAMESPACE_CONDITION: Message = Message {
@@ -83,10 +78,8 @@ static OBJECT_REFERENCE: Message = Message {
     ],
 };
 
-static LOCAL_OBJECT_REFERENCE: Message = Message {
-    definition: "io.k8s.api.core.v1.LocalObjectReference",
-    fields: &[plain(1, "name", Text)],
-};
+static LOCAL_OBJECT_REFERENCE: Message =
+    Message { definition: "io.k8s.api.core.v1.LocalObjectReference", fields: &[plain(1, "name", Text)] };
 
 pub(super) static EVENT: Message = Message {
     definition: "io.k8s.api.core.v1.Event",
@@ -170,28 +163,17 @@ static RESOURCE_QUOTA_STATUS: Message = Message {
 
 static SCOPE_SELECTOR: Message = Message {
     definition: "io.k8s.api.core.v1.ScopeSelector",
-    fields: &[list(
-        1,
-        "matchExpressions",
-        Nested(&SCOPED_RESOURCE_SELECTOR_REQUIREMENT),
-    )],
+    fields: &[list(1, "matchExpressions", Nested(&SCOPED_RESOURCE_SELECTOR_REQUIREMENT))],
 };
 
 static SCOPED_RESOURCE_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.api.core.v1.ScopedResourceSelectorRequirement",
-    fields: &[
-        keep(1, "scopeName", Text),
-        keep(2, "operator", Text),
-        list(3, "values", Text),
-    ],
+    fields: &[keep(1, "scopeName", Text), keep(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static LEASE: Message = Message {
     definition: "io.k8s.api.coordination.v1.Lease",
-    fields: &[
-        plain(1, "metadata", Nested(&OBJECT_META)),
-        plain(2, "spec", Nested(&LEASE_SPEC)),
-    ],
+    fields: &[plain(1, "metadata", Nested(&OBJECT_META)), plain(2, "spec", Nested(&LEASE_SPEC))],
 };
 
 static LEASE_SPEC: Message = Message {

@@ -51,28 +51,17 @@ static MANAGED_FIELDS_ENTRY: Message = Message {
 
 pub(super) static LABEL_SELECTOR: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector",
-    fields: &[
-        map(1, "matchLabels", Text),
-        list(2, "matchExpressions", Nested(&LABEL_SELECTOR_REQUIREMENT)),
-    ],
+    fields: &[map(1, "matchLabels", Text), list(2, "matchExpressions", Nested(&LABEL_SELECTOR_REQUIREMENT))],
 };
 
 pub(super) static LABEL_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement",
-    fields: &[
-        keep(1, "key", Text),
-        keep(2, "operator", Text),
-        list(3, "values", Text),
-    ],
+    fields: &[keep(1, "key", Text), keep(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static FIELD_SELECTOR_REQUIREMENT: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement",
-    fields: &[
-        keep(1, "key", Text),
-        keep(2, "operator", Text),
-        list(3, "values", Text),
-    ],
+    fields: &[keep(1, "key", Text), keep(2, "operator", Text), list(3, "values", Text)],
 };
 
 pub(super) static DELETE_OPTIONS: Message = Message {
@@ -128,9 +117,5 @@ static STATUS_DETAILS: Message = Message {
 
 static STATUS_CAUSE: Message = Message {
     definition: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause",
-    fields: &[
-        plain(1, "reason", Text),
-        plain(2, "message", Text),
-        plain(3, "field", Text),
-    ],
+    fields: &[plain(1, "reason", Text), plain(2, "message", Text), plain(3, "field", Text)],
 };

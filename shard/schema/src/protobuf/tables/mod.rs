@@ -40,43 +40,15 @@ pub(super) static KINDS: &[Row] = &[
     ("rbac.authorization.k8s.io/v1", "Role", &rbac::ROLE),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", &rbac::ROLE_BINDING),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", &rbac::CLUSTER_ROLE),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "ClusterRoleBinding",
-        &rbac::CLUSTER_ROLE_BINDING,
-    ),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", &rbac::CLUSTER_ROLE_BINDING),
     ("authentication.k8s.io/v1", "TokenReview", &review::TOKEN_REVIEW),
     ("authentication.k8s.io/v1", "TokenRequest", &review::TOKEN_REQUEST),
-    (
-        "authentication.k8s.io/v1",
-        "SelfSubjectReview",
-        &review::SELF_SUBJECT_REVIEW,
-    ),
-    (
-        "authorization.k8s.io/v1",
-        "SubjectAccessReview",
-        &review::SUBJECT_ACCESS_REVIEW,
-    ),
-    (
-        "authorization.k8s.io/v1",
-        "LocalSubjectAccessReview",
-        &review::LOCAL_SUBJECT_ACCESS_REVIEW,
-    ),
-    (
-        "authorization.k8s.io/v1",
-        "SelfSubjectAccessReview",
-        &review::SELF_SUBJECT_ACCESS_REVIEW,
-    ),
-    (
-        "authorization.k8s.io/v1",
-        "SelfSubjectRulesReview",
-        &review::SELF_SUBJECT_RULES_REVIEW,
-    ),
-    (
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        &apiextensions::CUSTOM_RESOURCE_DEFINITION,
-    ),
+    ("authentication.k8s.io/v1", "SelfSubjectReview", &review::SELF_SUBJECT_REVIEW),
+    ("authorization.k8s.io/v1", "SubjectAccessReview", &review::SUBJECT_ACCESS_REVIEW),
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview", &review::LOCAL_SUBJECT_ACCESS_REVIEW),
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview", &review::SELF_SUBJECT_ACCESS_REVIEW),
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview", &review::SELF_SUBJECT_RULES_REVIEW),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &apiextensions::CUSTOM_RESOURCE_DEFINITION),
 ];
 
 /// All tables by the name of their OpenAPI definition.

@@ -6,10 +6,7 @@ use crate::protobuf::table::{Message, keep, list, plain};
 
 pub(super) static ROLE: Message = Message {
     definition: "io.k8s.api.rbac.v1.Role",
-    fields: &[
-        plain(1, "metadata", Nested(&OBJECT_META)),
-        list(2, "rules", Nested(&POLICY_RULE)),
-    ],
+    fields: &[plain(1, "metadata", Nested(&OBJECT_META)), list(2, "rules", Nested(&POLICY_RULE))],
 };
 
 pub(super) static CLUSTER_ROLE: Message = Message {
@@ -67,9 +64,5 @@ static SUBJECT: Message = Message {
 
 static ROLE_REF: Message = Message {
     definition: "io.k8s.api.rbac.v1.RoleRef",
-    fields: &[
-        plain(1, "apiGroup", Text),
-        keep(2, "kind", Text),
-        keep(3, "name", Text),
-    ],
+    fields: &[plain(1, "apiGroup", Text), keep(2, "kind", Text), keep(3, "name", Text)],
 };

@@ -141,18 +141,12 @@ static RESOURCE_ATTRIBUTES: Message = Message {
 
 static FIELD_SELECTOR_ATTRIBUTES: Message = Message {
     definition: "io.k8s.api.authorization.v1.FieldSelectorAttributes",
-    fields: &[
-        plain(1, "rawSelector", Text),
-        list(2, "requirements", Nested(&FIELD_SELECTOR_REQUIREMENT)),
-    ],
+    fields: &[plain(1, "rawSelector", Text), list(2, "requirements", Nested(&FIELD_SELECTOR_REQUIREMENT))],
 };
 
 static LABEL_SELECTOR_ATTRIBUTES: Message = Message {
     definition: "io.k8s.api.authorization.v1.LabelSelectorAttributes",
-    fields: &[
-        plain(1, "rawSelector", Text),
-        list(2, "requirements", Nested(&LABEL_SELECTOR_REQUIREMENT)),
-    ],
+    fields: &[plain(1, "rawSelector", Text), list(2, "requirements", Nested(&LABEL_SELECTOR_REQUIREMENT))],
 };
 
 static NON_RESOURCE_ATTRIBUTES: Message = Message {
