@@ -55,6 +55,11 @@ impl Shutdown {
         Self { inner: Arc::new(steps) }
     }
 
+    /// How long open requests have to finish once draining has begun.
+    pub fn window(&self) -> Duration {
+        self.inner.window
+    }
+
     /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
     pub fn begin(&self) {
         self.inner.announced.cancel();

@@ -57,6 +57,20 @@ pub trait Host: Send + Sync + 'static {
     /// 503 while that is not known: an empty answer would make clients believe that nothing is left.
     fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status>;
 
+    /// Everything that is served in all of these scopes alike: what discovery shows to a request for several
+    /// scopes. By default scopes differ, and such a request is refused.
+    ///
+    /// # Errors
+    /// 400 where scopes differ.
+    fn common_catalog(&self, scopes: &ScopeSelector) -> Result<Arc<Catalog>, Status> {
+        match scopes {
+            ScopeSelector::One(scope) => self.catalog(scope),
+            ScopeSelector::Every { .. } => {
+                Err(Status::bad_request("the request needs one logical cluster, not all of them"))
+            }
+        }
+    }
+
     /// The body of `/version`.
     fn version(&self) -> &Bytes;
 }

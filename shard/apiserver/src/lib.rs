@@ -20,7 +20,9 @@ pub mod resource;
 mod response;
 mod scope;
 mod selection;
+pub mod serve;
 mod server;
+mod version;
 mod watch;
 
 pub use discovery::version_priority;
@@ -29,5 +31,6 @@ pub use metrics::RequestMetrics;
 pub use response::{AUDIT_ID, Response, ResponseBody, content, failure, unknown_path};
 pub use scope::{Scope, ScopeSelector};
 pub use selection::Selection;
-pub use server::ApiServer;
+pub use server::{ApiServer, forbidden};
+pub use version::version_document;
 pub use watch::WatchBody;

@@ -30,9 +30,7 @@ impl RequestMetrics {
                 "apiserver_request_duration_seconds",
                 "Time until the answer's head, in seconds.",
                 &["verb"],
-                &[
-                    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-                ],
+                &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
             )?,
             in_flight: metrics.gauge("apiserver_current_inflight_requests", "Requests being answered.")?,
         })
@@ -40,10 +38,7 @@ impl RequestMetrics {
 
     pub(crate) fn begin(&self) -> Timer<'_> {
         self.in_flight.inc();
-        Timer {
-            metrics: self,
-            begun: Instant::now(),
-        }
+        Timer { metrics: self, begun: Instant::now() }
     }
 }
 
@@ -64,10 +59,7 @@ impl Timer<'_> {
             _ => "other",
         };
         self.metrics.total.with_label_values(&[verb, code.as_str()]).inc();
-        self.metrics
-            .duration
-            .with_label_values(&[verb])
-            .observe(self.begun.elapsed().as_secs_f64());
+        self.metrics.duration.with_label_values(&[verb]).observe(self.begun.elapsed().as_secs_f64());
     }
 }
 

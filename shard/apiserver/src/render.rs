@@ -16,11 +16,8 @@ pub(crate) fn to_storage(resource: &ServedResource, from: &str, object: Value) -
 /// Brings a stored tree to a version: converts, and fills in what the version's schema has come to
 /// default since it was written.
 pub(crate) fn to_version(resource: &ServedResource, version: &str, object: Value) -> Value {
-    let stored = object["apiVersion"]
-        .as_str()
-        .and_then(|text| text.rsplit('/').next())
-        .unwrap_or_default()
-        .to_owned();
+    let stored =
+        object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default().to_owned();
     let mut object = convert(resource, &stored, version, object);
     if let Some(version) = resource.version(version) {
         version.shape.refresh(&mut object);
@@ -76,9 +73,7 @@ impl Renderer<'_> {
     /// 500 when it is malformed.
     pub(crate) fn write(&self, listed: Listed<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
         if self.is_verbatim(listed.object) {
-            listed
-                .object
-                .splice(listed.revision, listed.scope, self.annotations, out);
+            listed.object.splice(listed.revision, listed.scope, self.annotations, out);
             return Ok(());
         }
         let tree = self.tree(listed)?;
@@ -136,13 +131,8 @@ impl Renderer<'_> {
 
     /// One row of a table.
     pub(crate) fn row(&self, mut object: Value) -> Value {
-        let columns = self
-            .resource
-            .version(self.version)
-            .map(|version| &version.columns);
-        let cells = columns
-            .map(|columns| columns.cells(&object, self.now))
-            .unwrap_or_default();
+        let columns = self.resource.version(self.version).map(|version| &version.columns);
+        let cells = columns.map(|columns| columns.cells(&object, self.now)).unwrap_or_default();
         let included = match self.included {
             Included::Nothing => return json!({"cells": cells}),
             Included::Object => object,
@@ -157,11 +147,8 @@ impl Renderer<'_> {
 
     /// A table of rows. Only the first one of a watch needs the headings.
     pub(crate) fn table(&self, version: &str, metadata: &Value, rows: Vec<Value>, headings: bool) -> Value {
-        let columns = self
-            .resource
-            .version(self.version)
-            .filter(|_| headings)
-            .map(|version| &version.columns);
+        let columns =
+            self.resource.version(self.version).filter(|_| headings).map(|version| &version.columns);
         let definitions: Vec<Value> = columns
             .map(|columns| columns.definitions())
             .unwrap_or_default()

@@ -52,14 +52,11 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(
-                bytes
-                    .take()
-                    .filter(|bytes| !bytes.is_empty())
-                    .map(|bytes| Ok(Frame::data(bytes))),
+                bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
             ),
-            Self::Watch(watch) => watch
-                .poll_chunk(context)
-                .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Watch(watch) => {
+                watch.poll_chunk(context).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
+            }
             Self::Streamed(body) => body.as_mut().poll_frame(context),
         }
     }
@@ -85,9 +82,7 @@ impl Body for ResponseBody {
 pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = http::Response::new(ResponseBody::full(bytes));
     *response.status_mut() = code;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -98,14 +93,8 @@ pub fn failure(status: &Status) -> Response {
 
 /// Plain text, as Go's HTTP library answers for paths nobody knows.
 pub fn unknown_path() -> Response {
-    let mut response = content(
-        StatusCode::NOT_FOUND,
-        "text/plain; charset=utf-8",
-        "404 page not found\n",
-    );
-    response
-        .headers_mut()
-        .insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    let mut response = content(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -115,9 +104,7 @@ pub(crate) fn finish(mut response: Response, request: &Finishing, warnings: &[St
     if let Ok(value) = HeaderValue::from_str(&request.audit_id) {
         headers.insert(AUDIT_ID, value);
     }
-    headers
-        .entry(CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("no-cache, private"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     for warning in warnings {
         // RFC 9111 5.5: code, agent, quoted text.
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
@@ -131,12 +118,8 @@ pub(crate) fn finish(mut response: Response, request: &Finishing, warnings: &[St
         && let Ok(compressed) = gzip(bytes)
     {
         *response.body_mut() = ResponseBody::full(compressed);
-        response
-            .headers_mut()
-            .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response
-            .headers_mut()
-            .append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
     }
     response
 }
@@ -150,19 +133,11 @@ pub(crate) struct Finishing {
 impl Finishing {
     /// Takes the client's audit id, or makes one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let given = headers
-            .get(AUDIT_ID)
-            .and_then(|value| value.to_str().ok())
-            .filter(|text| text.len() <= 64);
+        let given =
+            headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= 64);
         let audit_id = given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned);
-        let accepts = headers
-            .get(ACCEPT_ENCODING)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        Self {
-            audit_id,
-            gzip: accepts.split(',').any(|coding| coding.trim().starts_with("gzip")),
-        }
+        let accepts = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Self { audit_id, gzip: accepts.split(',').any(|coding| coding.trim().starts_with("gzip")) }
     }
 }
 

@@ -52,10 +52,7 @@ pub enum ScopeSelector {
 impl ScopeSelector {
     /// All scopes.
     pub fn all() -> Self {
-        Self::Every {
-            below: "".into(),
-            last: None,
-        }
+        Self::Every { below: "".into(), last: None }
     }
 
     /// The one scope, if it is one.
@@ -80,13 +77,8 @@ impl ScopeSelector {
             Self::One(one) => one.as_str() == scope,
             Self::Every { below, last } => {
                 let below_matches = below.is_empty()
-                    || scope
-                        .strip_prefix(&**below)
-                        .is_some_and(|rest| rest.starts_with('/'));
-                below_matches
-                    && last
-                        .as_deref()
-                        .is_none_or(|last| scope.rsplit('/').next() == Some(last))
+                    || scope.strip_prefix(&**below).is_some_and(|rest| rest.starts_with('/'));
+                below_matches && last.as_deref().is_none_or(|last| scope.rsplit('/').next() == Some(last))
             }
         }
     }

@@ -25,24 +25,12 @@ impl<'r> Selection<'r> {
         for term in options.fields.terms() {
             let metadata = matches!(&*term.field, "metadata.name" | "metadata.namespace");
             if !metadata && !selectable.iter().any(|field| *field.name == *term.field) {
-                return Err(Status::bad_request(format!(
-                    "field label not supported: {}",
-                    term.field
-                )));
+                return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
             }
         }
         // The namespace is part of the storage range unless the scope is a wildcard.
-        let namespace = if target.scopes.one().is_some() {
-            None
-        } else {
-            target.namespace.as_deref()
-        };
-        Ok(Self {
-            labels: &options.labels,
-            fields: &options.fields,
-            namespace,
-            selectable,
-        })
+        let namespace = if target.scopes.one().is_some() { None } else { target.namespace.as_deref() };
+        Ok(Self { labels: &options.labels, fields: &options.fields, namespace, selectable })
     }
 
     /// Whether nothing is filtered.
@@ -62,20 +50,14 @@ impl<'r> Selection<'r> {
         if !self.labels.selects(|key| head.label(key)) {
             return false;
         }
-        if self
-            .namespace
-            .is_some_and(|namespace| head.namespace.as_deref() != Some(namespace))
-        {
+        if self.namespace.is_some_and(|namespace| head.namespace.as_deref() != Some(namespace)) {
             return false;
         }
         self.fields.selects(|field| match field {
             "metadata.name" => head.name.to_string(),
             "metadata.namespace" => head.namespace.as_deref().unwrap_or_default().to_owned(),
             _ => {
-                let Some(selectable) = self
-                    .selectable
-                    .iter()
-                    .find(|selectable| *selectable.name == *field)
+                let Some(selectable) = self.selectable.iter().find(|selectable| *selectable.name == *field)
                 else {
                     return String::new();
                 };
@@ -88,7 +70,5 @@ impl<'r> Selection<'r> {
 
 /// The fields of a version that may be selected.
 pub(crate) fn selectable_fields<'r>(resource: &'r ServedResource, version: &str) -> &'r [SelectableField] {
-    resource
-        .version(version)
-        .map_or(&[], |version| &version.selectable_fields)
+    resource.version(version).map_or(&[], |version| &version.selectable_fields)
 }

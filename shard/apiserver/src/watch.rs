@@ -55,16 +55,7 @@ impl WatchBody {
     pub(crate) fn new(target: Target, options: ListOptions, view: View, mut watched: Watched) -> Self {
         let initial = core::mem::take(&mut watched.initial).into();
         let backlog = core::mem::take(&mut watched.backlog).into();
-        Self {
-            target,
-            options,
-            view,
-            watched,
-            initial,
-            backlog,
-            phase: Phase::Initial,
-            headings_sent: false,
-        }
+        Self { target, options, view, watched, initial, backlog, phase: Phase::Initial, headings_sent: false }
     }
 
     /// The next chunk of frames: all that is pending, up to [`CHUNK`] bytes. One event of the common
@@ -154,11 +145,7 @@ impl WatchBody {
                 (false, false) => return None,
             },
         };
-        let listed = Listed {
-            object: object.as_object(),
-            revision: event.revision,
-            scope: &event.scope,
-        };
+        let listed = Listed { object: object.as_object(), revision: event.revision, scope: &event.scope };
         let is_shown = core::ptr::eq(object, event.change.object());
         if is_shown && self.renderer().is_verbatim(listed.object) {
             return Some(event.frame(frame_type, self.view.annotations));

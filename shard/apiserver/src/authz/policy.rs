@@ -123,12 +123,7 @@ impl Binding {
                 *own = namespace.clone();
             }
         }
-        Ok(Self {
-            namespace,
-            name,
-            role: wire.role_ref,
-            subjects,
-        })
+        Ok(Self { namespace, name, role: wire.role_ref, subjects })
     }
 }
 
@@ -165,16 +160,13 @@ pub struct Policy {
 impl Policy {
     /// A policy of these roles and bindings.
     pub fn new(roles: impl IntoIterator<Item = Role>, bindings: Vec<Binding>) -> Self {
-        let mut policy = Self {
-            bindings,
-            ..Self::default()
-        };
+        let mut policy = Self { bindings, ..Self::default() };
         for role in roles {
             match &role.namespace {
                 None => policy.cluster_roles.insert(role.name.clone(), Arc::new(role)),
-                Some(namespace) => policy
-                    .roles
-                    .insert((namespace.clone(), role.name.clone()), Arc::new(role)),
+                Some(namespace) => {
+                    policy.roles.insert((namespace.clone(), role.name.clone()), Arc::new(role))
+                }
             };
         }
         policy
@@ -187,15 +179,12 @@ impl Policy {
             Action::Resource { namespace, .. } => *namespace,
             Action::NonResource { .. } => None,
         };
-        self.given(user, namespace, fallback)
-            .any(|role| role.rules.iter().any(|rule| rule.permits(action)))
+        self.given(user, namespace, fallback).any(|role| role.rules.iter().any(|rule| rule.permits(action)))
     }
 
     /// All rules given to the user that count in a namespace (`None`: outside of namespaces).
     pub fn rules(&self, user: &UserInfo, namespace: Option<&str>, fallback: Option<&Self>) -> Vec<Rule> {
-        self.given(user, namespace, fallback)
-            .flat_map(|role| role.rules.clone())
-            .collect()
+        self.given(user, namespace, fallback).flat_map(|role| role.rules.clone()).collect()
     }
 
     /// The rules of a role a binding refers to.
@@ -208,13 +197,9 @@ impl Policy {
         match reference.kind {
             RoleKind::ClusterRole => {
                 let own = self.cluster_roles.get(&*reference.name);
-                own.or_else(|| fallback?.cluster_roles.get(&*reference.name))
-                    .cloned()
+                own.or_else(|| fallback?.cluster_roles.get(&*reference.name)).cloned()
             }
-            RoleKind::Role => self
-                .roles
-                .get(&(Arc::from(namespace?), reference.name.clone()))
-                .cloned(),
+            RoleKind::Role => self.roles.get(&(Arc::from(namespace?), reference.name.clone())).cloned(),
         }
     }
 
@@ -272,20 +257,10 @@ mod tests {
         let policy = Policy::new(
             [role(None, "reader", "get"), role(Some("n"), "local", "list")],
             vec![
-                binding(
-                    None,
-                    "ClusterRole",
-                    "reader",
-                    json!({"kind": "Group", "name": "staff"}),
-                ),
+                binding(None, "ClusterRole", "reader", json!({"kind": "Group", "name": "staff"})),
                 binding(Some("n"), "Role", "local", alice.clone()),
                 binding(Some("n"), "ClusterRole", "everywhere", alice),
-                binding(
-                    Some("n"),
-                    "ClusterRole",
-                    "reader",
-                    json!({"kind": "ServiceAccount", "name": "bot"}),
-                ),
+                binding(Some("n"), "ClusterRole", "reader", json!({"kind": "ServiceAccount", "name": "bot"})),
             ],
         );
         for (user, verb, namespace, permitted) in [

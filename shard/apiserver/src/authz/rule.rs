@@ -31,20 +31,10 @@ impl Rule {
     /// Whether the rule permits an action.
     pub fn permits(&self, action: &Query<'_>) -> bool {
         match *action {
-            Action::Resource {
-                verb,
-                group,
-                resource,
-                subresource,
-                name,
-                ..
-            } => {
+            Action::Resource { verb, group, resource, subresource, name, .. } => {
                 has(&self.verbs, verb)
                     && has(&self.api_groups, group)
-                    && self
-                        .resources
-                        .iter()
-                        .any(|rule| covers_resource(rule, resource, subresource))
+                    && self.resources.iter().any(|rule| covers_resource(rule, resource, subresource))
                     && (self.resource_names.is_empty()
                         || name.is_some_and(|name| self.resource_names.iter().any(|own| own == name)))
             }
@@ -86,11 +76,9 @@ impl Rule {
             })
         });
         let urls = self.verbs.iter().all(|verb| {
-            self.non_resource_urls.iter().all(|path| {
-                rules
-                    .iter()
-                    .any(|rule| rule.permits(&Action::NonResource { verb, path }))
-            })
+            self.non_resource_urls
+                .iter()
+                .all(|path| rules.iter().any(|rule| rule.permits(&Action::NonResource { verb, path })))
         });
         resources && urls
     }
@@ -113,10 +101,7 @@ fn covers_resource(rule: &str, resource: &str, subresource: Option<&str>) -> boo
 }
 
 fn covers_path(rule: &str, path: &str) -> bool {
-    rule == path
-        || rule
-            .strip_suffix('*')
-            .is_some_and(|prefix| path.starts_with(prefix))
+    rule == path || rule.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -141,79 +126,26 @@ mod tests {
     }
 
     fn action<'a>(verb: &'a str, group: &'a str, resource: &'a str, name: Option<&'a str>) -> Action<'a> {
-        let (resource, subresource) = resource
-            .split_once('/')
-            .map_or((resource, None), |(r, s)| (r, Some(s)));
-        Action::Resource {
-            verb,
-            group,
-            version: "v1",
-            resource,
-            subresource,
-            namespace: None,
-            name,
-        }
+        let (resource, subresource) =
+            resource.split_once('/').map_or((resource, None), |(r, s)| (r, Some(s)));
+        Action::Resource { verb, group, version: "v1", resource, subresource, namespace: None, name }
     }
 
     #[test]
     fn rules_permit_what_they_name() {
         for (rule, action, permitted) in [
             (rule("*", "*", "*", ""), action("get", "", "secrets", None), true),
-            (
-                rule("*", "*", "*", ""),
-                action("get", "", "secrets/status", None),
-                true,
-            ),
-            (
-                rule("get", "core", "secrets", ""),
-                action("get", "", "secrets", Some("a")),
-                true,
-            ),
-            (
-                rule("get", "core", "secrets", ""),
-                action("list", "", "secrets", None),
-                false,
-            ),
-            (
-                rule("get", "core", "secrets", ""),
-                action("get", "apps", "secrets", None),
-                false,
-            ),
-            (
-                rule("get", "core", "secrets", ""),
-                action("get", "", "secrets/status", None),
-                false,
-            ),
-            (
-                rule("get", "core", "*/status", ""),
-                action("get", "", "secrets/status", None),
-                true,
-            ),
-            (
-                rule("get", "core", "secrets/status", ""),
-                action("get", "", "secrets/status", None),
-                true,
-            ),
-            (
-                rule("get", "core", "secrets/status", ""),
-                action("get", "", "secrets", None),
-                false,
-            ),
-            (
-                rule("get", "core", "secrets", "a"),
-                action("get", "", "secrets", Some("a")),
-                true,
-            ),
-            (
-                rule("get", "core", "secrets", "a"),
-                action("get", "", "secrets", Some("b")),
-                false,
-            ),
-            (
-                rule("list", "core", "secrets", "a"),
-                action("list", "", "secrets", None),
-                false,
-            ),
+            (rule("*", "*", "*", ""), action("get", "", "secrets/status", None), true),
+            (rule("get", "core", "secrets", ""), action("get", "", "secrets", Some("a")), true),
+            (rule("get", "core", "secrets", ""), action("list", "", "secrets", None), false),
+            (rule("get", "core", "secrets", ""), action("get", "apps", "secrets", None), false),
+            (rule("get", "core", "secrets", ""), action("get", "", "secrets/status", None), false),
+            (rule("get", "core", "*/status", ""), action("get", "", "secrets/status", None), true),
+            (rule("get", "core", "secrets/status", ""), action("get", "", "secrets/status", None), true),
+            (rule("get", "core", "secrets/status", ""), action("get", "", "secrets", None), false),
+            (rule("get", "core", "secrets", "a"), action("get", "", "secrets", Some("a")), true),
+            (rule("get", "core", "secrets", "a"), action("get", "", "secrets", Some("b")), false),
+            (rule("list", "core", "secrets", "a"), action("list", "", "secrets", None), false),
         ] {
             assert_eq!(rule.permits(&action), permitted, "{rule:?} {action:?}");
         }
@@ -226,26 +158,16 @@ mod tests {
             non_resource_urls: vec!["/".into(), "/api*".into()],
             ..Rule::default()
         };
-        for (verb, path, permitted) in [
-            ("get", "/", true),
-            ("get", "/apis", true),
-            ("get", "/x", false),
-            ("post", "/", false),
-        ] {
-            assert_eq!(
-                rule.permits(&Action::NonResource { verb, path }),
-                permitted,
-                "{verb} {path}"
-            );
+        for (verb, path, permitted) in
+            [("get", "/", true), ("get", "/apis", true), ("get", "/x", false), ("post", "/", false)]
+        {
+            assert_eq!(rule.permits(&Action::NonResource { verb, path }), permitted, "{verb} {path}");
         }
     }
 
     #[test]
     fn escalation_needs_every_combination() {
-        let own = [
-            rule("get,list", "core", "secrets,configmaps", ""),
-            rule("get", "apps", "*", ""),
-        ];
+        let own = [rule("get,list", "core", "secrets,configmaps", ""), rule("get", "apps", "*", "")];
         for (wanted, covered) in [
             (rule("get", "core", "secrets", ""), true),
             (rule("get,list", "core", "secrets,configmaps", "a"), true),

@@ -20,11 +20,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core {
-                json!({})
-            } else {
-                json!({"name": group.name})
-            };
+            let metadata = if core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -38,11 +34,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool, version: &str) -> Value {
 
 fn entry(resource: &ServedResource, version: &str) -> Value {
     // The core group's response kinds have no version on the wire, as kcp serves them.
-    let version = if resource.name.group.is_empty() {
-        ""
-    } else {
-        version
-    };
+    let version = if resource.name.group.is_empty() { "" } else { version };
     let own_kind = json!({"group": *resource.name.group, "version": version, "kind": *resource.kind});
     let mut entry = json!({
         "resource": *resource.name.resource,
@@ -52,18 +44,10 @@ fn entry(resource: &ServedResource, version: &str) -> Value {
         "verbs": verbs(resource.verbs),
     });
     if !resource.short_names.is_empty() {
-        entry["shortNames"] = resource
-            .short_names
-            .iter()
-            .map(|name| Value::from(&**name))
-            .collect();
+        entry["shortNames"] = resource.short_names.iter().map(|name| Value::from(&**name)).collect();
     }
     if !resource.categories.is_empty() {
-        entry["categories"] = resource
-            .categories
-            .iter()
-            .map(|name| Value::from(&**name))
-            .collect();
+        entry["categories"] = resource.categories.iter().map(|name| Value::from(&**name)).collect();
     }
     if !resource.subresources.is_empty() {
         entry["subresources"] = resource

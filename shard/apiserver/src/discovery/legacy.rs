@@ -54,11 +54,7 @@ pub(super) fn resources(catalog: &Catalog, group: &str, version: &str) -> Option
     if found.peek().is_none() && !(group.is_empty() && version == "v1") {
         return None;
     }
-    let group_version = if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let entries: Vec<Value> = found.flat_map(|resource| entries(resource)).collect();
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
     if !group.is_empty() {
@@ -76,18 +72,10 @@ fn entries(resource: &ServedResource) -> Vec<Value> {
         "verbs": verbs(resource.verbs),
     });
     if !resource.short_names.is_empty() {
-        own["shortNames"] = resource
-            .short_names
-            .iter()
-            .map(|name| Value::from(&**name))
-            .collect();
+        own["shortNames"] = resource.short_names.iter().map(|name| Value::from(&**name)).collect();
     }
     if !resource.categories.is_empty() {
-        own["categories"] = resource
-            .categories
-            .iter()
-            .map(|name| Value::from(&**name))
-            .collect();
+        own["categories"] = resource.categories.iter().map(|name| Value::from(&**name)).collect();
     }
     if let Some(hash) = &resource.storage_version_hash {
         own["storageVersionHash"] = (**hash).into();

@@ -23,14 +23,14 @@ pub use order::version_priority;
 const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 /// Makes and keeps discovery documents.
-pub struct Discovery {
+pub(crate) struct Discovery {
     address: String,
     documents: Mutex<LruCache<(u64, Document), Bytes>>,
 }
 
 /// Which document of a catalog.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Document {
+pub(crate) enum Document {
     /// `/api` and `/apis` in the aggregated form; the group is core or not.
     Aggregated {
         /// `/api` rather than `/apis`.
@@ -55,16 +55,13 @@ pub enum Document {
 
 impl Discovery {
     /// `address` is what the documents say the server's address is.
-    pub fn new(address: impl Into<String>) -> Self {
-        Self {
-            address: address.into(),
-            documents: Mutex::new(LruCache::new(KEPT)),
-        }
+    pub(crate) fn new(address: impl Into<String>) -> Self {
+        Self { address: address.into(), documents: Mutex::new(LruCache::new(KEPT)) }
     }
 
     /// A document; `None` when the catalog has no such group or version. A look-up when it was asked for
     /// before.
-    pub fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Bytes> {
+    pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Bytes> {
         let key = (catalog.hash, document);
         if let Some(bytes) = self.documents.lock().get(&key) {
             return Some(bytes.clone());

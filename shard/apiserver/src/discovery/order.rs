@@ -8,10 +8,7 @@ use crate::resource::{Catalog, ServedResource};
 /// anything else last by name. Sort by it ascending.
 pub fn version_priority(version: &str) -> impl Ord + use<> {
     let parsed = parse(version);
-    (
-        parsed.map_or((1, 0, 0, 0), |(rank, major, minor)| (0, rank, -major, -minor)),
-        version.to_owned(),
-    )
+    (parsed.map_or((1, 0, 0, 0), |(rank, major, minor)| (0, rank, -major, -minor)), version.to_owned())
 }
 
 /// `v1` → (0, 1, 0), `v1beta2` → (1, 1, 2), `v2alpha1` → (2, 2, 1).
@@ -46,10 +43,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool) -> Vec<Group<'_>> {
         let group = match groups.iter_mut().find(|group| group.name == name) {
             Some(group) => group,
             None => {
-                groups.push(Group {
-                    name,
-                    versions: Vec::new(),
-                });
+                groups.push(Group { name, versions: Vec::new() });
                 let last = groups.len() - 1;
                 &mut groups[last]
             }
@@ -61,9 +55,7 @@ pub(super) fn groups(catalog: &Catalog, core: bool) -> Vec<Group<'_>> {
         }
     }
     for group in &mut groups {
-        group
-            .versions
-            .sort_by_cached_key(|version| version_priority(version));
+        group.versions.sort_by_cached_key(|version| version_priority(version));
     }
     groups
 }
@@ -86,31 +78,12 @@ mod tests {
 
     #[test]
     fn versions_sort_best_first() {
-        let mut versions = [
-            "v1beta1",
-            "foo10",
-            "v12alpha1",
-            "v2",
-            "v1",
-            "v11alpha2",
-            "v3beta1",
-            "v10",
-            "foo1",
-        ];
+        let mut versions =
+            ["v1beta1", "foo10", "v12alpha1", "v2", "v1", "v11alpha2", "v3beta1", "v10", "foo1"];
         versions.sort_by_cached_key(|version| version_priority(version));
         assert_eq!(
             versions,
-            [
-                "v10",
-                "v2",
-                "v1",
-                "v3beta1",
-                "v1beta1",
-                "v12alpha1",
-                "v11alpha2",
-                "foo1",
-                "foo10"
-            ]
+            ["v10", "v2", "v1", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
         );
     }
 }

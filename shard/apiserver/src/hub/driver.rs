@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairlead_names::KeyCodec;
+use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_store::{Batch, FollowError, Follower, ReadError, Revision, Store};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -27,12 +27,13 @@ pub struct HubOptions {
 
 impl Default for HubOptions {
     fn default() -> Self {
-        Self {
-            queue_capacity: 4096,
-            progress_every: Duration::from_secs(60),
-        }
+        Self { queue_capacity: 4096, progress_every: Duration::from_secs(60) }
     }
 }
+
+/// Sees every event of a resource before the hub's revision passes it: how an index is kept. It must be
+/// short, and it must not write.
+pub type Observer = Box<dyn Fn(&ObjectEvent) + Send + Sync>;
 
 /// The hub of one store. Cheap to clone.
 #[derive(Clone)]
@@ -52,12 +53,20 @@ impl Hub {
             next_id: AtomicU64::new(0),
             revision,
             options,
+            observers: RwLock::default(),
         };
-        Self {
-            shared: Arc::new(shared),
-            store,
-            codec,
-        }
+        Self { shared: Arc::new(shared), store, codec }
+    }
+
+    /// Registers an index's observer of a resource. After [`wait`](Self::wait) the index has seen what
+    /// was waited for. To be called before [`run`](Self::run).
+    pub fn observe(&self, resource: ResourceName, observer: Observer) {
+        self.shared.observers.write().entry(resource).or_default().push(observer);
+    }
+
+    /// Whether an index hangs on a resource, so that a writer who wants to be consistent with it waits.
+    pub fn is_observed(&self, resource: &ResourceName) -> bool {
+        self.shared.observers.read().contains_key(resource)
     }
 
     /// Follows the store until it closes. To be awaited by exactly one task.
@@ -113,11 +122,7 @@ impl Hub {
     /// [`HubClosed`] when it never will.
     pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
         let mut passed = self.shared.revision.subscribe();
-        passed
-            .wait_for(|reached| *reached >= revision)
-            .await
-            .map(drop)
-            .map_err(|_| HubClosed)
+        passed.wait_for(|reached| *reached >= revision).await.map(drop).map_err(|_| HubClosed)
     }
 
     /// Registers a watcher: it gets every event after [`Subscription::registered_at`].
@@ -128,22 +133,14 @@ impl Hub {
         let mut index = self.shared.index.write();
         // Under the lock, so that no event falls between the revision and the registration.
         let registered_at = *self.shared.revision.borrow();
-        let queue = Arc::new(Queue::new(
-            id,
-            interest,
-            registered_at,
-            progress,
-            self.shared.options.queue_capacity,
-        ));
+        let queue =
+            Arc::new(Queue::new(id, interest, registered_at, progress, self.shared.options.queue_capacity));
         index.insert(queue.clone());
         drop(index);
         if let Some(until) = until {
             self.shared.deadlines.lock().insert(until, queue.clone());
         }
-        Subscription {
-            queue,
-            hub: Arc::downgrade(&self.shared),
-        }
+        Subscription { queue, hub: Arc::downgrade(&self.shared) }
     }
 
     /// The events of an interest after `after` and up to `up_to`, from the store's log: what a watch
@@ -166,19 +163,13 @@ impl Hub {
             let batch = match follower.next().await {
                 Ok(batch) => batch,
                 Err(_) => {
-                    return Err(ReadError::Compacted {
-                        oldest: self.store.compacted(),
-                    });
+                    return Err(ReadError::Compacted { oldest: self.store.compacted() });
                 }
             };
             if batch.revision > up_to {
                 return Ok(events);
             }
-            events.extend(
-                self.decode(&batch)
-                    .filter(|event| interest.wants(event))
-                    .map(Arc::new),
-            );
+            events.extend(self.decode(&batch).filter(|event| interest.wants(event)).map(Arc::new));
             if batch.revision == up_to {
                 return Ok(events);
             }
@@ -190,23 +181,27 @@ impl Hub {
         let wakers: Vec<_> = {
             let index = self.shared.index.read();
             let chosen = index.iter().filter(|queue| chosen(&queue.interest));
-            chosen
-                .filter_map(|queue| queue.end(SubscriptionEnd::Cancelled))
-                .collect()
+            chosen.filter_map(|queue| queue.end(SubscriptionEnd::Cancelled)).collect()
         };
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
 
     /// Ends all subscriptions: the server drains.
     pub fn end_all(&self, end: SubscriptionEnd) {
-        let wakers: Vec<_> = self
-            .shared
-            .index
-            .read()
-            .iter()
-            .filter_map(|queue| queue.end(end))
-            .collect();
+        let wakers: Vec<_> = self.shared.index.read().iter().filter_map(|queue| queue.end(end)).collect();
         wakers.into_iter().for_each(core::task::Waker::wake);
+    }
+
+    /// Ends all subscriptions evenly over a window, so that their clients do not all come back at once. The
+    /// hub must be driven meanwhile.
+    pub fn end_evenly(&self, window: Duration) {
+        let queues: Vec<_> = self.shared.index.read().iter().cloned().collect();
+        let now = Instant::now();
+        let step = window / u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
+        let mut deadlines = self.shared.deadlines.lock();
+        for (queue, position) in queues.into_iter().zip(0_u32..) {
+            deadlines.bring_forward(now + step * position, queue);
+        }
     }
 
     /// How many subscriptions there are.
@@ -218,11 +213,13 @@ impl Hub {
         let mut wakers = Vec::new();
         {
             let index = self.shared.index.read();
+            let observers = self.shared.observers.read();
             for event in self.decode(batch) {
+                for observer in observers.get(&event.resource).into_iter().flatten() {
+                    observer(&event);
+                }
                 let event = Arc::new(event);
-                index.interested(&event, |queue| {
-                    wakers.extend(queue.push(Delivery::Event(event.clone())))
-                });
+                index.interested(&event, |queue| wakers.extend(queue.push(Delivery::Event(event.clone()))));
             }
             self.shared.revision.send_replace(batch.revision);
         }
@@ -249,6 +246,7 @@ pub(super) struct Shared {
     next_id: AtomicU64,
     revision: watch::Sender<Revision>,
     options: HubOptions,
+    observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
 }
 
 impl Shared {
@@ -271,9 +269,7 @@ impl Shared {
             let index = self.index.read();
             let revision = *self.revision.borrow();
             let wanting = index.iter().filter(|queue| queue.wants_progress);
-            wanting
-                .filter_map(|queue| queue.push(Delivery::Progress(revision)))
-                .collect()
+            wanting.filter_map(|queue| queue.push(Delivery::Progress(revision))).collect()
         };
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
@@ -290,6 +286,13 @@ impl Deadlines {
     fn insert(&mut self, until: Instant, queue: Arc<Queue>) {
         self.order.insert((until, queue.id));
         self.queues.insert(queue.id, (until, queue));
+    }
+
+    fn bring_forward(&mut self, until: Instant, queue: Arc<Queue>) {
+        if self.queues.get(&queue.id).is_none_or(|(present, _)| until < *present) {
+            self.remove(queue.id);
+            self.insert(until, queue);
+        }
     }
 
     fn remove(&mut self, id: u64) {

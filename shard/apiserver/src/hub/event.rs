@@ -63,7 +63,7 @@ impl ObjectChange {
 
 /// The type of a watch event, as one watcher sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FrameType {
+pub(crate) enum FrameType {
     Added,
     Modified,
     Deleted,
@@ -91,11 +91,8 @@ impl ObjectEvent {
             Some(fairlead_names::CUSTOM_RESOURCES) => Origin::Custom,
             Some(identity) => Origin::Identity(identity.into()),
         };
-        let previous = event
-            .previous
-            .as_ref()
-            .map(|record| EncodedObject::parse(record.value.clone()))
-            .transpose()?;
+        let previous =
+            event.previous.as_ref().map(|record| EncodedObject::parse(record.value.clone())).transpose()?;
         let object = event.value.clone().map(EncodedObject::parse).transpose()?;
         let change = match (object, previous) {
             (Some(object), None) => ObjectChange::Created(object),
@@ -123,10 +120,7 @@ impl ObjectEvent {
             out.extend_from_slice(b"{\"type\":\"");
             out.extend_from_slice(frame_type.as_str().as_bytes());
             out.extend_from_slice(b"\",\"object\":");
-            self.change
-                .object()
-                .as_object()
-                .splice(self.revision, &self.scope, annotations, &mut out);
+            self.change.object().as_object().splice(self.revision, &self.scope, annotations, &mut out);
             out.extend_from_slice(b"}\n");
             out.into()
         };

@@ -64,13 +64,7 @@ impl SubscriptionIndex {
         let Some(index) = self.resources.get(&event.resource) else {
             return;
         };
-        for queue in index
-            .by_scope
-            .get(&*event.scope)
-            .into_iter()
-            .flatten()
-            .chain(&index.every)
-        {
+        for queue in index.by_scope.get(&*event.scope).into_iter().flatten().chain(&index.every) {
             if queue.interest.wants(event) {
                 visit(queue);
             }
@@ -79,10 +73,7 @@ impl SubscriptionIndex {
             return;
         }
         let mut seen = Vec::new();
-        for state in [
-            Some(event.object()),
-            event.change.previous().map(|object| object.as_object()),
-        ] {
+        for state in [Some(event.object()), event.change.previous().map(|object| object.as_object())] {
             let Some(Ok(head)) = state.map(Head::parse) else {
                 continue;
             };

@@ -13,7 +13,7 @@ mod event;
 mod index;
 mod subscription;
 
-pub use driver::{Hub, HubClosed, HubOptions};
+pub use driver::{Hub, HubClosed, HubOptions, Observer};
 pub use event::{ObjectChange, ObjectEvent};
 pub use subscription::{Delivery, Interest, Progress, Subscription, SubscriptionEnd};
 

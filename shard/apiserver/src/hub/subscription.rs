@@ -33,10 +33,7 @@ impl Interest {
     pub(crate) fn wants(&self, event: &ObjectEvent) -> bool {
         self.resource == event.resource
             && self.origin.as_ref().is_none_or(|origin| *origin == event.origin)
-            && self
-                .namespace
-                .as_deref()
-                .is_none_or(|namespace| event.namespace.as_deref() == Some(namespace))
+            && self.namespace.as_deref().is_none_or(|namespace| event.namespace.as_deref() == Some(namespace))
             && self.scopes.selects(&event.scope)
     }
 }
@@ -142,14 +139,7 @@ impl Queue {
         capacity: usize,
     ) -> Self {
         let wants_progress = progress == Progress::Wanted;
-        Self {
-            id,
-            interest,
-            registered_at,
-            wants_progress,
-            capacity,
-            state: Mutex::default(),
-        }
+        Self { id, interest, registered_at, wants_progress, capacity, state: Mutex::default() }
     }
 
     /// Queues a delivery. The waker is returned, to be woken after all locks are released.

@@ -28,10 +28,7 @@ pub type ScopeAnnotations = &'static [&'static str];
 /// [`MalformedObject`] when it is not an object with apiVersion, kind and metadata.
 pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, MalformedObject> {
     let fields = object.as_object().ok_or(MalformedObject)?;
-    let metadata = fields
-        .get("metadata")
-        .and_then(Value::as_object)
-        .ok_or(MalformedObject)?;
+    let metadata = fields.get("metadata").and_then(Value::as_object).ok_or(MalformedObject)?;
     let mut out = Vec::with_capacity(1024);
     out.put_u8(FORMAT);
     out.put_u64_le(schema_hash);
@@ -41,10 +38,7 @@ pub fn encode(object: &Value, schema_hash: u64) -> Result<EncodedObject, Malform
         write_field(
             &mut out,
             name,
-            fields
-                .get(name)
-                .filter(|value| value.is_string())
-                .ok_or(MalformedObject)?,
+            fields.get(name).filter(|value| value.is_string()).ok_or(MalformedObject)?,
         )?;
     }
     out.extend_from_slice(b",\"metadata\":{");
@@ -228,15 +222,10 @@ impl<'a> ObjectBytes<'a> {
         annotations: ScopeAnnotations,
     ) -> Result<Value, MalformedObject> {
         let mut object: Value = serde_json::from_slice(self.json()).map_err(|_| MalformedObject)?;
-        let metadata = object
-            .get_mut("metadata")
-            .and_then(Value::as_object_mut)
-            .ok_or(MalformedObject)?;
+        let metadata = object.get_mut("metadata").and_then(Value::as_object_mut).ok_or(MalformedObject)?;
         metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
         if !annotations.is_empty() {
-            let existing = metadata
-                .entry("annotations")
-                .or_insert_with(|| Value::Object(Map::new()));
+            let existing = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
             if let Some(existing) = existing.as_object_mut() {
                 for (key, segment) in annotations.iter().zip(scope.split('/')) {
                     existing.insert((*key).into(), Value::String(segment.into()));
@@ -272,10 +261,7 @@ fn write_scope(scope: &str, annotations: ScopeAnnotations, out: &mut Vec<u8>) {
 }
 
 fn memchr(bytes: &[u8], wanted: u8) -> usize {
-    bytes
-        .iter()
-        .position(|byte| *byte == wanted)
-        .unwrap_or(bytes.len())
+    bytes.iter().position(|byte| *byte == wanted).unwrap_or(bytes.len())
 }
 
 /// Bytes in the store that are not an object: our fault or a foreign file; a retry does not help.
@@ -313,25 +299,14 @@ mod tests {
             json!({"kind": "K", "apiVersion": "v1", "metadata": {"annotations": {"only": "this"}}}),
             json!({"kind": "K", "apiVersion": "v1", "metadata": {}}),
         ] {
-            for (scope, annotations) in [
-                ("root", CLUSTER),
-                ("s1/root", CACHE),
-                ("", &[] as ScopeAnnotations),
-            ] {
+            for (scope, annotations) in [("root", CLUSTER), ("s1/root", CACHE), ("", &[] as ScopeAnnotations)]
+            {
                 let encoded = encode(&object, 7).unwrap();
                 let mut out = Vec::new();
-                encoded
-                    .as_object()
-                    .splice(Revision(42), scope, annotations, &mut out);
+                encoded.as_object().splice(Revision(42), scope, annotations, &mut out);
                 let wire: Value = serde_json::from_slice(&out)
                     .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&out)));
-                assert_eq!(
-                    wire,
-                    encoded
-                        .as_object()
-                        .to_value(Revision(42), scope, annotations)
-                        .unwrap()
-                );
+                assert_eq!(wire, encoded.as_object().to_value(Revision(42), scope, annotations).unwrap());
                 assert_eq!(wire["metadata"]["resourceVersion"], "42");
                 assert_eq!(encoded.as_object().schema_hash(), 7);
             }
@@ -356,12 +331,7 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_refused() {
-        for bytes in [
-            &b""[..],
-            b"{}",
-            b"\x02aaaaaaaaaaaaaaaaaaaaaaaaa",
-            b"\x01aaaaaaaaaaaaaaaaaaaaaaaaa",
-        ] {
+        for bytes in [&b""[..], b"{}", b"\x02aaaaaaaaaaaaaaaaaaaaaaaaa", b"\x01aaaaaaaaaaaaaaaaaaaaaaaaa"] {
             assert!(ObjectBytes::parse(bytes).is_err());
         }
     }

@@ -62,10 +62,7 @@ impl<'a> Head<'a> {
 }
 
 fn lookup<'h>(pairs: &'h [(Cow<'_, str>, Cow<'_, str>)], key: &str) -> Option<&'h str> {
-    pairs
-        .iter()
-        .find(|(name, _)| name == key)
-        .map(|(_, value)| &**value)
+    pairs.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
 }
 
 /// One entry of `metadata.ownerReferences`.
@@ -151,14 +148,8 @@ mod tests {
             "annotations": {"k": "v"}, "ownerReferences": [{"uid": "o", "kind": "P", "name": "p"}]}});
         let encoded = encode(&object, 0).unwrap();
         let head = Head::parse(encoded.as_object()).unwrap();
-        assert_eq!(
-            (&*head.name, head.namespace.as_deref(), &*head.uid),
-            ("a\"b", Some("n"), "u")
-        );
-        assert_eq!(
-            (head.label("x"), head.label("z"), head.annotation("k")),
-            (Some("1"), None, Some("v"))
-        );
+        assert_eq!((&*head.name, head.namespace.as_deref(), &*head.uid), ("a\"b", Some("n"), "u"));
+        assert_eq!((head.label("x"), head.label("z"), head.annotation("k")), (Some("1"), None, Some("v")));
         assert_eq!(head.owners[0].uid, "o");
         assert_eq!(head.finalizers, ["f"]);
     }

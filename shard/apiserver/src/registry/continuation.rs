@@ -23,11 +23,7 @@ impl Continuation {
         let relative = last_key.strip_prefix(prefix.as_bytes()).unwrap_or_default();
         let start = format!("{}\0", String::from_utf8_lossy(relative));
         let revision = revision.map_or(-1, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX));
-        Self {
-            version: "meta.k8s.io/v1".into(),
-            revision,
-            start,
-        }
+        Self { version: "meta.k8s.io/v1".into(), revision, start }
     }
 
     /// Reads a token.
@@ -59,10 +55,7 @@ impl Continuation {
 
     /// The token with which a client whose list has expired may go on at the latest revision.
     pub(super) fn inconsistent(&self) -> Self {
-        Self {
-            revision: -1,
-            ..self.clone()
-        }
+        Self { revision: -1, ..self.clone() }
     }
 }
 
@@ -87,11 +80,7 @@ mod tests {
     #[test]
     fn tokens_cannot_leave_their_list() {
         for start in ["/x", "../other/x", "a/../../x", ""] {
-            let forged = Continuation {
-                version: "meta.k8s.io/v1".into(),
-                revision: 1,
-                start: start.into(),
-            };
+            let forged = Continuation { version: "meta.k8s.io/v1".into(), revision: 1, start: start.into() };
             assert_eq!(Continuation::parse(&forged.token()), None, "{start}");
         }
         assert_eq!(Continuation::parse("%%%"), None);

@@ -34,24 +34,16 @@ impl StoreRegistry {
         }
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self
-            .objects
-            .key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
-            let current = self
-                .objects
-                .get_by_key(&key, scope)?
-                .ok_or_else(|| not_found(resource, name))?;
+            let current = self.objects.get_by_key(&key, scope)?.ok_or_else(|| not_found(resource, name))?;
             let old = to_version(resource, &target.version, self.objects.tree(&current)?);
             check_preconditions(target, options, &old, name)?;
             let admitted = self.admitted(target, scope, name, Verb::Delete, options.dry_run);
             let mut mutations = self.admission.validate(&admitted, None, Some(&old)).await?;
             let expect = Expect::At(current.revision);
-            let marked = if self.authority == Authority::Replica {
-                None
-            } else {
-                marked_for_deletion(target, &old)
-            };
+            let marked =
+                if self.authority == Authority::Replica { None } else { marked_for_deletion(target, &old) };
             let (mutation, deleted) = match marked {
                 Some(new) => {
                     let object = self
@@ -60,10 +52,7 @@ impl StoreRegistry {
                     if object == current.object {
                         return Ok(Deleted::Marked(current));
                     }
-                    (
-                        put(key.clone(), expect, &object),
-                        Deleted::Marked(StoredObject { object, ..current }),
-                    )
+                    (put(key.clone(), expect, &object), Deleted::Marked(StoredObject { object, ..current }))
                 }
                 None => (Mutation::delete(key.clone(), expect), Deleted::Gone(current)),
             };
@@ -73,6 +62,7 @@ impl StoreRegistry {
             mutations.insert(0, mutation);
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
+                    self.settle(target, revision).await;
                     return Ok(match deleted {
                         Deleted::Marked(object) => Deleted::Marked(StoredObject { revision, ..object }),
                         Deleted::Gone(object) => Deleted::Gone(object),
@@ -125,10 +115,7 @@ impl StoreRegistry {
         options: &DeleteOptions,
     ) -> Result<(), Status> {
         let head = crate::object::Head::parse(found.object.as_object()).map_err(Status::internal)?;
-        let one = Target {
-            namespace: head.namespace.as_deref().map(Into::into),
-            ..target.clone()
-        };
+        let one = Target { namespace: head.namespace.as_deref().map(Into::into), ..target.clone() };
         match self.remove(&one, &head.name, options).await {
             Err(status) if status.code == 404 => Ok(()),
             other => other.map(drop),
@@ -159,11 +146,7 @@ fn check_preconditions(
     let metadata = &old["metadata"];
     for (what, wanted, own) in [
         ("UID", &options.uid, &metadata["uid"]),
-        (
-            "ResourceVersion",
-            &options.resource_version,
-            &metadata["resourceVersion"],
-        ),
+        ("ResourceVersion", &options.resource_version, &metadata["resourceVersion"]),
     ] {
         let own = own.as_str().unwrap_or_default();
         if let Some(wanted) = wanted

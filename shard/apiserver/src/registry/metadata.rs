@@ -17,12 +17,9 @@ const SUFFIX_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// # Errors
 /// 400 for a namespace that is not the request's, 500 when there is no randomness.
 pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) -> Result<String, Status> {
-    let fields = object
-        .as_object_mut()
-        .ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
-    let metadata = fields
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()));
+    let fields =
+        object.as_object_mut().ok_or_else(|| Status::bad_request("the object is not a JSON object"))?;
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
     }
@@ -30,22 +27,13 @@ pub(super) fn fill(object: &mut Value, target: &Target, authority: Authority) ->
         .as_object_mut()
         .ok_or_else(|| Status::bad_request("metadata: Invalid value: must be an object"))?;
     if text(metadata, "resourceVersion").is_some_and(|version| !version.is_empty()) {
-        return Err(Status::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     set_namespace(metadata, target)?;
     let is_replica = authority == Authority::Replica
-        && metadata
-            .get("annotations")
-            .is_some_and(|annotations| annotations.get("kcp.io/shard").is_some());
+        && metadata.get("annotations").is_some_and(|annotations| annotations.get("kcp.io/shard").is_some());
     if !is_replica {
-        for name in [
-            "uid",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generation",
-        ] {
+        for name in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
             metadata.remove(name);
         }
         metadata.insert("uid".into(), Uuid::new_v4().to_string().into());
@@ -101,14 +89,19 @@ fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(
     }
 }
 
-/// Restores in a changed object what an update may not touch.
+/// Restores in a changed object what an update may not touch. The generation of a copy is its writer's.
 ///
 /// # Errors
 /// 400 for another name or namespace, 409 for another UID.
-pub(super) fn keep(old: &Value, new: &mut Value, target: &Target, name: &str) -> Result<(), Status> {
-    let old = old["metadata"]
-        .as_object()
-        .ok_or_else(|| Status::internal("a stored object has no metadata"))?;
+pub(super) fn keep(
+    old: &Value,
+    new: &mut Value,
+    target: &Target,
+    name: &str,
+    authority: Authority,
+) -> Result<(), Status> {
+    let old =
+        old["metadata"].as_object().ok_or_else(|| Status::internal("a stored object has no metadata"))?;
     let metadata = new
         .get_mut("metadata")
         .and_then(Value::as_object_mut)
@@ -127,19 +120,13 @@ pub(super) fn keep(old: &Value, new: &mut Value, target: &Target, name: &str) ->
         && given != own
     {
         let message = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {own}");
-        return Err(Status::conflict(
-            super::read::group_resource(&target.resource),
-            name,
-            message,
-        ));
+        return Err(Status::conflict(super::read::group_resource(&target.resource), name, message));
     }
-    for field in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-    ] {
+    let kept = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+    let is_given = |field: &str| {
+        authority == Authority::Replica && field == "generation" && metadata.contains_key(field)
+    };
+    for field in kept.into_iter().filter(|field| !is_given(field)).collect::<Vec<_>>() {
         match old.get(field) {
             Some(value) => metadata.insert(field.into(), value.clone()),
             None => metadata.remove(field),
@@ -172,12 +159,7 @@ pub(super) fn is_deleting(object: &Value) -> bool {
 
 /// The finalizers of an object.
 pub(super) fn finalizers(object: &Value) -> Vec<&str> {
-    object["metadata"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// Counts the generation up when anything but metadata and status has changed.

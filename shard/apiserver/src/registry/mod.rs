@@ -215,10 +215,6 @@ impl StoredObject {
 
     fn copied(listed: Listed<'_>) -> Option<Self> {
         let object = EncodedObject::copied(listed.object);
-        Some(Self {
-            object,
-            revision: listed.revision,
-            scope: Scope::new(listed.scope),
-        })
+        Some(Self { object, revision: listed.revision, scope: Scope::new(listed.scope) })
     }
 }

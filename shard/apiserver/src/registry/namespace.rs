@@ -19,10 +19,7 @@ pub struct NamespaceLifecycle {
 impl NamespaceLifecycle {
     /// Looks namespaces up in `objects`.
     pub fn new(objects: ObjectStore) -> Self {
-        Self {
-            objects,
-            namespaces: ResourceName::new("", "namespaces"),
-        }
+        Self { objects, namespaces: ResourceName::new("", "namespaces") }
     }
 
     /// Refuses a create in a missing or terminating namespace, and otherwise names what must still hold
@@ -34,9 +31,7 @@ impl NamespaceLifecycle {
         let (Verb::Create, Some(namespace)) = (write.verb, write.namespace) else {
             return Ok(None);
         };
-        let found = self
-            .objects
-            .get(&self.namespaces, &Origin::BuiltIn, write.scope, None, namespace)?;
+        let found = self.objects.get(&self.namespaces, &Origin::BuiltIn, write.scope, None, namespace)?;
         let Some(found) = found else {
             return Err(Status::not_found(GroupResource::new("", "namespaces"), namespace));
         };
@@ -60,13 +55,7 @@ impl NamespaceLifecycle {
             };
             return Err(status.with_details(details));
         }
-        let key = self.objects.key(
-            &self.namespaces,
-            &Origin::BuiltIn,
-            write.scope.as_str(),
-            None,
-            namespace,
-        );
+        let key = self.objects.key(&self.namespaces, &Origin::BuiltIn, write.scope.as_str(), None, namespace);
         Ok(Some(Mutation::fence(key, Expect::At(found.revision))))
     }
 }

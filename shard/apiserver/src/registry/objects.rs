@@ -36,11 +36,7 @@ impl ObjectStore {
     /// Objects in `store`, keyed by `codec`, shown with `annotations`.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, annotations: ScopeAnnotations) -> Self {
         debug_assert_eq!(codec.scope_segments(), annotations.len());
-        Self {
-            store,
-            codec,
-            annotations,
-        }
+        Self { store, codec, annotations }
     }
 
     /// The store.
@@ -82,9 +78,7 @@ impl ObjectStore {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<StoredObject>, Status> {
-        let key = self
-            .codec
-            .object(resource, origin, scope.as_str(), namespace, name);
+        let key = self.codec.object(resource, origin, scope.as_str(), namespace, name);
         self.get_by_key(key.as_bytes(), scope)
     }
 
@@ -94,9 +88,7 @@ impl ObjectStore {
     /// 500 when the store cannot be read.
     pub fn get_by_key(&self, key: &[u8], scope: &Scope) -> Result<Option<StoredObject>, Status> {
         let record = self.store.get(key).map_err(|error| read_status(&error))?;
-        record
-            .map(|record| Self::object_of(record, scope.clone()))
-            .transpose()
+        record.map(|record| Self::object_of(record, scope.clone())).transpose()
     }
 
     /// Visits a range of keys at a revision, selected scopes only. Returns the revision read.
@@ -121,14 +113,7 @@ impl ObjectStore {
             if !scopes.selects(key.scope) {
                 return ControlFlow::Continue(());
             }
-            visit(
-                record.key,
-                Listed {
-                    object,
-                    revision: record.modified,
-                    scope: key.scope,
-                },
-            )
+            visit(record.key, Listed { object, revision: record.modified, scope: key.scope })
         })
     }
 
@@ -146,10 +131,8 @@ impl ObjectStore {
         let prefix = self.codec.range(resource, origin, scopes.leading(), namespace);
         let mut objects = Vec::new();
         let mut collect = StoredObject::collect_into(&mut objects);
-        self.visit(&Range::prefix(prefix), scopes, None, &mut |_, listed| {
-            collect(listed)
-        })
-        .map_err(|error| read_status(&error))?;
+        self.visit(&Range::prefix(prefix), scopes, None, &mut |_, listed| collect(listed))
+            .map_err(|error| read_status(&error))?;
         drop(collect);
         Ok(objects)
     }
@@ -176,29 +159,21 @@ impl ObjectStore {
 
     fn object_of(record: Record, scope: Scope) -> Result<StoredObject, Status> {
         let object = EncodedObject::parse(record.value).map_err(|error| malformed_status(&error))?;
-        Ok(StoredObject {
-            object,
-            revision: record.modified,
-            scope,
-        })
+        Ok(StoredObject { object, revision: record.modified, scope })
     }
 }
 
 /// A mutation that writes an object at a key.
 pub(crate) fn put(key: Bytes, expect: Expect, object: &EncodedObject) -> Mutation {
-    Mutation {
-        key,
-        expect,
-        change: fairlead_store::Change::Put(object.stored().clone()),
-    }
+    Mutation { key, expect, change: fairlead_store::Change::Put(object.stored().clone()) }
 }
 
 /// A failed read as a client is told.
 pub(crate) fn read_status(error: &ReadError) -> Status {
     match error {
-        ReadError::Compacted { oldest } => Status::expired(format!(
-            "the requested history is gone; the oldest revision is {oldest}"
-        )),
+        ReadError::Compacted { oldest } => {
+            Status::expired(format!("the requested history is gone; the oldest revision is {oldest}"))
+        }
         ReadError::Future { current } => Status::internal(format!("the store is only at revision {current}")),
         ReadError::Io(cause) | ReadError::Corrupt(cause) => Status::internal(cause),
     }

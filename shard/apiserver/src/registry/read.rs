@@ -69,35 +69,33 @@ impl StoreRegistry {
         let mut last_key: Option<Vec<u8>> = None;
         let mut remaining = 0_u64;
         let mut stopped = false;
-        let read = self
-            .objects
-            .visit(&range, &target.scopes, at, &mut |key, listed| {
-                if stopped {
-                    remaining += 1;
-                    return if selection.is_everything() {
-                        ControlFlow::Continue(())
-                    } else {
-                        ControlFlow::Break(())
-                    };
-                }
-                if !selection.selects(listed.object) {
-                    return ControlFlow::Continue(());
-                }
-                if visited == limit {
-                    stopped = true;
-                    remaining = 1;
-                    return if selection.is_everything() {
-                        ControlFlow::Continue(())
-                    } else {
-                        ControlFlow::Break(())
-                    };
-                }
-                visited += 1;
-                if visited == limit {
-                    last_key = Some(key.to_vec());
-                }
-                visit(listed)
-            });
+        let read = self.objects.visit(&range, &target.scopes, at, &mut |key, listed| {
+            if stopped {
+                remaining += 1;
+                return if selection.is_everything() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                };
+            }
+            if !selection.selects(listed.object) {
+                return ControlFlow::Continue(());
+            }
+            if visited == limit {
+                stopped = true;
+                remaining = 1;
+                return if selection.is_everything() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                };
+            }
+            visited += 1;
+            if visited == limit {
+                last_key = Some(key.to_vec());
+            }
+            visit(listed)
+        });
         let revision = read.map_err(|error| match (&error, &page) {
             (ReadError::Compacted { .. }, Some(page)) => {
                 Status::expired(EXPIRED_CONTINUE).with_continue(page.inconsistent().token())
@@ -111,11 +109,7 @@ impl StoreRegistry {
             .filter(|_| remaining > 0)
             .map(|key| Continuation::after(&key, &prefix, Some(revision)).token());
         let remaining = (token.is_some() && selection.is_everything()).then_some(remaining);
-        Ok(ListEnd {
-            revision,
-            continue_token: token,
-            remaining,
-        })
+        Ok(ListEnd { revision, continue_token: token, remaining })
     }
 
     pub(super) async fn open_watch(
@@ -138,16 +132,9 @@ impl StoreRegistry {
             origin: (!target.every_origin).then(|| target.resource.origin.clone()),
             scopes: target.scopes.clone(),
             namespace: target.namespace.clone(),
-            label: options
-                .labels
-                .equality_term()
-                .map(|(key, value)| (key.into(), value.into())),
+            label: options.labels.equality_term().map(|(key, value)| (key.into(), value.into())),
         };
-        let progress = if options.bookmarks {
-            Progress::Wanted
-        } else {
-            Progress::Unwanted
-        };
+        let progress = if options.bookmarks { Progress::Wanted } else { Progress::Unwanted };
         let subscription = self.hub.subscribe(interest.clone(), progress, Some(until.at));
         let registered = subscription.registered_at();
         if wants_state {
@@ -157,41 +144,23 @@ impl StoreRegistry {
             let after = self
                 .objects
                 .visit(&range, &target.scopes, None, &mut |_, listed: Listed<'_>| {
-                    if selection.selects(listed.object) {
-                        collect(listed)
-                    } else {
-                        ControlFlow::Continue(())
-                    }
+                    if selection.selects(listed.object) { collect(listed) } else { ControlFlow::Continue(()) }
                 })
                 .map_err(|error| read_status(&error))?;
             drop(collect);
-            return Ok(Watched {
-                initial,
-                backlog: Vec::new(),
-                after,
-                subscription,
-            });
+            return Ok(Watched { initial, backlog: Vec::new(), after, subscription });
         }
         let after = match options.resource_version {
             Some(version) if version.0 > 0 => version,
             _ => self.objects.store().revision(),
         };
-        let backlog = self
-            .hub
-            .backlog(&interest, after, registered)
-            .await
-            .map_err(|error| match error {
-                ReadError::Compacted { oldest } => {
-                    Status::expired(format!("too old resource version: {after} ({oldest})"))
-                }
-                other => read_status(&other),
-            })?;
-        Ok(Watched {
-            initial: Vec::new(),
-            backlog,
-            after: after.max(registered),
-            subscription,
-        })
+        let backlog = self.hub.backlog(&interest, after, registered).await.map_err(|error| match error {
+            ReadError::Compacted { oldest } => {
+                Status::expired(format!("too old resource version: {after} ({oldest})"))
+            }
+            other => read_status(&other),
+        })?;
+        Ok(Watched { initial: Vec::new(), backlog, after: after.max(registered), subscription })
     }
 
     /// The revision a first page is read at; `None` for the latest.
@@ -217,10 +186,9 @@ impl StoreRegistry {
         }
         match timeout(WAIT_FOR_REVISION, self.hub.wait(asked)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Status::resource_version_too_large(
-                asked.0,
-                self.objects.store().revision().0,
-            )),
+            Ok(Err(_)) | Err(_) => {
+                Err(Status::resource_version_too_large(asked.0, self.objects.store().revision().0))
+            }
         }
     }
 }
@@ -245,12 +213,7 @@ fn prefix_of(objects: &ObjectStore, target: &Target) -> String {
     }
     // A namespace belongs to the range only when the scope is complete.
     let namespace = target.scopes.one().and(target.namespace.as_deref());
-    objects.codec().range(
-        &resource.name,
-        &resource.origin,
-        target.scopes.leading(),
-        namespace,
-    )
+    objects.codec().range(&resource.name, &resource.origin, target.scopes.leading(), namespace)
 }
 
 fn exactly(prefix: &str, target: &Target, name: &str) -> Range {

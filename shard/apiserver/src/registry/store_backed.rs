@@ -25,7 +25,7 @@ pub struct StoreRegistry {
 
 /// Who decides about an object's identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Authority {
+pub(super) enum Authority {
     /// This server: it assigns UIDs, generations and timestamps, and honours finalizers.
     Origin,
     /// Whoever writes, if the object carries the scope annotation: it is a copy of an object whose
@@ -36,21 +36,22 @@ pub enum Authority {
 impl StoreRegistry {
     /// A registry whose server is the origin of its objects.
     pub fn new(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
-        Self {
-            objects,
-            hub,
-            admission,
-            authority: Authority::Origin,
-        }
+        Self { objects, hub, admission, authority: Authority::Origin }
     }
 
     /// A registry of copies.
     pub fn replica(objects: ObjectStore, hub: Hub, admission: Arc<dyn Admission>) -> Self {
-        Self {
-            objects,
-            hub,
-            admission,
-            authority: Authority::Replica,
+        Self { objects, hub, admission, authority: Authority::Replica }
+    }
+}
+
+impl StoreRegistry {
+    /// After a write of a resource that an index hangs on: waits until the index knows it, so that who
+    /// wrote it sees its effect in his next request. Costs the hub's delay, well below a millisecond.
+    pub(super) async fn settle(&self, target: &Target, revision: Revision) {
+        if self.hub.is_observed(&target.resource.name) {
+            // A closed hub means that the process goes down; the write itself is durable.
+            let _ = self.hub.wait(revision).await;
         }
     }
 }

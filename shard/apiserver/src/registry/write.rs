@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::objects::put;
 use super::read::{group_resource, not_found};
+use super::store_backed::Authority;
 use super::{Change, StoreRegistry, StoredObject, Target, Written, metadata};
 use crate::host::Admitted;
 use crate::object::EncodedObject;
@@ -60,6 +61,7 @@ impl StoreRegistry {
             mutations.insert(0, put(key, Expect::Absent, &encoded));
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
+                    self.settle(target, revision).await;
                     return Ok(Written::Created(StoredObject {
                         object: encoded,
                         revision,
@@ -93,9 +95,7 @@ impl StoreRegistry {
         let resource = &*target.resource;
         let scope = target.scope()?;
         let namespace = target.namespace.as_deref();
-        let key = self
-            .objects
-            .key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
+        let key = self.objects.key(&resource.name, &resource.origin, scope.as_str(), namespace, name);
         for _ in 0..ATTEMPTS {
             let Some(current) = self.objects.get_by_key(&key, scope)? else {
                 if resource.strategy.create_on_update() && target.subresource.is_none() {
@@ -107,15 +107,12 @@ impl StoreRegistry {
             let old = to_version(resource, &target.version, self.objects.tree(&current)?);
             let mut new = change(Some(&old))?;
             self.check_version(target, &old, &new, name)?;
-            metadata::keep(&old, &mut new, target, name)?;
-            let write = target
-                .subresource
-                .as_deref()
-                .map_or(Write::Main, Write::Subresource);
+            metadata::keep(&old, &mut new, target, name, self.authority)?;
+            let write = target.subresource.as_deref().map_or(Write::Main, Write::Subresource);
             resource.strategy.prepare_update(write, &old, &mut new);
             let admitted = self.admitted(target, scope, name, target.verb, options.dry_run);
             self.admission.mutate(&admitted, &mut new, Some(&old)).await?;
-            if resource.strategy.counts_generations() {
+            if self.authority == Authority::Origin && resource.strategy.counts_generations() {
                 metadata::count_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
@@ -127,22 +124,16 @@ impl StoreRegistry {
                 return Ok(Written::Updated(current));
             }
             if options.dry_run == DryRun::All {
-                return Ok(Written::Updated(StoredObject {
-                    object: encoded,
-                    ..current
-                }));
+                return Ok(Written::Updated(StoredObject { object: encoded, ..current }));
             }
             let expect = Expect::At(current.revision);
             mutations.insert(
                 0,
-                if gone {
-                    Mutation::delete(key.clone(), expect)
-                } else {
-                    put(key.clone(), expect, &encoded)
-                },
+                if gone { Mutation::delete(key.clone(), expect) } else { put(key.clone(), expect, &encoded) },
             );
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
+                    self.settle(target, revision).await;
                     return Ok(Written::Updated(StoredObject {
                         object: encoded,
                         revision,
@@ -197,29 +188,22 @@ impl StoreRegistry {
 
     /// An object that waited for its finalizers goes with the last of them.
     fn finishes_deletion(&self, target: &Target, new: &Value) -> bool {
-        metadata::is_deleting(new)
+        self.authority == Authority::Origin
+            && metadata::is_deleting(new)
             && metadata::finalizers(new).is_empty()
             && !target.resource.strategy.holds_deletion(new)
     }
 
     fn validate_create(&self, target: &Target, object: &Value, name: &str) -> Result<(), Status> {
         let resource = &*target.resource;
-        let scope = if resource.namespaced {
-            ObjectScope::Namespaced
-        } else {
-            ObjectScope::Cluster
-        };
+        let scope = if resource.namespaced { ObjectScope::Namespaced } else { ObjectScope::Cluster };
         let path = FieldPath::new("metadata");
         let mut errors = validate_object_meta(&object["metadata"], scope, resource.name_rule, &path);
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate(object));
         }
         errors.extend(resource.strategy.validate_create(object));
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(invalid(resource, name, errors))
-        }
+        if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 
     fn validate_update(
@@ -237,20 +221,12 @@ impl StoreRegistry {
             errors.extend(version.shape.validate_update(new, old));
         }
         errors.extend(resource.strategy.validate_update(write, old, new));
-        if errors.is_empty() {
-            Ok(())
-        } else {
-            Err(invalid(resource, name, errors))
-        }
+        if errors.is_empty() { Ok(()) } else { Err(invalid(resource, name, errors)) }
     }
 }
 
 fn unsaved(object: EncodedObject, scope: &Scope) -> StoredObject {
-    StoredObject {
-        object,
-        revision: fairlead_store::Revision(0),
-        scope: scope.clone(),
-    }
+    StoredObject { object, revision: fairlead_store::Revision(0), scope: scope.clone() }
 }
 
 fn is_terminating(object: &EncodedObject) -> bool {

@@ -58,10 +58,7 @@ impl PatchKind {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            other => Err(NegotiationError::ContentType {
-                found: other.to_owned(),
-                supported: Self::ALL,
-            }),
+            other => Err(NegotiationError::ContentType { found: other.to_owned(), supported: Self::ALL }),
         }
     }
 
@@ -71,10 +68,7 @@ impl PatchKind {
 }
 
 fn media_type(headers: &HeaderMap) -> &str {
-    let value = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim()
 }
 
@@ -108,18 +102,9 @@ impl Accepted {
     /// # Errors
     /// [`NegotiationError::Accept`] when none can be.
     pub fn of(headers: &HeaderMap, query: &Query<'_>) -> Result<Self, NegotiationError> {
-        let agent = headers
-            .get(USER_AGENT)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let browser = ["curl", "Wget", "Mozilla"]
-            .iter()
-            .any(|prefix| agent.starts_with(prefix));
-        let pretty = if query.has("pretty") {
-            query.flag("pretty")
-        } else {
-            browser
-        };
+        let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let browser = ["curl", "Wget", "Mozilla"].iter().any(|prefix| agent.starts_with(prefix));
+        let pretty = if query.has("pretty") { query.flag("pretty") } else { browser };
         let mut ranges: Vec<(f32, Form, bool)> = Vec::new();
         let mut asked = false;
         for value in headers.get_all(ACCEPT) {
@@ -135,11 +120,7 @@ impl Accepted {
             }
         }
         if !asked {
-            return Ok(Self {
-                form: Form::Object,
-                yaml: false,
-                pretty,
-            });
+            return Ok(Self { form: Form::Object, yaml: false, pretty });
         }
         // A stable sort keeps the client's order among equal weights.
         ranges.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -226,11 +207,7 @@ mod tests {
         for (text, form, yaml) in [
             ("*/*", Form::Object, false),
             ("application/json, */*", Form::Object, false),
-            (
-                "application/vnd.kubernetes.protobuf,application/json",
-                Form::Object,
-                false,
-            ),
+            ("application/vnd.kubernetes.protobuf,application/json", Form::Object, false),
             (
                 "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
                 Form::Table("v1"),
@@ -247,16 +224,8 @@ mod tests {
                 false,
             ),
             ("application/yaml", Form::Object, true),
-            (
-                "application/yaml;q=0.5,application/json;q=0.9",
-                Form::Object,
-                false,
-            ),
-            (
-                "application/json;as=Unknown;g=x;v=v1,application/json",
-                Form::Object,
-                false,
-            ),
+            ("application/yaml;q=0.5,application/json;q=0.9", Form::Object, false),
+            ("application/json;as=Unknown;g=x;v=v1,application/json", Form::Object, false),
         ] {
             let accepted = accept(text).unwrap();
             assert_eq!((accepted.form, accepted.yaml), (form, yaml), "{text}");
@@ -274,10 +243,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8"));
         assert!(Accepted::of(&headers, &Query::default()).unwrap().pretty);
-        assert!(
-            !Accepted::of(&headers, &Query::parse("pretty=false"))
-                .unwrap()
-                .pretty
-        );
+        assert!(!Accepted::of(&headers, &Query::parse("pretty=false")).unwrap().pretty);
     }
 }

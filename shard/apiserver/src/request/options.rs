@@ -18,10 +18,7 @@ impl<'a> Query<'a> {
         let decode = |text: &'a str| -> Cow<'a, str> {
             if text.contains('+') {
                 let spaced = text.replace('+', " ");
-                percent_encoding::percent_decode_str(&spaced)
-                    .decode_utf8_lossy()
-                    .into_owned()
-                    .into()
+                percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned().into()
             } else {
                 percent_encoding::percent_decode_str(text).decode_utf8_lossy()
             }
@@ -37,18 +34,12 @@ impl<'a> Query<'a> {
 
     /// The first value of a parameter, if it is there and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(key, value)| key == name && !value.is_empty())
-            .map(|(_, value)| &**value)
+        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| &**value)
     }
 
     /// All values of a parameter.
     pub fn all<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s str> {
-        self.0
-            .iter()
-            .filter(move |(key, _)| key == name)
-            .map(|(_, value)| &**value)
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| &**value)
     }
 
     /// Whether a parameter is there, whatever its value.
@@ -113,13 +104,8 @@ impl ListOptions {
     pub fn parse(query: &Query<'_>, watch: bool) -> Result<Self, OptionsError> {
         let number = |name: &'static str| -> Result<Option<u64>, OptionsError> {
             let text = query.get(name);
-            text.map(|text| {
-                text.parse().map_err(|_| OptionsError::Number {
-                    name,
-                    text: text.to_owned(),
-                })
-            })
-            .transpose()
+            text.map(|text| text.parse().map_err(|_| OptionsError::Number { name, text: text.to_owned() }))
+                .transpose()
         };
         let options = Self {
             labels: LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?,
@@ -135,16 +121,10 @@ impl ListOptions {
                 .filter(|limit| *limit > 0)
                 .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             continue_token: query.get("continue").map(str::to_owned),
-            timeout: number("timeoutSeconds")?
-                .filter(|seconds| *seconds > 0)
-                .map(Duration::from_secs),
+            timeout: number("timeoutSeconds")?.filter(|seconds| *seconds > 0).map(Duration::from_secs),
             bookmarks: query.flag("allowWatchBookmarks"),
             initial_events: query.get("sendInitialEvents").map(|_| {
-                if query.flag("sendInitialEvents") {
-                    InitialEvents::Send
-                } else {
-                    InitialEvents::Skip
-                }
+                if query.flag("sendInitialEvents") { InitialEvents::Send } else { InitialEvents::Skip }
             }),
         };
         options.check(watch)?;
@@ -250,15 +230,12 @@ impl WriteOptions {
             Some(other) => {
                 return Err(OptionsError::NotSupported {
                     field: "fieldValidation",
-                    value: other.to_owned(),
+                    value: format!("{other:?}"),
                     supported: "\"\", \"Ignore\", \"Strict\", \"Warn\"",
                 });
             }
         };
-        if query
-            .get("fieldManager")
-            .is_some_and(|manager| manager.len() > 128)
-        {
+        if query.get("fieldManager").is_some_and(|manager| manager.len() > 128) {
             return Err(OptionsError::FieldManager);
         }
         Ok(Self {
@@ -276,7 +253,7 @@ impl DryRun {
             if value != "All" {
                 return Err(OptionsError::NotSupported {
                     field: "dryRun",
-                    value: value.to_owned(),
+                    value: format!("[{value:?}]"),
                     supported: "\"All\"",
                 });
             }
@@ -321,17 +298,14 @@ impl DeleteOptions {
             serde_json::Value::Null => WireDeleteOptions::default(),
             body => serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?,
         };
-        let policy = wire
-            .propagation_policy
-            .as_deref()
-            .or_else(|| query.get("propagationPolicy"));
-        let orphan = wire
-            .orphan_dependents
-            .or_else(|| query.get("orphanDependents").map(|text| text == "true"));
+        let policy = wire.propagation_policy.as_deref().or_else(|| query.get("propagationPolicy"));
+        let orphan =
+            wire.orphan_dependents.or_else(|| query.get("orphanDependents").map(|text| text == "true"));
         let propagation = match (policy, orphan) {
             (Some(_), Some(_)) => {
-                return Err(OptionsError::Forbidden {
+                return Err(OptionsError::Invalid {
                     field: "propagationPolicy",
+                    value: policy.unwrap_or_default().to_owned(),
                     message: "orphanDependents and deletionPropagation cannot be both set",
                 });
             }
@@ -341,7 +315,7 @@ impl DeleteOptions {
             (Some(other), None) => {
                 return Err(OptionsError::NotSupported {
                     field: "propagationPolicy",
-                    value: other.to_owned(),
+                    value: format!("{other:?}"),
                     supported: "\"Background\", \"Foreground\", \"Orphan\"",
                 });
             }
@@ -349,9 +323,7 @@ impl DeleteOptions {
         let preconditions = wire.preconditions.unwrap_or_default();
         Ok(Self {
             uid: preconditions.uid.filter(|uid| !uid.is_empty()),
-            resource_version: preconditions
-                .resource_version
-                .filter(|version| !version.is_empty()),
+            resource_version: preconditions.resource_version.filter(|version| !version.is_empty()),
             propagation,
             dry_run: DryRun::parse(wire.dry_run.iter().map(|text| &**text).chain(query.all("dryRun")))?,
         })
@@ -391,12 +363,22 @@ pub enum OptionsError {
         /// Why.
         message: &'static str,
     },
-    /// An option with an unknown value.
-    #[error("{field}: Unsupported value: {value:?}: supported values: {supported}")]
-    NotSupported {
+    /// An option with a value that does not go with the others.
+    #[error("{field}: Invalid value: {value:?}: {message}")]
+    Invalid {
         /// The option.
         field: &'static str,
         /// Its value.
+        value: String,
+        /// Why.
+        message: &'static str,
+    },
+    /// An option with an unknown value.
+    #[error("{field}: Unsupported value: {value}: supported values: {supported}")]
+    NotSupported {
+        /// The option.
+        field: &'static str,
+        /// Its value, quoted.
         value: String,
         /// What it may be.
         supported: &'static str,
@@ -421,23 +403,33 @@ impl OptionsError {
     fn unsupported_match(value: &str) -> Self {
         Self::NotSupported {
             field: "resourceVersionMatch",
-            value: value.to_owned(),
+            value: format!("{value:?}"),
             supported: "\"Exact\", \"NotOlderThan\", \"\"",
         }
     }
 
     /// Whether Kubernetes answers 422 Invalid rather than 400.
     pub fn is_invalid(&self) -> bool {
-        matches!(
-            self,
-            Self::FieldManager | Self::Forbidden { .. } | Self::NotSupported { .. }
-        )
+        self.reason().is_some()
+    }
+
+    /// The machine-readable reason in the causes of a 422; `None` for a 400.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::FieldManager => Some("FieldValueTooLong"),
+            Self::Forbidden { .. } => Some("FieldValueForbidden"),
+            Self::Invalid { .. } => Some("FieldValueInvalid"),
+            Self::NotSupported { .. } => Some("FieldValueNotSupported"),
+            Self::Body(_) | Self::Number { .. } | Self::Selector(_) | Self::VersionWithContinue => None,
+        }
     }
 
     /// The option that is wrong, for the causes of a 422.
     pub fn field(&self) -> Option<&'static str> {
         match self {
-            Self::Forbidden { field, .. } | Self::NotSupported { field, .. } => Some(field),
+            Self::Forbidden { field, .. } | Self::Invalid { field, .. } | Self::NotSupported { field, .. } => {
+                Some(field)
+            }
             Self::FieldManager => Some("fieldManager"),
             Self::Number { name, .. } => Some(name),
             Self::Body(_) | Self::Selector(_) | Self::VersionWithContinue => None,
@@ -463,24 +455,12 @@ mod tests {
             ("continue=a&resourceVersion=0", false, true),
             ("resourceVersionMatch=Newest&resourceVersion=1", false, false),
             ("sendInitialEvents=true", true, false),
-            (
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-                true,
-                true,
-            ),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true),
             ("resourceVersionMatch=NotOlderThan", true, false),
-            (
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-                false,
-                false,
-            ),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", false, false),
             ("resourceVersion=abc", true, false),
         ] {
-            assert_eq!(
-                ListOptions::parse(&Query::parse(query), watch).is_ok(),
-                accepted,
-                "{query}"
-            );
+            assert_eq!(ListOptions::parse(&Query::parse(query), watch).is_ok(), accepted, "{query}");
         }
     }
 
@@ -496,19 +476,11 @@ mod tests {
     fn delete_options_come_from_query_and_body() {
         let parse = |query: &str, body: Value| DeleteOptions::parse(&Query::parse(query), body);
         assert_eq!(
-            parse("propagationPolicy=Foreground", Value::Null)
-                .unwrap()
-                .propagation,
+            parse("propagationPolicy=Foreground", Value::Null).unwrap().propagation,
             Propagation::Foreground
         );
-        assert_eq!(
-            parse("", json!({"orphanDependents": true})).unwrap().propagation,
-            Propagation::Orphan
-        );
-        assert_eq!(
-            parse("", json!({"dryRun": ["All"]})).unwrap().dry_run,
-            DryRun::All
-        );
+        assert_eq!(parse("", json!({"orphanDependents": true})).unwrap().propagation, Propagation::Orphan);
+        assert_eq!(parse("", json!({"dryRun": ["All"]})).unwrap().dry_run, DryRun::All);
         let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
         assert!(parse("", both).unwrap_err().is_invalid());
         assert!(parse("", json!({"preconditions": 1})).is_err());

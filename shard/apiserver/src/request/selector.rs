@@ -74,12 +74,10 @@ impl LabelSelector {
 
     /// The first `key=value` term: lets a watch be indexed by it.
     pub fn equality_term(&self) -> Option<(&str, &str)> {
-        self.0
-            .iter()
-            .find_map(|term| match (term.operator, term.values.first()) {
-                (Operator::In, Some(value)) if term.values.len() == 1 => Some((&*term.key, &**value)),
-                _ => None,
-            })
+        self.0.iter().find_map(|term| match (term.operator, term.values.first()) {
+            (Operator::In, Some(value)) if term.values.len() == 1 => Some((&*term.key, &**value)),
+            _ => None,
+        })
     }
 }
 
@@ -90,11 +88,7 @@ impl LabelTerm {
         let term = |key: &str, operator, values: BTreeSet<String>| {
             let key = key.trim();
             if is_label_key(key) && values.iter().all(|value| is_label_value(value)) {
-                Ok(Self {
-                    key: key.to_owned(),
-                    operator,
-                    values,
-                })
+                Ok(Self { key: key.to_owned(), operator, values })
             } else {
                 Err(error())
             }
@@ -135,9 +129,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = key
-        .split_once('/')
-        .map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_valid = prefix.is_none_or(|prefix| {
         !prefix.is_empty()
             && prefix.len() <= 253
@@ -151,9 +143,7 @@ fn is_label_key(key: &str) -> bool {
 fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();
     bytes.len() <= 63
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
         && bytes.first().is_none_or(u8::is_ascii_alphanumeric)
         && bytes.last().is_none_or(u8::is_ascii_alphanumeric)
 }
@@ -187,19 +177,20 @@ impl FieldSelector {
             let at = raw.find('=').ok_or_else(|| SelectorError(raw.to_owned()))?;
             let (field, value) = raw.split_at(at);
             let value = value.trim_start_matches('=');
-            let (field, equal) = field
-                .strip_suffix('!')
-                .map_or((field, true), |field| (field, false));
+            let (field, equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             if field.is_empty() {
                 return Err(SelectorError(raw.to_owned()));
             }
-            terms.push(FieldTerm {
-                field: field.trim().to_owned(),
-                value: unescape(value),
-                equal,
-            });
+            terms.push(FieldTerm { field: field.trim().to_owned(), value: unescape(value), equal });
         }
         Ok(Self(terms))
+    }
+
+    /// The same selector, and a field that must have a value.
+    #[must_use]
+    pub fn and(mut self, field: &str, value: &str) -> Self {
+        self.0.push(FieldTerm { field: field.to_owned(), value: value.to_owned(), equal: true });
+        self
     }
 
     /// Whether it selects everything.
@@ -214,17 +205,12 @@ impl FieldSelector {
 
     /// The value that a field must have, if the selector says so.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|term| term.equal && term.field == field)
-            .map(|term| &*term.value)
+        self.0.iter().find(|term| term.equal && term.field == field).map(|term| &*term.value)
     }
 
     /// Whether an object, given as a look-up of fields, is selected.
     pub fn selects(&self, field: impl Fn(&str) -> String) -> bool {
-        self.0
-            .iter()
-            .all(|term| (field(&term.field) == term.value) == term.equal)
+        self.0.iter().all(|term| (field(&term.field) == term.value) == term.equal)
     }
 }
 
@@ -241,11 +227,7 @@ fn unescape(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
-        out.push(if character == '\\' {
-            characters.next().unwrap_or('\\')
-        } else {
-            character
-        });
+        out.push(if character == '\\' { characters.next().unwrap_or('\\') } else { character });
     }
     out
 }
@@ -280,11 +262,7 @@ mod tests {
             ("other notin (x),app in (web)", true),
             ("app in (db)", false),
         ] {
-            assert_eq!(
-                LabelSelector::parse(selector).unwrap().selects(labels),
-                selected,
-                "{selector}"
-            );
+            assert_eq!(LabelSelector::parse(selector).unwrap().selects(labels), selected, "{selector}");
         }
     }
 
@@ -304,11 +282,7 @@ mod tests {
     #[test]
     fn field_selectors_select() {
         let fields = |field: &str| {
-            if field == "metadata.name" {
-                "a,b".to_owned()
-            } else {
-                String::new()
-            }
+            if field == "metadata.name" { "a,b".to_owned() } else { String::new() }
         };
         for (selector, selected) in [
             ("metadata.name=a\\,b", true),
@@ -317,18 +291,9 @@ mod tests {
             ("metadata.name=a", false),
             ("spec.x!=1,metadata.name!=c", true),
         ] {
-            assert_eq!(
-                FieldSelector::parse(selector).unwrap().selects(fields),
-                selected,
-                "{selector}"
-            );
+            assert_eq!(FieldSelector::parse(selector).unwrap().selects(fields), selected, "{selector}");
         }
         assert!(FieldSelector::parse("metadata.name").is_err());
-        assert_eq!(
-            FieldSelector::parse("metadata.name=x")
-                .unwrap()
-                .exact("metadata.name"),
-            Some("x")
-        );
+        assert_eq!(FieldSelector::parse("metadata.name=x").unwrap().exact("metadata.name"), Some("x"));
     }
 }

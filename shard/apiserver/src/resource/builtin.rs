@@ -40,11 +40,7 @@ fn served(kind: &'static BuiltinKind, registry: Arc<dyn Registry>) -> ServedReso
     });
     let selectable = kind.selectable_fields.iter().filter_map(|name| {
         let path = JsonPath::parse(&format!(".{name}")).ok()?;
-        Some(SelectableField {
-            name: (*name).into(),
-            path,
-            default: "",
-        })
+        Some(SelectableField { name: (*name).into(), path, default: "" })
     });
     ServedResource {
         name: ResourceName::new(kind.group, kind.plural),
@@ -80,16 +76,11 @@ struct BuiltInColumns(&'static BuiltinKind);
 impl Columns for BuiltInColumns {
     fn definitions(&self) -> Vec<Column> {
         let column = |value: Value| serde_json::from_value(value).unwrap_or_default();
-        self.0
-            .table_columns()
-            .iter()
-            .map(|own| column(json!(own)))
-            .collect()
+        self.0.table_columns().iter().map(|own| column(json!(own))).collect()
     }
 
     fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
-        self.0
-            .table_cells(object, Timestamp::from_second(now).unwrap_or_default())
+        self.0.table_cells(object, Timestamp::from_second(now).unwrap_or_default())
     }
 }
 
@@ -118,11 +109,7 @@ impl Strategy for BuiltInStrategy {
                 let finalizers = new["spec"]["finalizers"].take();
                 let resource_version = new["metadata"]["resourceVersion"].take();
                 *new = old.clone();
-                new["spec"]["finalizers"] = if finalizers.is_array() {
-                    finalizers
-                } else {
-                    json!([])
-                };
+                new["spec"]["finalizers"] = if finalizers.is_array() { finalizers } else { json!([]) };
                 if resource_version.is_string() {
                     new["metadata"]["resourceVersion"] = resource_version;
                 }
@@ -150,9 +137,7 @@ impl Strategy for BuiltInStrategy {
 
     fn holds_deletion(&self, object: &Value) -> bool {
         self.is_namespace()
-            && object["spec"]["finalizers"]
-                .as_array()
-                .is_some_and(|finalizers| !finalizers.is_empty())
+            && object["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
     }
 
     fn unconditional_update(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The columns of a resource's tables (`kubectl get`).
 
+use fairlead_schema::PrinterColumn;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,3 +29,42 @@ pub trait Columns: Send + Sync {
     /// One row's cells, in the order of the headings. `now` is for ages, in seconds since the epoch.
     fn cells(&self, object: &Value, now: i64) -> Vec<Value>;
 }
+
+/// The name, then the printer columns of a definition; without any, the age.
+pub struct PrinterColumns(Vec<PrinterColumn>);
+
+impl PrinterColumns {
+    /// Shows these columns.
+    pub fn new(columns: Vec<PrinterColumn>) -> Self {
+        Self(if columns.is_empty() { vec![PrinterColumn::age()] } else { columns })
+    }
+}
+
+impl Columns for PrinterColumns {
+    fn definitions(&self) -> Vec<Column> {
+        let name = Column {
+            name: "Name".to_owned(),
+            kind: "string".to_owned(),
+            format: "name".to_owned(),
+            description: NAME_DESCRIPTION.to_owned(),
+            priority: 0,
+        };
+        let own = self.0.iter().map(|column| Column {
+            name: column.name.clone(),
+            kind: column.column_type.name().to_owned(),
+            format: column.format.clone(),
+            description: column.description.clone(),
+            priority: i32::try_from(column.priority).unwrap_or(i32::MAX),
+        });
+        [name].into_iter().chain(own).collect()
+    }
+
+    fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
+        let now = Timestamp::from_second(now).unwrap_or_default();
+        let name = object["metadata"]["name"].clone();
+        [name].into_iter().chain(self.0.iter().map(|column| column.cell(object, now))).collect()
+    }
+}
+
+const NAME_DESCRIPTION: &str =
+    "The name of the object, unique among its kind in its namespace and logical cluster.";

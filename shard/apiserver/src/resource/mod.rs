@@ -8,7 +8,7 @@ mod strategy;
 mod verb;
 
 pub use builtin::{built_in_resources, is_built_in};
-pub use columns::{Column, Columns};
+pub use columns::{Column, Columns, PrinterColumns};
 pub use served::{Catalog, Conversion, SelectableField, ServedResource, ServedVersion, Subresource};
 pub use shape::Shape;
 pub use strategy::{CustomStrategy, Deferral, Strategy, Write};

@@ -60,18 +60,12 @@ impl ServedResource {
 
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources
-            .iter()
-            .find(|subresource| subresource.name == name)
+        self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
     /// `group/version`, or just the version in the core group.
     pub fn api_version(&self, version: &str) -> String {
-        if self.name.group.is_empty() {
-            version.to_owned()
-        } else {
-            format!("{}/{version}", self.name.group)
-        }
+        if self.name.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.name.group) }
     }
 }
 

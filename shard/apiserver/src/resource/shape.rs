@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The shape of a version's objects.
 #[derive(Clone)]
 pub enum Shape {
-    /// Any object (the cache server).
+    /// Any object with the metadata that all objects have (the cache server).
     Anything,
     /// A kind the server was compiled with.
     BuiltIn(&'static BuiltinKind),
@@ -27,7 +27,7 @@ impl Shape {
     /// [`validate`](Self::validate) instead.
     pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
-            Self::Anything => Ok(Vec::new()),
+            Self::Anything => admit_metadata(object),
             Self::BuiltIn(kind) => {
                 let unknown = kind.normalize(object).map_err(|error| {
                     Status::bad_request(format!(
@@ -40,11 +40,7 @@ impl Shape {
             }
             Self::Structural(schema) => {
                 let mut unknown = schema.prune(object);
-                if let Some(own) = object.get_mut("metadata") {
-                    let dropped = metadata::coerce(own, &FieldPath::new("metadata"))
-                        .map_err(|errors| Status::bad_request(fairlead_schema::aggregate_message(&errors)))?;
-                    unknown.extend(dropped);
-                }
+                unknown.extend(admit_metadata(object)?);
                 schema.apply_defaults(object);
                 Ok(unknown)
             }
@@ -74,4 +70,13 @@ impl Shape {
             Self::Structural(schema) => schema.validate_update(object, old),
         }
     }
+}
+
+/// Metadata has the same fields whatever the schema says.
+fn admit_metadata(object: &mut Value) -> Result<Vec<String>, Status> {
+    let Some(own) = object.get_mut("metadata") else {
+        return Ok(Vec::new());
+    };
+    metadata::coerce(own, &FieldPath::new("metadata"))
+        .map_err(|errors| Status::bad_request(fairlead_schema::aggregate_message(&errors)))
 }

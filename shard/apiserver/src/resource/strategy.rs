@@ -108,19 +108,15 @@ impl Strategy for CustomStrategy {
 /// A write to `status` changes nothing but the status.
 fn keep_all_but_status(old: &Map<String, Value>, new: &mut Map<String, Value>) {
     let status = new.remove("status");
-    let resource_version = new
-        .get("metadata")
-        .and_then(|metadata| metadata.get("resourceVersion"))
-        .cloned();
+    let resource_version = new.get("metadata").and_then(|metadata| metadata.get("resourceVersion")).cloned();
     *new = old.clone();
     match status {
         Some(status) => new.insert("status".into(), status),
         None => new.remove("status"),
     };
-    if let (Some(version), Some(metadata)) = (
-        resource_version,
-        new.get_mut("metadata").and_then(Value::as_object_mut),
-    ) {
+    if let (Some(version), Some(metadata)) =
+        (resource_version, new.get_mut("metadata").and_then(Value::as_object_mut))
+    {
         metadata.insert("resourceVersion".into(), version);
     }
 }
@@ -140,20 +136,12 @@ mod tests {
 
     #[test]
     fn status_and_the_rest_do_not_touch_each_other() {
-        let with = CustomStrategy {
-            status_subresource: true,
-        };
-        let without = CustomStrategy {
-            status_subresource: false,
-        };
+        let with = CustomStrategy { status_subresource: true };
+        let without = CustomStrategy { status_subresource: false };
         let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": 1, "status": 1});
         let new = json!({"metadata": {"name": "a"}, "spec": 2, "status": 2});
         for (strategy, write, expected) in [
-            (
-                with,
-                Write::Main,
-                json!({"metadata": {"name": "a"}, "spec": 2, "status": 1}),
-            ),
+            (with, Write::Main, json!({"metadata": {"name": "a"}, "spec": 2, "status": 1})),
             (without, Write::Main, new.clone()),
             (
                 with,

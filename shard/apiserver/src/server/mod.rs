@@ -91,15 +91,9 @@ impl<H: Host> ApiServer<H> {
         let context =
             Context { parts, query: &query, identity: &identity, scopes: scopes.as_ref(), path: &path };
         match path.request(&parts.method, query.flag("watch")) {
-            RequestKind::Resource(mut wanted) => {
-                let name = query.get("fieldSelector").and_then(exact_name);
-                if wanted.name.is_none() {
-                    wanted.name = name.clone();
-                }
-                self.authorize(&context, &resource_action(&wanted))?;
-                if name.is_some() && !matches!(wanted.verb, Verb::Get) {
-                    wanted.name = None;
-                }
+            RequestKind::Resource(wanted) => {
+                let pinned = pinned_name(&wanted, &query);
+                self.authorize(&context, &resource_action(&wanted, pinned.as_deref()))?;
                 self.resource(&context, wanted, body, warnings).await
             }
             RequestKind::NonResource => {
@@ -203,13 +197,17 @@ pub(crate) fn negotiation_status(error: &NegotiationError) -> Status {
     }
 }
 
-/// The name a field selector pins, which counts as the request's name (RBAC by resourceNames).
-fn exact_name(selector: &str) -> Option<String> {
-    let selector = crate::request::FieldSelector::parse(selector).ok()?;
+/// The name that the field selector of a collection request pins; it counts as the request's name (RBAC
+/// by resourceNames). No other request is about less than its path says.
+fn pinned_name(wanted: &ResourcePath, query: &Query<'_>) -> Option<String> {
+    if wanted.name.is_some() || !matches!(wanted.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) {
+        return None;
+    }
+    let selector = crate::request::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector.exact("metadata.name").map(str::to_owned)
 }
 
-fn resource_action(wanted: &ResourcePath) -> Action<'_> {
+fn resource_action<'w>(wanted: &'w ResourcePath, pinned: Option<&'w str>) -> Action<'w> {
     Action::Resource {
         verb: wanted.verb.as_str(),
         group: &wanted.group,
@@ -222,7 +220,7 @@ fn resource_action(wanted: &ResourcePath) -> Action<'_> {
                 .then_some(wanted.name.as_deref())
                 .flatten()
         }),
-        name: wanted.name.as_deref(),
+        name: wanted.name.as_deref().or(pinned),
     }
 }
 

@@ -50,7 +50,7 @@ impl<H: Host> ApiServer<H> {
 
     pub(super) async fn list(&self, context: &Context<'_>, target: &Target) -> Result<Response, Status> {
         let accepted = context.accepted()?;
-        let options = ListOptions::parse(context.query, false).map_err(|error| options_status(&error))?;
+        let options = list_options(context.query, false)?;
         let renderer = self.renderer(context.query, target, accepted.form)?;
         let mut items = Vec::with_capacity(4096);
         let mut failed = None;
@@ -102,11 +102,10 @@ impl<H: Host> ApiServer<H> {
         name: Option<String>,
     ) -> Result<Response, Status> {
         let accepted = context.accepted()?;
-        let mut options = ListOptions::parse(context.query, true).map_err(|error| options_status(&error))?;
+        let mut options = list_options(context.query, true)?;
         if let Some(name) = name {
             // The old form of watching one object: `…/name?watch=true`.
-            options.fields = crate::request::FieldSelector::parse(&format!("metadata.name={name}"))
-                .map_err(|error| Status::bad_request(error.to_string()))?;
+            options.fields = options.fields.and("metadata.name", &name);
         }
         let until = WatchEnd { at: watch_end(options.timeout, context.identity.expires()) };
         let included = self.renderer(context.query, &target, accepted.form)?.included;
@@ -137,7 +136,8 @@ impl<H: Host> ApiServer<H> {
             Some("Object") => Included::Object,
             Some(other) => {
                 return Err(Status::bad_request(format!(
-                    "unrecognized includeObject value: {other:?}, supported values: \"None\", \"Metadata\", \"Object\""
+                    "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be \
+                     'Metadata', 'Object', 'None', or empty"
                 )));
             }
         };
@@ -190,6 +190,10 @@ fn list_metadata(end: &ListEnd) -> Value {
     metadata
 }
 
+pub(super) fn list_options(query: &Query<'_>, watch: bool) -> Result<ListOptions, Status> {
+    ListOptions::parse(query, watch).map_err(|error| options_status("ListOptions", &error))
+}
+
 /// By the client's timeout or a random one, and no later than the credential.
 fn watch_end(timeout: Option<Duration>, expires: Option<SystemTime>) -> Instant {
     let timeout = timeout.unwrap_or_else(|| {
@@ -202,18 +206,14 @@ fn watch_end(timeout: Option<Duration>, expires: Option<SystemTime>) -> Instant 
     Instant::now() + credential.map_or(timeout, |credential| credential.min(timeout))
 }
 
-/// 400, or 422 on the kind ListOptions.
-pub(super) fn options_status(error: &OptionsError) -> Status {
-    if !error.is_invalid() {
+/// 400, or 422 on the kind of the options (`ListOptions`, …).
+pub(super) fn options_status(kind: &str, error: &OptionsError) -> Status {
+    let Some(reason) = error.reason() else {
         return Status::bad_request(error.to_string());
-    }
+    };
     let field = error.field().unwrap_or_default();
     let text = error.to_string();
     let message =
         text.strip_prefix(field).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text).to_owned();
-    let reason = match error {
-        OptionsError::NotSupported { .. } => "FieldValueNotSupported",
-        _ => "FieldValueForbidden",
-    };
-    Status::invalid("meta.k8s.io", "ListOptions", "", vec![StatusCause::field(reason, field, message)])
+    Status::invalid("meta.k8s.io", kind, "", vec![StatusCause::field(reason, field, message)])
 }

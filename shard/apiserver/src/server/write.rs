@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::body::{self, Document};
-use super::read::{encoded, options_status};
+use super::read::{encoded, list_options, options_status};
 use super::{ApiServer, Context, negotiation_status};
 use crate::host::Host;
 use crate::registry::{Deleted, StoredObject, Target, Written, group_resource};
-use crate::request::{DeleteOptions, ListOptions, PatchKind, WriteOptions};
+use crate::request::{DeleteOptions, PatchKind, WriteOptions};
 use crate::response::Response;
 
 impl<H: Host> ApiServer<H> {
@@ -35,7 +35,7 @@ impl<H: Host> ApiServer<H> {
         if name.is_some() && target.subresource.is_none() {
             return Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()));
         }
-        let options = WriteOptions::parse(context.query).map_err(|error| options_status(&error))?;
+        let options = write_options(context, "CreateOptions")?;
         let (api_version, kind) = body::expected_kind(target);
         let bytes = body::read(body).await?;
         let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
@@ -57,7 +57,7 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let options = WriteOptions::parse(context.query).map_err(|error| options_status(&error))?;
+        let options = write_options(context, "UpdateOptions")?;
         let (api_version, kind) = body::expected_kind(target);
         let bytes = body::read(body).await?;
         let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
@@ -80,7 +80,7 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let options = WriteOptions::parse(context.query).map_err(|error| options_status(&error))?;
+        let options = write_options(context, "PatchOptions")?;
         let patch = PatchDocument::read(&context.parts.headers, target, &body::read(body).await?)?;
         let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
@@ -137,7 +137,7 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let selection = ListOptions::parse(context.query, false).map_err(|error| options_status(&error))?;
+        let selection = list_options(context.query, false)?;
         let options = delete_options(context, body).await?;
         let accepted = context.accepted()?;
         let deleted = target.resource.registry.delete_collection(target, &selection, &options).await?;
@@ -174,6 +174,10 @@ fn listed(stored: &StoredObject) -> crate::registry::Listed<'_> {
     }
 }
 
+fn write_options(context: &Context<'_>, kind: &str) -> Result<WriteOptions, Status> {
+    WriteOptions::parse(context.query).map_err(|error| options_status(kind, &error))
+}
+
 async fn delete_options<B>(context: &Context<'_>, body: B) -> Result<DeleteOptions, Status>
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -184,7 +188,7 @@ where
         true => Value::Null,
         false => body::decode(&context.parts.headers, &bytes, ("meta.k8s.io/v1", "DeleteOptions"))?.value,
     };
-    DeleteOptions::parse(context.query, body).map_err(|error| options_status(&error))
+    DeleteOptions::parse(context.query, body).map_err(|error| options_status("DeleteOptions", &error))
 }
 
 /// A patch, decoded.
@@ -213,10 +217,9 @@ impl PatchDocument {
             status.message = format!("server-side apply is not supported yet; {}", status.message);
             return Err(status);
         }
-        let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY)
-            .map_err(|error| Status::bad_request(error.to_string()))?;
+        let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
         let patch = match (kind, built_in) {
-            (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
+            (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(undecodable)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),
             (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED[..2])),
             (PatchKind::Merge | PatchKind::Apply, _) if decoded.value.is_object() => {
@@ -241,6 +244,10 @@ impl PatchDocument {
         }
         Ok(new)
     }
+}
+
+fn undecodable(error: impl core::fmt::Display) -> Status {
+    Status::bad_request(format!("error decoding patch: {error}"))
 }
 
 fn json_patch_status(error: JsonPatchError) -> Status {

@@ -1,0 +1,213 @@
+//! What the cache serves: the kcp resources and Kubernetes' policies that shards share, without schemas.
+
+use std::sync::Arc;
+
+use fairlead_api::annotation;
+use fairlead_apiserver::registry::Registry;
+use fairlead_apiserver::resource::{
+    Conversion, PrinterColumns, ServedResource, ServedVersion, Shape, Strategy, Verb, Verbs, Write,
+    built_in_resources,
+};
+use fairlead_apiserver::version_priority;
+use fairlead_names::{Origin, ResourceName};
+use fairlead_schema::FieldError;
+use fairlead_schema::builtin::storage_version_hash;
+use fairlead_schema::crd::CrdSpec;
+use fairlead_schema::metadata::Scope;
+use fairlead_schema::names::NameRule;
+use serde_json::{Value, json};
+
+/// The shard under which the cache keeps its definitions.
+pub(crate) const OWN_SHARD: &str = "system:cache:server";
+/// The logical cluster under which it keeps them.
+pub(crate) const OWN_CLUSTER: &str = "system:system-crds";
+
+/// kcp's resources, by group.
+const KCP: &[(&str, &[&str])] = &[
+    ("apis.kcp.io", &["apiconversions", "apiexportendpointslices", "apiexports", "apiresourceschemas"]),
+    ("cache.kcp.io", &["cachedobjects", "clustercachedresourceendpointslices", "clustercachedresources"]),
+    ("core.kcp.io", &["logicalclusters", "shards"]),
+    ("migration.kcp.io", &["logicalclustermigrations"]),
+    ("tenancy.kcp.io", &["workspacetypes"]),
+];
+
+/// Kubernetes' policies: group, kind, plural, whether they live in namespaces.
+const POLICIES: &[(&str, &str, &str, bool)] = &[
+    (ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", false),
+    (ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", false),
+    (ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+    (ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
+    (ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
+    (ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
+    (RBAC, "ClusterRole", "clusterroles", false),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", false),
+    (RBAC, "Role", "roles", true),
+    (RBAC, "RoleBinding", "rolebindings", true),
+];
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// The group and resource of the definitions themselves.
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
+
+/// The definitions themselves as a resource.
+pub(crate) fn definitions_name() -> ResourceName {
+    ResourceName::new(DEFINITIONS.0, DEFINITIONS.1)
+}
+
+/// Whether storage keys of a resource have no origin segment: only those of definitions.
+pub(crate) fn is_built_in(group: &str, resource: &str) -> bool {
+    (group, resource) == DEFINITIONS
+}
+
+/// The definitions, as shards read them to learn what there is, without status.
+pub(crate) fn definitions() -> Vec<Value> {
+    let of_kcp = KCP.iter().flat_map(|(group, plurals)| {
+        plurals.iter().filter_map(|plural| fairlead_api::resource(group, plural))
+    });
+    let mut definitions: Vec<Value> =
+        of_kcp.map(|definition| without_schema(definition.custom_resource_definition())).collect();
+    definitions.extend(POLICIES.iter().map(|policy| policy_definition(*policy)));
+    definitions
+}
+
+/// What is served: the definitions, read-only, and what they define; by group, then resource.
+///
+/// # Errors
+/// When a compiled-in definition is not well-formed, which a test excludes.
+pub(crate) fn served(registry: &Arc<dyn Registry>) -> Result<Vec<Arc<ServedResource>>, Vec<FieldError>> {
+    let mut served =
+        built_in_resources(|kind| is_built_in(kind.group, kind.plural).then(|| Arc::clone(registry)));
+    for definition in &mut served {
+        if let Some(definition) = Arc::get_mut(definition) {
+            definition.verbs = Verbs::of(&[Verb::Get, Verb::List, Verb::Watch]);
+            definition.subresources = Vec::new();
+        }
+    }
+    for definition in definitions() {
+        let spec = CrdSpec::parse(&definition)?;
+        served.push(Arc::new(schemaless(&spec, Arc::clone(registry))));
+    }
+    served.sort_by_cached_key(|resource| (resource.name.group.clone(), resource.name.resource.clone()));
+    Ok(served)
+}
+
+fn without_schema(mut definition: Value) -> Value {
+    for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        version["schema"] = anything();
+        if let Some(version) = version.as_object_mut() {
+            version.remove("subresources");
+        }
+    }
+    definition
+}
+
+fn policy_definition((group, kind, plural, namespaced): (&str, &str, &str, bool)) -> Value {
+    let mut annotations = json!({annotation::API_APPROVED: "https://github.com/kcp-dev/kubernetes/pull/4"});
+    let mut names = json!({
+        "kind": kind,
+        "listKind": format!("{kind}List"),
+        "plural": plural,
+        "singular": kind.to_ascii_lowercase(),
+    });
+    if group == RBAC {
+        annotations[annotation::VALIDATE_NAME] = "path-segment".into();
+    } else {
+        names["categories"] = json!(["api-extensions"]);
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}"), "annotations": annotations},
+        "spec": {
+            "conversion": {"strategy": "None"},
+            "group": group,
+            "names": names,
+            "scope": if namespaced { "Namespaced" } else { "Cluster" },
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": anything()}],
+        },
+    })
+}
+
+fn anything() -> Value {
+    json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}})
+}
+
+fn schemaless(spec: &CrdSpec, registry: Arc<dyn Registry>) -> ServedResource {
+    let mut versions: Vec<ServedVersion> = spec
+        .versions
+        .iter()
+        .map(|version| ServedVersion {
+            name: version.name.as_str().into(),
+            shape: Shape::Anything,
+            open_api: Some(Arc::clone(&version.open_api_schema)),
+            columns: Arc::new(PrinterColumns::new(version.columns.clone())),
+            selectable_fields: Vec::new(),
+            deprecation_warning: None,
+        })
+        .collect();
+    versions.sort_by_cached_key(|version| version_priority(&version.name));
+    let storage = spec.storage_version().map_or("", |version| &version.name);
+    let texts = |texts: &[String]| texts.iter().map(|text| Arc::from(&**text)).collect();
+    ServedResource {
+        name: ResourceName::new(&spec.group, &spec.names.plural),
+        kind: spec.names.kind.as_str().into(),
+        list_kind: spec.names.list_kind.as_str().into(),
+        singular: spec.names.singular.as_str().into(),
+        short_names: texts(&spec.names.short_names),
+        categories: texts(&spec.names.categories),
+        namespaced: spec.scope == Scope::Namespaced,
+        origin: Origin::Custom,
+        versions,
+        storage_version: storage.into(),
+        schema_hash: 0,
+        conversion: Conversion::Rename,
+        storage_version_hash: Some(storage_version_hash("", &spec.group, storage, &spec.names.kind).into()),
+        // The origin has judged the name by its own rule.
+        name_rule: NameRule::PathSegment,
+        verbs: Verbs::STANDARD,
+        subresources: Vec::new(),
+        strategy: Arc::new(CopyStrategy),
+        registry,
+    }
+}
+
+/// A copy is stored as its writer sends it, status included.
+struct CopyStrategy;
+
+impl Strategy for CopyStrategy {
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    fn prepare_update(&self, _write: Write<'_>, _old: &Value, _new: &mut Value) {}
+
+    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    fn validate_update(&self, _write: Write<'_>, _old: &Value, _new: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    fn unconditional_update(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn there_are_the_definitions_that_kcp_has() {
+        let definitions = definitions();
+        assert_eq!(definitions.len(), 21);
+        for definition in &definitions {
+            let parsed = CrdSpec::parse(definition).unwrap();
+            assert_eq!(definition["metadata"]["name"], format!("{}.{}", parsed.names.plural, parsed.group));
+            for version in definition["spec"]["versions"].as_array().unwrap() {
+                assert_eq!(version["schema"], anything());
+                assert_eq!(version.get("subresources"), None);
+            }
+        }
+    }
+}

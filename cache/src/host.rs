@@ -1,0 +1,126 @@
+//! The cache as the host of an API server: one set of resources in all scopes, one kind of user.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_apiserver::request::RequestPath;
+use fairlead_apiserver::resource::{Catalog, ServedResource};
+use fairlead_apiserver::{
+    Action, Attributes, Decision, Host, Intercepted, Located, Response, ResponseBody, Scope, ScopeSelector,
+    Wanted, content, failure, forbidden, serve,
+};
+use fairlead_authn::{Chain, Identity, Outcome};
+use fairlead_names::ResourceName;
+use fairlead_process::{Health, METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use rustc_hash::FxHashMap;
+
+use crate::path;
+
+/// The group whose members may do everything; nobody else may do anything.
+pub const MASTERS: &str = "system:masters";
+
+/// The host of the cache's API server.
+pub(crate) struct CacheHost {
+    chain: Chain,
+    catalog: Arc<Catalog>,
+    by_name: FxHashMap<ResourceName, Arc<ServedResource>>,
+    health: Health,
+    metrics: Metrics,
+    version: Bytes,
+}
+
+impl CacheHost {
+    /// Serves `resources` to those whom `chain` finds in [`MASTERS`].
+    pub(crate) fn new(
+        chain: Chain,
+        resources: Vec<Arc<ServedResource>>,
+        health: Health,
+        metrics: Metrics,
+    ) -> Self {
+        let by_name =
+            resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
+        // There is one catalog for the life of the process.
+        let catalog = Arc::new(Catalog { resources, hash: 1 });
+        Self { chain, catalog, by_name, health, metrics, version: fairlead_apiserver::version_document() }
+    }
+
+    /// What only masters may see of the process itself.
+    fn own_endpoint(&self, path: &str) -> Option<Response> {
+        if path == "/metrics" {
+            return Some(match self.metrics.text() {
+                Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
+                Err(error) => failure(&Status::internal(error)),
+            });
+        }
+        self.health.respond(path, None).map(|answer| answer.map(ResponseBody::full))
+    }
+}
+
+#[async_trait]
+impl Host for CacheHost {
+    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<Located<'p>, Status> {
+        path::locate(path)
+    }
+
+    /// Whoever has no certificate of ours is anonymous, whatever else he shows; as such he may nothing.
+    async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
+        // Heeding the certificate but not the impersonation would act as the wrong user.
+        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            let why = "impersonation is not supported by the cache server";
+            return Err(Status::new(403, StatusReason::Forbidden, why));
+        }
+        Ok(match serve::identify(&self.chain, parts).await {
+            Outcome::Identified(identity) => identity,
+            Outcome::Anonymous => Identity::anonymous(),
+            Outcome::Rejected(rejection) => {
+                tracing::debug!(%rejection, "a credential was rejected");
+                Identity::anonymous()
+            }
+        })
+    }
+
+    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+        if request.scopes.is_some() {
+            return None;
+        }
+        let path = request.path.text();
+        let user = request.identity.user();
+        let action = Action::NonResource { verb: "get", path: &path };
+        let attributes = Attributes { user, scopes: None, action };
+        if !self.authorize(&attributes).allows() {
+            return Some(failure(&forbidden(user, &action)));
+        }
+        self.own_endpoint(&path)
+    }
+
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        match attributes.user.groups.iter().any(|group| group == MASTERS) {
+            true => Decision::Allow,
+            false => Decision::NoOpinion,
+        }
+    }
+
+    fn resolve(
+        &self,
+        _scopes: &ScopeSelector,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        // Nothing is served under an identity yet (ClusterCachedResources).
+        Ok(self.by_name.get(wanted.name).filter(|_| wanted.identity.is_none()).cloned())
+    }
+
+    fn catalog(&self, _scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        Ok(Arc::clone(&self.catalog))
+    }
+
+    fn common_catalog(&self, _scopes: &ScopeSelector) -> Result<Arc<Catalog>, Status> {
+        Ok(Arc::clone(&self.catalog))
+    }
+
+    fn version(&self) -> &Bytes {
+        &self.version
+    }
+}

@@ -1,0 +1,99 @@
+//! The cache server as a value: a store, a hub and an API server over them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
+use fairlead_apiserver::{Admission, Admitted, ApiServer, RequestMetrics, serve};
+use fairlead_authn::{Chain, ClientCertificateAuthenticator, SharedAuthorities};
+use fairlead_names::KeyCodec;
+use fairlead_process::{ALL_PROBES, BoundServer, Health, Metrics, Probe, ServerOptions, Status};
+use fairlead_store::{FollowError, Mutation, Store};
+use serde_json::Value;
+
+use crate::bootstrap::write_definitions;
+use crate::definitions::{is_built_in, served};
+use crate::host::CacheHost;
+
+/// The layout of storage keys: kcp's.
+const KEYS: KeyCodec = KeyCodec::new("/cache", 2, is_built_in);
+/// The annotations by which readers learn where an object comes from.
+const SCOPE_ANNOTATIONS: &[&str] =
+    &[fairlead_api::annotation::CACHE_SHARD, fairlead_api::annotation::CLUSTER];
+
+/// A cache server over a store, not yet listening.
+pub struct CacheServer {
+    server: Arc<ApiServer<CacheHost>>,
+    hub: Hub,
+    health: Health,
+}
+
+impl CacheServer {
+    /// Prepares the store and what is served from it, to those whom `authorities` vouch for. `address` is what
+    /// discovery says the server's address is.
+    ///
+    /// # Errors
+    /// 500 when the store fails or a metric is registered twice.
+    pub async fn new(
+        store: Arc<dyn Store>,
+        authorities: SharedAuthorities,
+        health: Health,
+        metrics: &Metrics,
+        address: String,
+    ) -> Result<Self, Status> {
+        health.ping(ALL_PROBES);
+        let probed = Arc::clone(&store);
+        health.check("store", &[Probe::Ready, Probe::Health], move || {
+            probed.stats().failure.map_or(Ok(()), Err)
+        });
+        let objects = ObjectStore::new(Arc::clone(&store), KEYS, SCOPE_ANNOTATIONS);
+        write_definitions(&objects).await?;
+        let hub = Hub::new(store, KEYS, HubOptions::default());
+        let registry: Arc<dyn Registry> =
+            Arc::new(StoreRegistry::replica(objects, hub.clone(), Arc::new(NoAdmission)));
+        let resources = served(&registry)
+            .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
+        let chain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities)).build();
+        let host = CacheHost::new(chain, resources, health.clone(), metrics.clone());
+        let request_metrics = RequestMetrics::new(metrics).map_err(Status::internal)?;
+        let server = Arc::new(ApiServer::new(host, SCOPE_ANNOTATIONS, address, request_metrics));
+        Ok(Self { server, hub, health })
+    }
+
+    /// Serves until the shutdown's drain is done.
+    ///
+    /// # Errors
+    /// [`FollowError`] when the store's feed broke; watches are blind then, and the process must end.
+    pub async fn run(self, bound: BoundServer, options: ServerOptions) -> Result<(), FollowError> {
+        let Self { server, hub, health } = self;
+        tokio::select! {
+            () = serve::serve(bound, options, server, health, hub.clone()) => Ok(()),
+            outcome = hub.run() => outcome,
+        }
+    }
+}
+
+/// The origins of the copies have judged them.
+struct NoAdmission;
+
+#[async_trait]
+impl Admission for NoAdmission {
+    async fn mutate(
+        &self,
+        _write: &Admitted<'_>,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        _write: &Admitted<'_>,
+        _object: Option<&Value>,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(Vec::new())
+    }
+}

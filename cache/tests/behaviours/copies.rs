@@ -1,0 +1,198 @@
+use fairlead_client::{DeleteOptions, PatchType, Preconditions, WriteOptions};
+use serde_json::{Value, json};
+
+use crate::support::{Cache, code, collection, names};
+
+const EXPORTS: &str = "apis.kcp.io/v1alpha2/apiexports";
+const ROLES: &str = "rbac.authorization.k8s.io/v1/clusterroles";
+
+fn copy(name: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name,
+            "uid": "11111111-1111-1111-1111-111111111111",
+            "generation": 7,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["apis.kcp.io/held"],
+            "labels": {"color": "red"},
+            "annotations": {"kcp.io/shard": "s1", "cache.kcp.io/original-resource-version": "42"},
+        },
+        "spec": {"anything": {"goes": [1, null]}},
+        "status": {"phase": "Ready"},
+    })
+}
+
+#[tokio::test]
+async fn a_copy_keeps_the_identity_that_its_origin_gave_it() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    let created: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let given = copy("a");
+    for field in ["uid", "generation", "creationTimestamp", "finalizers", "labels"] {
+        assert_eq!(created["metadata"][field], given["metadata"][field], "{field}");
+    }
+    assert_eq!((&created["spec"], &created["status"]), (&given["spec"], &given["status"]));
+    assert_eq!(
+        created["metadata"]["annotations"],
+        json!({"kcp.io/shard": "s1", "kcp.io/cluster": "root", "cache.kcp.io/original-resource-version": "42"})
+    );
+    assert_eq!(
+        (&created["kind"], &created["apiVersion"]),
+        (&json!("APIExport"), &json!("apis.kcp.io/v1alpha2"))
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_is_no_copy_gets_an_identity() {
+    let cache = Cache::start().await;
+    let mut object = copy("a");
+    object["metadata"]["annotations"].as_object_mut().unwrap().remove("kcp.io/shard");
+    let created: Value = cache
+        .master()
+        .create(&collection("s1", "root", EXPORTS), &object, &WriteOptions::default())
+        .await
+        .unwrap();
+    assert_ne!(created["metadata"]["uid"], object["metadata"]["uid"]);
+    assert_eq!(created["metadata"]["generation"], 1);
+    assert_ne!(created["metadata"]["creationTimestamp"], object["metadata"]["creationTimestamp"]);
+    assert_eq!(created["metadata"]["annotations"]["kcp.io/shard"], "s1", "the path says where it is");
+}
+
+#[tokio::test]
+async fn the_path_decides_where_a_copy_is_whatever_it_says() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let mut object = copy("a");
+    object["metadata"]["annotations"]["kcp.io/shard"] = "other".into();
+    object["metadata"]["annotations"]["kcp.io/cluster"] = "elsewhere".into();
+    let created: Value =
+        master.create(&collection("s1", "root", EXPORTS), &object, &WriteOptions::default()).await.unwrap();
+    assert_eq!(created["metadata"]["annotations"]["kcp.io/shard"], "s1");
+    assert_eq!(created["metadata"]["annotations"]["kcp.io/cluster"], "root");
+    let other: Value = master.get_json(&collection("other", "*", EXPORTS)).await.unwrap();
+    assert!(names(&other).is_empty());
+}
+
+#[tokio::test]
+async fn a_put_replaces_everything_but_the_identity() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    let mut object: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let path = format!("{place}/a");
+    object["metadata"]["generation"] = 9.into();
+    object["spec"] = json!({"new": true});
+    object["status"] = json!({"phase": "Gone"});
+    let changed: Value = master.replace(&path, &object, &WriteOptions::default()).await.unwrap();
+    assert_eq!(changed["metadata"]["generation"], 9, "the writer's");
+    assert_eq!((&changed["spec"], &changed["status"]), (&object["spec"], &object["status"]));
+
+    // The generation is not counted here.
+    let mut again = changed.clone();
+    again["spec"] = json!({"new": false});
+    let again: Value = master.replace(&path, &again, &WriteOptions::default()).await.unwrap();
+    assert_eq!(again["metadata"]["generation"], 9);
+
+    // An old version is refused, and so is none.
+    assert_eq!(code(master.replace::<Value>(&path, &changed, &WriteOptions::default()).await), 409);
+    let mut blind = again.clone();
+    blind["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    assert_eq!(code(master.replace::<Value>(&path, &blind, &WriteOptions::default()).await), 422);
+    let mut usurped = again.clone();
+    usurped["metadata"]["uid"] = "22222222-2222-2222-2222-222222222222".into();
+    assert_eq!(code(master.replace::<Value>(&path, &usurped, &WriteOptions::default()).await), 409);
+
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    let patched: Value =
+        master.patch(&path, PatchType::Merge, &patch, &WriteOptions::default()).await.unwrap();
+    assert_eq!(patched["metadata"]["labels"], json!({"a": "b", "color": "red"}));
+    assert_eq!(patched["metadata"]["generation"], 9);
+}
+
+#[tokio::test]
+async fn writing_what_is_there_changes_nothing() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    let object: Value = master.create(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let before = cache.store.revision();
+    let again: Value =
+        master.replace(&format!("{place}/a"), &object, &WriteOptions::default()).await.unwrap();
+    assert_eq!(again, object);
+    assert_eq!(cache.store.revision(), before);
+}
+
+#[tokio::test]
+async fn deletion_does_not_wait_for_finalizers() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    let path = format!("{place}/a");
+    master.create::<Value>(&place, &copy("a"), &WriteOptions::default()).await.unwrap();
+    let of_another = DeleteOptions {
+        preconditions: Some(Preconditions { uid: Some("other".into()), resource_version: None }),
+        ..DeleteOptions::default()
+    };
+    assert_eq!(code(master.delete(&path, &of_another).await), 409);
+    master.delete(&path, &DeleteOptions::default()).await.unwrap();
+    assert_eq!(code(master.get(&path).await), 404);
+    assert_eq!(code(master.delete(&path, &DeleteOptions::default()).await), 404);
+    for name in ["b", "c"] {
+        master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await.unwrap();
+    }
+    master.delete(&place, &DeleteOptions::default()).await.unwrap();
+    assert!(names(&master.get_json(&place).await.unwrap()).is_empty());
+}
+
+/// A copy of an object that is being deleted is still the writer's, not ours, to remove.
+#[tokio::test]
+async fn a_copy_that_is_marked_for_deletion_stays_until_it_is_deleted() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    let mut object = copy("a");
+    object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    let mut created: Value = master.create(&place, &object, &WriteOptions::default()).await.unwrap();
+    assert_eq!(created["metadata"]["deletionTimestamp"], "2026-01-02T00:00:00Z");
+    created["metadata"].as_object_mut().unwrap().remove("finalizers");
+    master.replace::<Value>(&format!("{place}/a"), &created, &WriteOptions::default()).await.unwrap();
+    assert_eq!(names(&master.get_json(&place).await.unwrap()), ["a"]);
+}
+
+#[tokio::test]
+async fn names_are_judged_by_their_origins() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", ROLES);
+    let name = "system:kcp:Authenticated:access";
+    master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await.unwrap();
+    let path = format!("{place}/system%3Akcp%3AAuthenticated%3Aaccess");
+    let found: Value = master.get_json(&path).await.unwrap();
+    assert_eq!(found["metadata"]["name"], name);
+    for name in ["a/b", "..", ""] {
+        let created = master.create::<Value>(&place, &copy(name), &WriteOptions::default()).await;
+        assert_eq!(code(created), 422, "{name:?}");
+    }
+}
+
+#[tokio::test]
+async fn malformed_metadata_is_refused() {
+    let cache = Cache::start().await;
+    let master = cache.master();
+    let place = collection("s1", "root", EXPORTS);
+    for (field, value) in
+        [("labels", json!([1])), ("annotations", json!({"a": {}})), ("finalizers", json!("x"))]
+    {
+        let mut object = copy("a");
+        object["metadata"][field] = value;
+        assert_eq!(
+            code(master.create::<Value>(&place, &object, &WriteOptions::default()).await),
+            400,
+            "{field}"
+        );
+    }
+    let mut versioned = copy("a");
+    versioned["metadata"]["resourceVersion"] = "42".into();
+    assert_eq!(code(master.create::<Value>(&place, &versioned, &WriteOptions::default()).await), 400);
+}

@@ -1,0 +1,9 @@
+//! What clients see of a cache server, over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
+
+mod access;
+mod copies;
+mod process;
+mod serving;
+mod support;

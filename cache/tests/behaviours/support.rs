@@ -1,0 +1,157 @@
+//! A cache server on a free port, and clients with certificates of one's choice.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fairlead_authn::TrustPurpose;
+use fairlead_cache::{CacheServer, MASTERS};
+use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots};
+use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig};
+use fairlead_process::{
+    BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
+};
+use fairlead_store::{MemoryStore, Store};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+/// A running cache server.
+pub struct Cache {
+    pub pki: Pki,
+    pub store: Arc<dyn Store>,
+    pub port: u16,
+    shutdown: Shutdown,
+    serving: JoinHandle<()>,
+}
+
+impl Cache {
+    pub async fn start() -> Self {
+        Self::over(Arc::new(MemoryStore::new())).await
+    }
+
+    pub async fn over(store: Arc<dyn Store>) -> Self {
+        let pki = Pki::new();
+        let metrics = Metrics::new("cache", "0").unwrap();
+        let reloads = Reloads::new(&metrics).unwrap();
+        let drain = DrainConfig { window: "5s".parse().unwrap(), ..DrainConfig::default() };
+        let shutdown = Shutdown::new(&drain);
+        let serving = ServingConfig {
+            certificate: pki.file("tls.crt").into(),
+            private_key: pki.file("tls.key").into(),
+            ..ServingConfig::default()
+        };
+        let bundles = vec![(TrustPurpose::Client, pki.file("ca.crt"))];
+        let authorities = fairlead_apiserver::serve::watch_authorities(bundles, &reloads).unwrap();
+        let bound = BoundServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = bound.local_addr().port();
+        let options = ServerOptions {
+            name: "cache".into(),
+            tls: TlsSource::https(&serving).watch("serving certificate", &reloads).unwrap(),
+            limits: ConnectionLimits::default(),
+            shutdown: shutdown.clone(),
+            metrics: ServerMetrics::new(&metrics).unwrap(),
+        };
+        let cache =
+            CacheServer::new(store.clone(), authorities, Health::new(), &metrics, "127.0.0.1".to_owned())
+                .await
+                .unwrap();
+        let serving = tokio::spawn(async move { cache.run(bound, options).await.unwrap() });
+        Self { pki, store, port, shutdown, serving }
+    }
+
+    /// A client that may do everything.
+    pub fn master(&self) -> Client {
+        self.client(self.pki.client_of("shard", &[MASTERS]))
+    }
+
+    pub fn client(&self, credentials: Credentials) -> Client {
+        let endpoint = Endpoint::parse(&format!("https://localhost:{}", self.port)).unwrap();
+        Client::new(endpoint, credentials, ClientOptions::default())
+    }
+
+    /// Drains and waits until the last connection has ended.
+    pub async fn stop(self) {
+        self.shutdown.begin();
+        tokio::select! {
+            outcome = self.serving => outcome.unwrap(),
+            () = async { self.shutdown.run().await; std::future::pending().await } => {}
+        }
+    }
+}
+
+/// A certificate authority with a server certificate for localhost in files.
+pub struct Pki {
+    ca: CertifiedIssuer<'static, KeyPair>,
+    dir: tempfile::TempDir,
+}
+
+impl Pki {
+    pub fn new() -> Self {
+        let mut params = named("test ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let pki = Self { ca, dir: tempfile::tempdir().unwrap() };
+        let (certificate, key) = pki.issue(CertificateParams::new(vec!["localhost".to_owned()]).unwrap());
+        for (name, text) in [("tls.crt", certificate), ("tls.key", key), ("ca.crt", pki.ca.pem())] {
+            std::fs::write(pki.dir.path().join(name), text).unwrap();
+        }
+        pki
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn file(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Trusts this authority's servers and shows nothing.
+    pub fn anonymous(&self) -> Credentials {
+        Credentials::new(TrustRoots::Pem(self.ca.pem().into_bytes())).unwrap()
+    }
+
+    /// Trusts this authority's servers and shows a certificate that it has signed.
+    pub fn client_of(&self, user: &str, groups: &[&str]) -> Credentials {
+        self.presenting(self, user, groups)
+    }
+
+    /// Trusts this authority's servers and shows a certificate that `issuer` has signed.
+    pub fn presenting(&self, issuer: &Self, user: &str, groups: &[&str]) -> Credentials {
+        let mut params = named(user);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        let (certificate, key) = issuer.issue(params);
+        self.anonymous().with_certificate(certificate.as_bytes(), key.as_bytes()).unwrap()
+    }
+
+    fn issue(&self, params: CertificateParams) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.ca).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+fn named(common_name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params
+}
+
+/// `collection("s1", "root", "core.kcp.io/v1alpha1/shards")`.
+pub fn collection(shard: &str, cluster: &str, resource: &str) -> String {
+    format!("/services/cache/shards/{shard}/clusters/{cluster}/apis/{resource}")
+}
+
+/// The names of a list's items.
+pub fn names(list: &Value) -> Vec<String> {
+    let item = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(item).collect()
+}
+
+/// The status code of a refused request.
+pub fn code<T: std::fmt::Debug>(outcome: Result<T, ClientError>) -> u16 {
+    outcome.unwrap_err().code().unwrap()
+}

@@ -1,0 +1,142 @@
+//! What a process does around an [`ApiServer`]: the listener's service, identities of connections, trust from files, and
+//! the task that trims a store's history.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fairlead_authn::{
+    BundleError, CertificateAuthorities, Chain, ConnectionCredentials, Outcome, SharedAuthorities,
+    TrustPurpose,
+};
+use fairlead_process::{BoundServer, ConnectionInfo, Health, LoadError, Reloads, ServerOptions, Shutdown};
+use fairlead_store::{CompactError, Store};
+use http::Request;
+use http::request::Parts;
+use hyper::body::Incoming;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::host::Host;
+use crate::hub::Hub;
+use crate::response::ResponseBody;
+use crate::server::ApiServer;
+
+/// The share of the drain window over which watches are ended; the rest is for their clients to take notice.
+const WATCHES_END_WITHIN: f64 = 0.8;
+
+/// Serves until the shutdown's drain is done. When it begins, the hub's watches are ended evenly over most of the drain
+/// window. The three health endpoints are open to everybody and answered without asking the host. The hub must be driven besides, and longer than
+/// this, for watches to be ended.
+pub async fn serve<H: Host>(
+    bound: BoundServer,
+    options: ServerOptions,
+    server: Arc<ApiServer<H>>,
+    health: Health,
+    hub: Hub,
+) {
+    let shutdown = options.shutdown.clone();
+    let serving = bound.serve(options, move |request: Request<Incoming>| {
+        let (server, health) = (Arc::clone(&server), health.clone());
+        async move {
+            let uri = request.uri();
+            if let "/livez" | "/readyz" | "/healthz" = uri.path()
+                && let Some(answer) = health.respond(uri.path(), uri.query())
+            {
+                return answer.map(ResponseBody::full);
+            }
+            server.handle(request).await
+        }
+    });
+    let ending = async {
+        shutdown.draining().await;
+        hub.end_evenly(shutdown.window().mul_f64(WATCHES_END_WITHIN));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        () = ending => {}
+    }
+}
+
+/// Drops the history that is older than one interval, once in every interval, until the process drains.
+///
+/// # Errors
+/// [`CompactError`] when the store cannot write any more.
+pub async fn compact_periodically(
+    store: Arc<dyn Store>,
+    every: Duration,
+    shutdown: Shutdown,
+) -> Result<(), CompactError> {
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut older_than_an_interval = store.revision();
+    loop {
+        tokio::select! {
+            () = shutdown.draining() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        let now = store.revision();
+        store.compact(older_than_an_interval).await?;
+        older_than_an_interval = now;
+    }
+}
+
+/// Who sends a request, as `chain` judges it. What the connection's certificate is worth is judged once for the
+/// connection and reload of the authorities.
+pub async fn identify(chain: &Chain, parts: &Parts) -> Outcome {
+    let credentials = connection_credentials(parts);
+    chain.authenticate(&credentials, &parts.headers, SystemTime::now()).await
+}
+
+/// The certificates of a request's connection, kept with it.
+fn connection_credentials(parts: &Parts) -> Arc<ConnectionCredentials> {
+    let Some(connection) = parts.extensions.get::<ConnectionInfo>() else {
+        return Arc::new(ConnectionCredentials::none());
+    };
+    if let Some(known) = connection.cached::<ConnectionCredentials>() {
+        return known;
+    }
+    let presented = connection.tls().0.clone();
+    let credentials =
+        Arc::new(presented.map_or_else(ConnectionCredentials::none, ConnectionCredentials::new));
+    connection.cache(Arc::clone(&credentials));
+    credentials
+}
+
+/// Authorities from PEM files, put in force now and again whenever a file changes.
+///
+/// # Errors
+/// [`LoadError`] when a bundle cannot be used at start; later the last good ones stay in force.
+pub fn watch_authorities(
+    bundles: Vec<(TrustPurpose, PathBuf)>,
+    reloads: &Reloads,
+) -> Result<SharedAuthorities, LoadError> {
+    let authorities = SharedAuthorities::new(CertificateAuthorities::none());
+    let files: Vec<PathBuf> = bundles.iter().map(|(_, file)| file.clone()).collect();
+    let in_force = authorities.clone();
+    reloads.register("certificate authorities", files, move || {
+        in_force.replace(load_authorities(&bundles)?);
+        Ok::<(), AuthoritiesError>(())
+    })?;
+    Ok(authorities)
+}
+
+fn load_authorities(bundles: &[(TrustPurpose, PathBuf)]) -> Result<CertificateAuthorities, AuthoritiesError> {
+    let mut authorities = CertificateAuthorities::none();
+    for (purpose, file) in bundles {
+        let pem =
+            std::fs::read(file).map_err(|source| AuthoritiesError::Read { file: file.clone(), source })?;
+        let unusable = |source| AuthoritiesError::Bundle { file: Path::to_owned(file), source };
+        authorities = authorities.with(*purpose, &pem).map_err(unusable)?;
+    }
+    Ok(authorities)
+}
+
+/// A bundle of authorities cannot be used; the operator has to mend the file.
+#[derive(Debug, thiserror::Error)]
+enum AuthoritiesError {
+    #[error("{file} cannot be read")]
+    Read { file: PathBuf, source: std::io::Error },
+    #[error("{file}")]
+    Bundle { file: PathBuf, source: BundleError },
+}
