@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::object::{ObjectBytes, ScopeAnnotations};
 use crate::registry::{Listed, StoredObject, malformed_status};
 use crate::request::Form;
-use crate::resource::{Conversion, ServedResource};
+use crate::resource::{Conversion, ServedResource, Shape};
 
 /// Brings a tree from the requested version to the stored one.
 pub(crate) fn to_storage(resource: &ServedResource, from: &str, object: Value) -> Value {
@@ -80,6 +80,21 @@ impl Renderer<'_> {
         serde_json::to_writer(out, &self.shape(tree)).map_err(Status::internal)
     }
 
+    /// Appends one object as an item of a list. Items of built-in kinds carry no apiVersion and kind, as
+    /// Go's typed lists print them; clients know them from the list.
+    ///
+    /// # Errors
+    /// 500 when it is malformed.
+    pub(crate) fn write_item(&self, listed: Listed<'_>, out: &mut Vec<u8>) -> Result<(), Status> {
+        let built_in = self.is_verbatim(listed.object)
+            && self.resource.version(self.version).is_some_and(|own| matches!(own.shape, Shape::BuiltIn(_)));
+        if built_in {
+            listed.object.splice_item(listed.revision, listed.scope, self.annotations, out);
+            return Ok(());
+        }
+        self.write(listed, out)
+    }
+
     /// One object as a whole answer: a table of one row where tables are asked for.
     ///
     /// # Errors
@@ -145,16 +160,10 @@ impl Renderer<'_> {
         json!({"cells": cells, "object": included})
     }
 
-    /// A table of rows. Only the first one of a watch needs the headings.
+    /// A table of rows. Only the first one of a watch has the headings.
     pub(crate) fn table(&self, version: &str, metadata: &Value, rows: Vec<Value>, headings: bool) -> Value {
-        let columns =
-            self.resource.version(self.version).filter(|_| headings).map(|version| &version.columns);
-        let definitions: Vec<Value> = columns
-            .map(|columns| columns.definitions())
-            .unwrap_or_default()
-            .into_iter()
-            .map(|column| json!(column))
-            .collect();
+        let columns = self.resource.version(self.version).map(|version| version.columns.definitions());
+        let definitions = if headings { json!(columns.unwrap_or_default()) } else { Value::Null };
         json!({
             "kind": "Table",
             "apiVersion": format!("meta.k8s.io/{version}"),

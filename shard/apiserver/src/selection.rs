@@ -25,7 +25,15 @@ impl<'r> Selection<'r> {
         for term in options.fields.terms() {
             let metadata = matches!(&*term.field, "metadata.name" | "metadata.namespace");
             if !metadata && !selectable.iter().any(|field| *field.name == *term.field) {
-                return Err(Status::bad_request(format!("field label not supported: {}", term.field)));
+                let built_in = target.resource.origin == fairlead_names::Origin::BuiltIn;
+                return Err(Status::bad_request(if built_in && selectable.is_empty() {
+                    format!(
+                        "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        term.field
+                    )
+                } else {
+                    format!("field label not supported: {}", term.field)
+                }));
             }
         }
         // The namespace is part of the storage range unless the scope is a wildcard.

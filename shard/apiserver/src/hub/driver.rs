@@ -46,12 +46,12 @@ pub struct Hub {
 impl Hub {
     /// A hub at the store's present revision. [`run`](Self::run) must be driven for it to deliver.
     pub fn new(store: Arc<dyn Store>, codec: KeyCodec, options: HubOptions) -> Self {
-        let (revision, _) = watch::channel(store.revision());
+        let (progress, _) = watch::channel(Passed { revision: store.revision(), closed: false });
         let shared = Shared {
             index: RwLock::default(),
             deadlines: Mutex::default(),
             next_id: AtomicU64::new(0),
-            revision,
+            progress,
             options,
             observers: RwLock::default(),
         };
@@ -74,8 +74,15 @@ impl Hub {
     /// # Errors
     /// [`FollowError`] when the feed broke; the process cannot go on serving watches then.
     pub async fn run(&self) -> Result<(), FollowError> {
-        let from = *self.shared.revision.borrow();
-        let mut follower = match self.store.follow(from) {
+        let outcome = self.follow().await;
+        // Whoever waits learns that he waits in vain.
+        self.shared.progress.send_modify(|passed| passed.closed = true);
+        self.end_all(SubscriptionEnd::Shutdown);
+        outcome
+    }
+
+    async fn follow(&self) -> Result<(), FollowError> {
+        let mut follower = match self.store.follow(self.revision()) {
             Ok(follower) => follower,
             Err(error) => {
                 tracing::error!(%error, "the watch hub cannot follow the store");
@@ -87,32 +94,27 @@ impl Hub {
         let mut next_progress = Instant::now() + self.shared.options.progress_every;
         loop {
             tokio::select! {
+                // The tick first: it is rare, and a flood of batches must not keep watches from ending.
                 biased;
-                batch = follower.next() => match batch {
-                    Ok(batch) => self.distribute(&batch),
-                    Err(FollowError::Closed) => {
-                        self.end_all(SubscriptionEnd::Shutdown);
-                        return Ok(());
-                    }
-                    Err(error) => {
-                        self.end_all(SubscriptionEnd::Shutdown);
-                        return Err(error);
-                    }
-                },
                 now = tick.tick() => {
                     self.shared.expire(now);
                     if now >= next_progress {
                         next_progress = now + self.shared.options.progress_every;
-                        self.shared.progress();
+                        self.shared.tell_progress();
                     }
                 }
+                batch = follower.next() => match batch {
+                    Ok(batch) => self.distribute(&batch),
+                    Err(FollowError::Closed) => return Ok(()),
+                    Err(error) => return Err(error),
+                },
             }
         }
     }
 
     /// How far the hub is: every event up to here has been queued for whom it concerns.
     pub fn revision(&self) -> Revision {
-        *self.shared.revision.borrow()
+        self.shared.progress.borrow().revision
     }
 
     /// Waits until the hub has passed a revision. The only way to see one's own write in a
@@ -121,8 +123,12 @@ impl Hub {
     /// # Errors
     /// [`HubClosed`] when it never will.
     pub async fn wait(&self, revision: Revision) -> Result<(), HubClosed> {
-        let mut passed = self.shared.revision.subscribe();
-        passed.wait_for(|reached| *reached >= revision).await.map(drop).map_err(|_| HubClosed)
+        let mut progress = self.shared.progress.subscribe();
+        let passed = progress.wait_for(|passed| passed.revision >= revision || passed.closed).await;
+        match passed {
+            Ok(passed) if passed.revision >= revision => Ok(()),
+            Ok(_) | Err(_) => Err(HubClosed),
+        }
     }
 
     /// Registers a watcher: it gets every event after [`Subscription::registered_at`].
@@ -132,7 +138,7 @@ impl Hub {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut index = self.shared.index.write();
         // Under the lock, so that no event falls between the revision and the registration.
-        let registered_at = *self.shared.revision.borrow();
+        let registered_at = self.revision();
         let queue =
             Arc::new(Queue::new(id, interest, registered_at, progress, self.shared.options.queue_capacity));
         index.insert(queue.clone());
@@ -221,7 +227,7 @@ impl Hub {
                 let event = Arc::new(event);
                 index.interested(&event, |queue| wakers.extend(queue.push(Delivery::Event(event.clone()))));
             }
-            self.shared.revision.send_replace(batch.revision);
+            self.shared.progress.send_modify(|passed| passed.revision = batch.revision);
         }
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
@@ -240,11 +246,18 @@ impl Hub {
 #[error("the watch hub is closed")]
 pub struct HubClosed;
 
+/// How far the hub is, and whether it will get further.
+#[derive(Clone, Copy)]
+struct Passed {
+    revision: Revision,
+    closed: bool,
+}
+
 pub(super) struct Shared {
     index: RwLock<SubscriptionIndex>,
     deadlines: Mutex<Deadlines>,
     next_id: AtomicU64,
-    revision: watch::Sender<Revision>,
+    progress: watch::Sender<Passed>,
     options: HubOptions,
     observers: RwLock<FxHashMap<ResourceName, Vec<Observer>>>,
 }
@@ -257,17 +270,20 @@ impl Shared {
 
     fn expire(&self, now: Instant) {
         let due = self.deadlines.lock().take_due(now);
+        let revision = self.progress.borrow().revision;
         for queue in due {
-            if let Some(waker) = queue.end(SubscriptionEnd::Expired) {
+            // A last bookmark, so that the client resumes from here and not from its last event.
+            let told = queue.wants_progress.then(|| queue.push(Delivery::Progress(revision))).flatten();
+            for waker in [told, queue.end(SubscriptionEnd::Expired)].into_iter().flatten() {
                 waker.wake();
             }
         }
     }
 
-    fn progress(&self) {
+    fn tell_progress(&self) {
         let wakers: Vec<_> = {
             let index = self.index.read();
-            let revision = *self.revision.borrow();
+            let revision = self.progress.borrow().revision;
             let wanting = index.iter().filter(|queue| queue.wants_progress);
             wanting.filter_map(|queue| queue.push(Delivery::Progress(revision))).collect()
         };

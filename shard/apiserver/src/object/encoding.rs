@@ -183,19 +183,43 @@ impl<'a> ObjectBytes<'a> {
         value.rsplit('/').next().unwrap_or(value)
     }
 
-    /// Appends the object as a client sees it: resourceVersion and scope annotations spliced in.
-    /// Copies the bytes once.
+    /// Appends the object as a client sees it: resourceVersion (unless it is 0: not stored) and scope
+    /// annotations spliced in. Copies the bytes once.
     pub fn splice(&self, revision: Revision, scope: &str, annotations: ScopeAnnotations, out: &mut Vec<u8>) {
+        out.reserve(self.json().len() + 96 + scope.len());
+        out.extend_from_slice(&self.json()[..self.offset(9)]);
+        self.splice_metadata(revision, scope, annotations, out);
+    }
+
+    /// The same without apiVersion and kind, as items stand in lists of built-in kinds.
+    pub fn splice_item(
+        &self,
+        revision: Revision,
+        scope: &str,
+        annotations: ScopeAnnotations,
+        out: &mut Vec<u8>,
+    ) {
+        out.reserve(self.json().len() + 96 + scope.len());
+        out.extend_from_slice(b"{\"metadata\":{");
+        self.splice_metadata(revision, scope, annotations, out);
+    }
+
+    fn splice_metadata(
+        &self,
+        revision: Revision,
+        scope: &str,
+        annotations: ScopeAnnotations,
+        out: &mut Vec<u8>,
+    ) {
         let json = self.json();
         let metadata_at = self.offset(9);
         let annotations_at = self.offset(13);
-        out.reserve(json.len() + 96 + scope.len());
-        out.extend_from_slice(&json[..metadata_at]);
         if annotations_at == 0 {
             if !annotations.is_empty() {
                 out.extend_from_slice(b"\"annotations\":{");
                 write_scope(scope, annotations, out);
-                out.extend_from_slice(b"},");
+                let ends = revision.0 == 0 && json[metadata_at] == b'}';
+                out.extend_from_slice(if ends { b"}" } else { b"}," });
             }
             write_revision(revision, json[metadata_at], out);
             out.extend_from_slice(&json[metadata_at..]);
@@ -223,7 +247,9 @@ impl<'a> ObjectBytes<'a> {
     ) -> Result<Value, MalformedObject> {
         let mut object: Value = serde_json::from_slice(self.json()).map_err(|_| MalformedObject)?;
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut).ok_or(MalformedObject)?;
-        metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
+        if revision.0 > 0 {
+            metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
+        }
         if !annotations.is_empty() {
             let existing = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
             if let Some(existing) = existing.as_object_mut() {
@@ -243,6 +269,9 @@ impl<'a> ObjectBytes<'a> {
 }
 
 fn write_revision(revision: Revision, next: u8, out: &mut Vec<u8>) {
+    if revision.0 == 0 {
+        return;
+    }
     out.extend_from_slice(b"\"resourceVersion\":\"");
     out.extend_from_slice(itoa::Buffer::new().format(revision.0).as_bytes());
     out.extend_from_slice(if next == b'}' { b"\"" } else { b"\"," });
@@ -309,6 +338,20 @@ mod tests {
                 assert_eq!(wire, encoded.as_object().to_value(Revision(42), scope, annotations).unwrap());
                 assert_eq!(wire["metadata"]["resourceVersion"], "42");
                 assert_eq!(encoded.as_object().schema_hash(), 7);
+
+                let mut item = Vec::new();
+                encoded.as_object().splice_item(Revision(42), scope, annotations, &mut item);
+                let mut expected = wire;
+                for name in ["apiVersion", "kind"] {
+                    expected.as_object_mut().unwrap().remove(name);
+                }
+                assert_eq!(serde_json::from_slice::<Value>(&item).unwrap(), expected);
+
+                let mut unsaved = Vec::new();
+                encoded.as_object().splice(Revision(0), scope, annotations, &mut unsaved);
+                let unsaved: Value = serde_json::from_slice(&unsaved).unwrap();
+                assert_eq!(unsaved, encoded.as_object().to_value(Revision(0), scope, annotations).unwrap());
+                assert_eq!(unsaved["metadata"].get("resourceVersion"), None);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Delete and deletecollection: preconditions, finalizers, and what waits for them.
 
-use fairlead_process::Status;
+use fairlead_process::{GroupResource, Status};
 use fairlead_store::{CommitError, Expect, Mutation};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
@@ -144,18 +144,21 @@ fn check_preconditions(
     name: &str,
 ) -> Result<(), Status> {
     let metadata = &old["metadata"];
-    for (what, wanted, own) in [
-        ("UID", &options.uid, &metadata["uid"]),
-        ("ResourceVersion", &options.resource_version, &metadata["resourceVersion"]),
+    for (what, wanted, own, guess) in [
+        ("UID", &options.uid, &metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", &options.resource_version, &metadata["resourceVersion"], "modified"),
     ] {
         let own = own.as_str().unwrap_or_default();
         if let Some(wanted) = wanted
             && wanted != own
         {
             let message = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {own}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({own}). \
+                 The object might have been {guess}"
             );
-            return Err(Status::conflict(group_resource(&target.resource), name, message));
+            // Kubernetes names the kind here, not the resource.
+            let kind = GroupResource::new(&target.resource.name.group, &target.resource.kind);
+            return Err(Status::conflict(kind, name, message));
         }
     }
     Ok(())

@@ -162,13 +162,13 @@ pub(super) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Counts the generation up when anything but metadata and status has changed.
+/// Counts the generation up when anything but metadata has changed. A status that is a subresource has
+/// been restored before.
 pub(super) fn count_generation(old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
         return;
     };
-    let content =
-        |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion");
+    let content = |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "apiVersion");
     if before.iter().filter(content).eq(after.iter().filter(content)) {
         return;
     }

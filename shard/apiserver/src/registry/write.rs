@@ -112,7 +112,8 @@ impl StoreRegistry {
             resource.strategy.prepare_update(write, &old, &mut new);
             let admitted = self.admitted(target, scope, name, target.verb, options.dry_run);
             self.admission.mutate(&admitted, &mut new, Some(&old)).await?;
-            if self.authority == Authority::Origin && resource.strategy.counts_generations() {
+            let counts = self.authority == Authority::Origin && resource.strategy.counts_generations();
+            if counts && write == Write::Main {
                 metadata::count_generation(&old, &mut new);
             }
             self.validate_update(target, write, &old, &new, name)?;
@@ -134,6 +135,8 @@ impl StoreRegistry {
             match self.objects.store().commit(mutations).await {
                 Ok(revision) => {
                     self.settle(target, revision).await;
+                    // What is gone has no newer version than the one it had.
+                    let revision = if gone { current.revision } else { revision };
                     return Ok(Written::Updated(StoredObject {
                         object: encoded,
                         revision,
@@ -181,7 +184,8 @@ impl StoreRegistry {
             None => {
                 let path = FieldPath::new("metadata.resourceVersion");
                 let error = FieldError::invalid(path, &Value::from(0), "must be specified for an update");
-                Err(invalid(resource, name, vec![error]))
+                // Kubernetes names the resource here, not the kind.
+                Err(invalid_named(&resource.name.resource, resource, name, vec![error]))
             }
         }
     }
@@ -235,11 +239,15 @@ fn is_terminating(object: &EncodedObject) -> bool {
 
 /// 422 with one cause for each field.
 pub(crate) fn invalid(resource: &ServedResource, name: &str, errors: Vec<FieldError>) -> Status {
+    invalid_named(&resource.kind, resource, name, errors)
+}
+
+fn invalid_named(kind: &str, resource: &ServedResource, name: &str, errors: Vec<FieldError>) -> Status {
     let causes = errors
         .iter()
         .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))
         .collect();
-    Status::invalid(&resource.name.group, &resource.kind, name, causes)
+    Status::invalid(&resource.name.group, kind, name, causes)
 }
 
 /// A failed commit as a client is told.

@@ -117,7 +117,8 @@ impl ListOptions {
                 Some("NotOlderThan") => Some(VersionMatch::NotOlderThan),
                 Some(other) => return Err(OptionsError::unsupported_match(other)),
             },
-            limit: number("limit")?
+            // A negative limit is none, as Kubernetes reads it.
+            limit: (if query.get("limit").is_some_and(is_negative) { None } else { number("limit")? })
                 .filter(|limit| *limit > 0)
                 .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             continue_token: query.get("continue").map(str::to_owned),
@@ -182,6 +183,10 @@ impl ListOptions {
         }
         Ok(())
     }
+}
+
+fn is_negative(number: &str) -> bool {
+    number.strip_prefix('-').is_some_and(|digits| digits.parse::<u64>().is_ok())
 }
 
 /// The options of a create, update or patch.
@@ -447,6 +452,7 @@ mod tests {
     fn list_options_that_do_not_go_together_are_refused() {
         for (query, watch, accepted) in [
             ("limit=5", false, true),
+            ("limit=-1", false, true),
             ("limit=x", false, false),
             ("resourceVersion=0&resourceVersionMatch=Exact", false, false),
             ("resourceVersion=5&resourceVersionMatch=Exact", false, true),

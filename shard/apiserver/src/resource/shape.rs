@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use fairlead_process::Status;
 use fairlead_schema::builtin::BuiltinKind;
-use fairlead_schema::{FieldError, FieldPath, Schema, metadata};
+use fairlead_schema::{Defaulting, FieldError, FieldPath, Schema, metadata};
+use fairlead_store::MAX_COMMIT_BYTES;
 use serde_json::Value;
 
 /// The shape of a version's objects.
@@ -24,7 +25,7 @@ impl Shape {
     ///
     /// # Errors
     /// 400 for a value that its field cannot hold; for structural schemas that is found by
-    /// [`validate`](Self::validate) instead.
+    /// [`validate`](Self::validate) instead. 413 when defaults would blow the object up.
     pub fn admit(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Anything => admit_metadata(object),
@@ -41,8 +42,10 @@ impl Shape {
             Self::Structural(schema) => {
                 let mut unknown = schema.prune(object);
                 unknown.extend(admit_metadata(object)?);
-                schema.apply_defaults(object);
-                Ok(unknown)
+                match schema.apply_defaults(object) {
+                    Defaulting::Complete => Ok(unknown),
+                    Defaulting::LimitReached => Err(Status::request_entity_too_large(MAX_COMMIT_BYTES as u64)),
+                }
             }
         }
     }

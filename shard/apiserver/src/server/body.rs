@@ -1,6 +1,7 @@
 //! Request bodies: read whole up to a limit, decoded, checked against the schema.
 
 use bytes::Bytes;
+use fairlead_names::Origin;
 use fairlead_process::Status;
 use fairlead_schema::{decode_json, decode_protobuf, decode_yaml, strict_error, strict_findings};
 use http::HeaderMap;
@@ -65,6 +66,16 @@ pub(super) fn check_kind(target: &Target, object: &mut Value) -> Result<(), Stat
     let Some(fields) = object.as_object_mut() else {
         return Err(Status::bad_request("the object provided is not a JSON object"));
     };
+    let given = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+    if target.resource.origin == Origin::BuiltIn
+        && (![&*api_version, ""].contains(&given("apiVersion")) || ![&*kind, ""].contains(&given("kind")))
+    {
+        let (given_version, given_kind) = (given("apiVersion"), given("kind"));
+        return Err(Status::bad_request(format!(
+            "{given_kind} in version {given_version:?} cannot be handled as a {kind}: the request is about \
+             {kind} in version {api_version:?}"
+        )));
+    }
     for (field, expected) in [("apiVersion", &api_version), ("kind", &kind)] {
         match fields.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()) {
             Some(given) if given == expected => {}

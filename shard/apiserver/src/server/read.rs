@@ -63,7 +63,7 @@ impl<H: Host> ApiServer<H> {
                         if !items.is_empty() {
                             items.push(b',');
                         }
-                        renderer.write(listed, &mut items)
+                        renderer.write_item(listed, &mut items)
                     }
                 };
                 match outcome {

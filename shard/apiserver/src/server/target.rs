@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fairlead_names::ResourceName;
+use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
 use http_body::Body;
 
 use super::{ApiServer, Context};
 use crate::host::{Host, Wanted};
-use crate::registry::Target;
+use crate::registry::{Target, group_resource};
 use crate::request::{Form, ResourcePath};
 use crate::resource::{ServedResource, Verb};
 use crate::response::{self, Response};
-use crate::scope::ScopeSelector;
+use crate::scope::{Scope, ScopeSelector};
 
 impl<H: Host> ApiServer<H> {
     /// Carries out an authorized resource request.
@@ -28,10 +28,10 @@ impl<H: Host> ApiServer<H> {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let group_resource = GroupResource::new(&wanted.group, &wanted.resource);
         let scopes =
             context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         if matches!(scopes, ScopeSelector::Every { .. }) && !matches!(wanted.verb, Verb::List | Verb::Watch) {
+            let group_resource = GroupResource::new(&wanted.group, &wanted.resource);
             let mut status = Status::method_not_allowed(group_resource, wanted.verb.as_str());
             status.message.push_str(" in the `*` logical cluster");
             return Err(status);
@@ -47,31 +47,14 @@ impl<H: Host> ApiServer<H> {
             metadata_only,
         };
         let Some(resource) = self.host.resolve(scopes, &question)? else {
-            return Ok(response::unknown_path());
+            return self.unknown_resource(scopes, &wanted);
         };
         let Some(version) = resource.version(&wanted.version) else {
-            return Ok(response::unknown_path());
+            return self.unknown_resource(scopes, &wanted);
         };
         warnings.extend(version.deprecation_warning.as_deref().map(str::to_owned));
-        if wanted.namespace.is_some() && !resource.namespaced {
-            return Ok(response::unknown_path());
-        }
-        if !allows(&resource, &wanted) {
-            return match wanted.subresource {
-                Some(subresource) if resource.subresource(&subresource).is_none() => {
-                    Ok(response::unknown_path())
-                }
-                Some(_) | None => Err(Status::method_not_allowed(group_resource, wanted.verb.as_str())),
-            };
-        }
-        if resource.namespaced
-            && wanted.namespace.is_none()
-            && (wanted.verb.is_write() || wanted.verb == Verb::Get)
-        {
-            if wanted.verb == Verb::Create && wanted.name.is_none() {
-                return Err(Status::bad_request("an empty namespace may not be set during creation"));
-            }
-            return Ok(response::unknown_path());
+        if let Some(refusal) = misfit(&resource, &wanted) {
+            return Err(refusal);
         }
         let every_origin =
             metadata_only && wanted.identity.is_none() && matches!(scopes, ScopeSelector::Every { .. });
@@ -82,7 +65,7 @@ impl<H: Host> ApiServer<H> {
             subresource: wanted.subresource.as_deref().map(Into::into),
             verb: wanted.verb,
             identity: Arc::clone(context.identity),
-            every_origin: every_origin && resource.origin != fairlead_names::Origin::BuiltIn,
+            every_origin: every_origin && resource.origin != Origin::BuiltIn,
             resource,
         };
         match (wanted.verb, wanted.name) {
@@ -95,21 +78,55 @@ impl<H: Host> ApiServer<H> {
             (Verb::Delete, Some(name)) => self.delete(context, &target, &name, body).await,
             (Verb::DeleteCollection, _) => self.delete_collection(context, &target, body).await,
             (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None) => {
-                let name = &target.resource.name;
-                Err(Status::method_not_allowed(
-                    GroupResource::new(&name.group, &name.resource),
-                    wanted.verb.as_str(),
-                ))
+                Err(not_allowed(&target.resource, wanted.verb))
             }
+        }
+    }
+
+    /// 404: a `Status` where the group version is served, else what any unknown path gets, from which
+    /// clients conclude that the whole API is missing.
+    fn unknown_resource(&self, scopes: &ScopeSelector, wanted: &ResourcePath) -> Result<Response, Status> {
+        let serves = |scope: &Scope| -> Result<bool, Status> {
+            Ok(self.host.catalog(scope)?.resources.iter().any(|resource| {
+                *resource.name.group == *wanted.group && resource.version(&wanted.version).is_some()
+            }))
+        };
+        match scopes.one() {
+            _ if wanted.group.is_empty() => Err(Status::unknown_resource()),
+            Some(scope) if serves(scope)? => Err(Status::unknown_resource()),
+            Some(_) | None => Ok(response::unknown_path()),
         }
     }
 }
 
-fn allows(resource: &ServedResource, wanted: &ResourcePath) -> bool {
-    match &wanted.subresource {
-        None => resource.verbs.contains(wanted.verb),
-        Some(name) => {
-            resource.subresource(name).is_some_and(|subresource| subresource.verbs.contains(wanted.verb))
+/// Why a resource cannot be asked what is asked of it: another scope, no such subresource, or a verb it
+/// does not have.
+fn misfit(resource: &ServedResource, wanted: &ResourcePath) -> Option<Status> {
+    let verbs = match &wanted.subresource {
+        None => resource.verbs,
+        Some(name) => match resource.subresource(name) {
+            Some(subresource) => subresource.verbs,
+            None => return Some(Status::unknown_resource()),
+        },
+    };
+    if wanted.namespace.is_some() && !resource.namespaced {
+        return Some(Status::unknown_resource());
+    }
+    let about_one = wanted.name.is_some();
+    if resource.namespaced && wanted.namespace.is_none() && about_one {
+        return Some(Status::unknown_resource());
+    }
+    // All namespaces together can only be read.
+    let everywhere = resource.namespaced && wanted.namespace.is_none() && wanted.verb.is_write();
+    (everywhere || !verbs.contains(wanted.verb)).then(|| not_allowed(resource, wanted.verb))
+}
+
+/// 405, as the two kinds of Kubernetes' handlers word it.
+pub(super) fn not_allowed(resource: &ServedResource, verb: Verb) -> Status {
+    match resource.origin {
+        Origin::BuiltIn => Status::unknown_method(),
+        Origin::Custom | Origin::Identity(_) => {
+            Status::method_not_allowed(group_resource(resource), verb.as_str())
         }
     }
 }

@@ -33,7 +33,7 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         if name.is_some() && target.subresource.is_none() {
-            return Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()));
+            return Err(super::target::not_allowed(&target.resource, target.verb));
         }
         let options = write_options(context, "CreateOptions")?;
         let (api_version, kind) = body::expected_kind(target);
