@@ -8,17 +8,23 @@ use clap::{Parser, Subcommand};
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
 use crate::site::SiteError;
+use crate::status::{StatusCommand, StatusError};
 use crate::up::{DownCommand, UpCommand, UpError};
+use crate::ws::{Plugin, WsCommand, WsError};
 
 /// Runs the command that the arguments name. Linked or copied as `kubectl-ws` or `kubectl-create-workspace`, the
 /// program is that plugin of kubectl.
 pub fn main() -> ExitCode {
-    #[allow(unused_mut)]
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let called = arguments.first().map(PathBuf::from).unwrap_or_default();
+    if let Some(plugin) = Plugin::called_as(&called) {
+        arguments.splice(..1, plugin.spelled_out().iter().map(Into::into));
+    }
     let outcome = match Command::parse_from(arguments).verb {
         Verb::Up(up) => up.run().map_err(Failure::from),
         Verb::Down(down) => down.run().map_err(Failure::from),
+        Verb::Status(status) => status.run().map_err(Failure::from),
+        Verb::Ws(ws) => ws.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
         Verb::Config { command } => return command.run(),
     };
@@ -45,6 +51,10 @@ enum Verb {
     Up(UpCommand),
     /// Stop what `up` has started
     Down(DownCommand),
+    /// Show processes, doors, shards and workspaces
+    Status(StatusCommand),
+    /// Go to, make and list workspaces, as kcp's `kubectl ws` does
+    Ws(WsCommand),
     /// Certificates
     #[command(subcommand)]
     Certs(CertsVerb),
@@ -72,15 +82,19 @@ pub(crate) fn default_directory() -> &'static Path {
 enum Failure {
     Up(#[from] UpError),
     Site(#[from] SiteError),
+    Status(#[from] StatusError),
     Certs(#[from] CertsError),
+    Ws(#[from] WsError),
 }
 
 impl Failure {
     /// One sentence and advice, if there is some. `ws` speaks as kcp's plugin does.
     fn told(&self) -> String {
         let hint = match self {
+            Self::Ws(error) => return format!("Error: {error}\n"),
             Self::Up(error) => error.hint(),
             Self::Site(error) => error.hint(),
+            Self::Status(error) => error.hint(),
             Self::Certs(_) => None,
         };
         let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));

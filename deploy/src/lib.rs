@@ -9,8 +9,8 @@ mod command;
 mod config;
 mod kubeconfigs;
 mod site;
-//mod status;
+mod status;
 mod up;
-//mod ws;
+mod ws;
 
 pub use command::main;

@@ -213,7 +213,7 @@ mod tests {
             (vec![started.clone()], "starting", Some(7), 0, false),
             (vec![started.clone(), ready.clone()], "ready", Some(7), 0, true),
             (vec![started.clone(), ready.clone(), ended.clone()], "waiting", None, 1, true),
-            (vec![started.clone(), ended.clone(), started.clone()], "starting", Some(7), 1, false),
+            (vec![started.clone(), ended, started.clone()], "starting", Some(7), 1, false),
             (vec![started.clone(), ready.clone(), Change::Stopping], "stopping", Some(7), 0, true),
             (vec![started, ready, Change::Stopping, Change::Stopped], "stopped", None, 0, true),
         ] {

@@ -27,7 +27,7 @@ use detached::Relay;
 use prepare::{Prepared, Wishes};
 use screen::{Audience, Screen, Stop, Welcome};
 
-pub(crate) use readiness::ProbeError;
+pub(crate) use readiness::{ProbeError, client};
 
 /// Start a gateway, shards and a cache server on this machine, and keep them running.
 #[derive(Clone, Debug, Args)]

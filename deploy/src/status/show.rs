@@ -1,0 +1,197 @@
+//! The status as tables for people. Pure.
+
+use jiff::{Timestamp, Unit};
+
+use super::{GatewayStatus, ProcessStatus, ShardStatus, Status};
+
+/// Processes, doors, shards.
+pub(super) fn table(status: &Status, now: Timestamp) -> String {
+    let mut text =
+        format!("Fairlead in {}, up for {}\n\n", status.directory.display(), age(&status.started, now));
+    let mut processes = vec![row(["PROCESS", "STATE", "PID", "UP FOR", "RESTARTS", "MEMORY", "CPU", "URL"])];
+    processes.extend(status.processes.iter().map(|process| process_row(process, now)));
+    text.push_str(&aligned(&processes));
+    match (&status.gateway, &status.gateway_error) {
+        (Some(gateway), _) => text.push_str(&gateway_tables(gateway)),
+        (None, Some(error)) => text.push_str(&format!("\nThe gateway does not answer: {error}\n")),
+        (None, None) => {}
+    }
+    text
+}
+
+fn process_row(process: &ProcessStatus, now: Timestamp) -> Vec<String> {
+    let state = match &process.last_exit {
+        Some(exit) if process.condition != "ready" => format!("{} ({exit})", process.condition),
+        _ => process.condition.clone(),
+    };
+    vec![
+        process.name.clone(),
+        state,
+        or_dash(process.pid),
+        process.since.as_deref().map_or_else(dash, |since| age(since, now)),
+        process.restarts.to_string(),
+        process.usage.map_or_else(dash, |usage| format!("{} MiB", usage.rss_bytes >> 20)),
+        process.usage.map_or_else(dash, |usage| format!("{:.1} s", usage.cpu_seconds)),
+        process.url.clone(),
+    ]
+}
+
+fn gateway_tables(gateway: &GatewayStatus) -> String {
+    let mut doors = vec![row(["DOOR", "ADDRESS"])];
+    doors.extend(gateway.doors.iter().map(|door| vec![door.name.clone(), door.address.clone()]));
+    let mut shards = vec![row(["SHARD", "STATE", "WORKSPACES", "INDEX AGE", "URL"])];
+    shards.extend(gateway.shards.iter().map(shard_row));
+    let workspaces: u64 = gateway.shards.iter().map(|shard| shard.workspaces).sum();
+    format!("\n{}\n{}\n{workspaces} workspaces\n", aligned(&doors), aligned(&shards))
+}
+
+fn shard_row(shard: &ShardStatus) -> Vec<String> {
+    let mut state = match (shard.synced, shard.watching) {
+        (false, _) => "not read yet".to_owned(),
+        (true, true) => "watched".to_owned(),
+        (true, false) => "out of reach".to_owned(),
+    };
+    if shard.unschedulable {
+        state.push_str(", cordoned");
+    }
+    if let Some(error) = shard.last_error.as_ref().filter(|_| !shard.watching) {
+        state.push_str(&format!(" ({error})"));
+    }
+    vec![
+        shard.name.clone(),
+        state,
+        shard.workspaces.to_string(),
+        shard.age_seconds.map_or_else(dash, |age| format!("{age:.1} s")),
+        shard.url.clone(),
+    ]
+}
+
+/// Columns as wide as their widest cell.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(dash, |value| value.to_string())
+}
+
+/// How long ago an RFC 3339 time is, in its two largest units.
+fn age(since: &str, now: Timestamp) -> String {
+    let Ok(since) = since.parse::<Timestamp>() else {
+        return dash();
+    };
+    let seconds = now.since((Unit::Second, since)).map_or(0, |span| span.get_seconds()).max(0);
+    match seconds {
+        ..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::process::Usage;
+
+    fn status() -> Status {
+        let process = |name: &str, condition: &str, pid: Option<u32>| ProcessStatus {
+            name: name.to_owned(),
+            url: "https://127.0.0.1:1".to_owned(),
+            condition: condition.to_owned(),
+            pid,
+            since: pid.map(|_| "2026-01-01T00:00:00Z".to_owned()),
+            restarts: 2,
+            last_exit: Some("signal 9".to_owned()),
+            usage: pid.map(|_| Usage { rss_bytes: 33 << 20, cpu_seconds: 1.26 }),
+        };
+        Status {
+            directory: "/x".into(),
+            pid: 1,
+            started: "2025-12-31T00:00:00Z".to_owned(),
+            processes: vec![process("gateway", "ready", Some(12)), process("root", "waiting", None)],
+            gateway: None,
+            gateway_error: Some("out of order".to_owned()),
+        }
+    }
+
+    #[test]
+    fn processes_are_shown_also_without_a_gateway() {
+        let now = "2026-01-01T00:01:05Z".parse().unwrap();
+        expect![[r#"
+            Fairlead in /x, up for 1d0h
+
+            PROCESS  STATE               PID  UP FOR  RESTARTS  MEMORY  CPU    URL
+            gateway  ready               12   1m5s    2         33 MiB  1.3 s  https://127.0.0.1:1
+            root     waiting (signal 9)  -    -       2         -       -      https://127.0.0.1:1
+
+            The gateway does not answer: out of order
+        "#]]
+        .assert_eq(&table(&status(), now));
+    }
+
+    #[test]
+    fn shards_are_shown_as_the_gateway_sees_them() {
+        let gateway: GatewayStatus = serde_json::from_value(json!({
+            "synced": true,
+            "doors": [{ "name": "internal", "address": "127.0.0.1:6443" }],
+            "shards": [
+                { "name": "root", "synced": true, "watching": true, "ageSeconds": 0.04, "workspaces": 3, "url": "https://a" },
+                {
+                    "name": "shard-1", "synced": true, "watching": false, "ageSeconds": 12.5, "workspaces": 4,
+                    "unschedulable": true, "lastError": "connection refused", "url": "https://b", "later": 1,
+                },
+                { "name": "shard-2", "synced": false },
+            ],
+        }))
+        .unwrap();
+        expect![[r#"
+
+            DOOR      ADDRESS
+            internal  127.0.0.1:6443
+
+            SHARD    STATE                                        WORKSPACES  INDEX AGE  URL
+            root     watched                                      3           0.0 s      https://a
+            shard-1  out of reach, cordoned (connection refused)  4           12.5 s     https://b
+            shard-2  not read yet                                 0           -
+
+            7 workspaces
+        "#]]
+        .assert_eq(&gateway_tables(&gateway));
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        let now: Timestamp = "2026-01-03T01:01:01Z".parse().unwrap();
+        for (since, text) in [
+            ("2026-01-03T01:01:01Z", "0s"),
+            ("2026-01-03T01:01:02Z", "0s"),
+            ("2026-01-03T01:00:00Z", "1m1s"),
+            ("2026-01-03T00:00:00Z", "1h1m"),
+            ("2026-01-01T00:00:00Z", "2d1h"),
+            ("soon", "-"),
+        ] {
+            assert_eq!(age(since, now), text, "{since}");
+        }
+    }
+}

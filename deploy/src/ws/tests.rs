@@ -1,0 +1,359 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+//! `ws` against a server that answers from a table: which requests it sends, and what it says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// Answers by method and path, in turn; the last one again and again.
+type Answers = HashMap<String, Vec<(u16, Value)>>;
+
+struct Server {
+    url: String,
+    answers: Arc<Mutex<Answers>>,
+    requests: Arc<Mutex<Vec<String>>>,
+    folder: tempfile::TempDir,
+}
+
+/// What a command said, and whether it worked.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    out: String,
+    err: String,
+    failure: Option<String>,
+}
+
+impl Server {
+    /// A server, and a kubeconfig that points into one of its workspaces.
+    async fn with_current(workspace: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (answers, requests) = (Arc::<Mutex<Answers>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let shared = (Arc::clone(&answers), Arc::clone(&requests));
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                tokio::spawn(serve(connection, Arc::clone(&shared.0), Arc::clone(&shared.1)));
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "base",
+            "clusters": [{ "name": "base", "cluster": { "server": format!("{url}/clusters/{workspace}") } }],
+            "contexts": [{ "name": "base", "context": { "cluster": "base", "user": "" } }],
+            "users": [],
+        });
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        Self { url, answers, requests, folder }
+    }
+
+    /// Another answer to a request such as `GET /clusters/root/api`.
+    fn answer(&self, request: &str, code: u16, body: Value) {
+        self.answers.lock().unwrap().entry(request.to_owned()).or_default().push((code, body));
+    }
+
+    /// A workspace that exists and lets us in.
+    fn open_workspace(&self, path: &str, kind: &str) {
+        self.answer(&format!("GET /clusters/{path}/api"), 200, json!({ "versions": ["v1"] }));
+        self.answer(&format!("GET /clusters/{path}/apis"), 200, json!({ "groups": [] }));
+        let bindings = format!("GET /clusters/{path}/apis/apis.kcp.io/v1alpha2/apibindings");
+        self.answer(&bindings, 200, json!({ "items": [] }));
+        if let Some((parent, name)) = path.rsplit_once(':') {
+            self.answer(&object(parent, name), 200, self.workspace(path, kind, "Ready"));
+        }
+    }
+
+    fn workspace(&self, path: &str, kind: &str, phase: &str) -> Value {
+        let name = path.rsplit(':').next().unwrap();
+        let (kind_path, kind_name) = kind.rsplit_once(':').unwrap();
+        json!({
+            "metadata": { "name": name },
+            "spec": {
+                "type": { "path": kind_path, "name": kind_name },
+                "URL": format!("{}/clusters/{path}", self.url),
+            },
+            "status": { "phase": phase },
+        })
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Said {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            ws: WsCommand,
+        }
+        let kubeconfig = self.folder.path().join("kubeconfig");
+        let given = ["ws", "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let line = Line::try_parse_from(given.iter().chain(arguments)).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let outcome = line.ws.speak(&mut Voice { out: &mut out, err: &mut err }).await;
+        Said {
+            out: String::from_utf8(out).unwrap(),
+            err: String::from_utf8(err).unwrap(),
+            failure: outcome.err().map(|error| error.to_string()),
+        }
+    }
+
+    /// The requests since the last call.
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
+    }
+}
+
+fn object(parent: &str, name: &str) -> String {
+    format!("GET /clusters/{parent}/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}")
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({ "kind": "Status", "code": code, "reason": reason, "message": message })
+}
+
+fn said(out: &str) -> Said {
+    Said { out: out.to_owned(), err: String::new(), failure: None }
+}
+
+fn failed(message: &str) -> Said {
+    Said { out: String::new(), err: String::new(), failure: Some(message.to_owned()) }
+}
+
+async fn serve(
+    mut connection: TcpStream,
+    answers: Arc<Mutex<Answers>>,
+    requests: Arc<Mutex<Vec<String>>>,
+) -> Option<()> {
+    let (reader, mut writer) = connection.split();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        reader.read_line(&mut head).await.ok().filter(|read| *read > 0)?;
+        let request = head.rsplit_once(' ')?.0.to_owned();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).await.ok()?;
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).await.ok()?;
+        let logged = match std::str::from_utf8(&body).ok()? {
+            "" => request.clone(),
+            body => format!("{request} {body}"),
+        };
+        requests.lock().ok()?.push(logged);
+        let (code, body) = {
+            let mut answers = answers.lock().ok()?;
+            match answers.get_mut(&request) {
+                None => (403, status(403, "Forbidden", "workspace access not permitted")),
+                Some(answers) if answers.len() > 1 => answers.remove(0),
+                Some(answers) => answers.first().cloned()?,
+            }
+        };
+        let body = body.to_string();
+        let answer = format!("HTTP/1.1 {code} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        writer.write_all(answer.as_bytes()).await.ok()?;
+    }
+}
+
+#[tokio::test]
+async fn going_somewhere_looks_first_and_is_remembered() {
+    let server = Server::with_current("root").await;
+    server.open_workspace("root:org", "root:organization");
+    let here = said("Current workspace is 'root:org' (type root:organization).\n");
+    assert_eq!(server.run(&["org"]).await, here);
+    assert_eq!(
+        server.requests(),
+        [
+            "GET /clusters/root:org/api",
+            "GET /clusters/root:org/apis",
+            &object("root", "org"),
+            "GET /clusters/root:org/apis/apis.kcp.io/v1alpha2/apibindings",
+        ]
+    );
+    assert_eq!(server.run(&["."]).await, said("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&["current"]).await, said("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&[".", "--short"]).await, said("root:org\n"));
+    assert!(server.requests().is_empty(), "that needs no request");
+
+    server.open_workspace("root", "");
+    assert_eq!(server.run(&[".."]).await, said("Current workspace is 'root' (type root).\n"));
+    assert!(!server.requests().iter().any(|request| request.contains("/workspaces/")), "root has no parent");
+    assert_eq!(server.run(&["-"]).await, said("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&[":"]).await, said("Current workspace is 'root'.\n"));
+    assert_eq!(server.run(&["use", ":root:org"]).await, here);
+}
+
+#[tokio::test]
+async fn an_old_absolute_path_works_with_a_remark() {
+    let server = Server::with_current("root:org").await;
+    server.open_workspace("root", "");
+    let Said { out, err, failure } = server.run(&["root"]).await;
+    assert_eq!((out.as_str(), failure), ("Current workspace is 'root' (type root).\n", None));
+    assert!(err.starts_with("Note: Using 'root:'") && err.ends_with(".\n"), "{err}");
+}
+
+#[tokio::test]
+async fn closed_doors_are_told_apart_and_nothing_changes() {
+    let server = Server::with_current("root").await;
+    server.answer(&object("root", "nope"), 404, status(404, "NotFound", "not found"));
+    assert_eq!(server.run(&["nope"]).await, failed("workspace \"root:nope\" not found"));
+    assert_eq!(server.run(&["secret"]).await, failed("access to workspace \"root:secret\" denied"));
+    for part in ["api", "apis"] {
+        server.answer(&format!("GET /clusters/root:empty/{part}"), 200, json!({}));
+    }
+    assert_eq!(server.run(&["empty"]).await, failed("access to workspace \"root:empty\" denied"));
+    assert_eq!(server.run(&[".."]).await, failed("cannot go up from root"));
+    assert_eq!(server.run(&["-"]).await, failed("no previous workspace found in kubeconfig"));
+    server.answer("GET /clusters/root:sick/api", 500, status(500, "InternalError", "out of order"));
+    assert_eq!(server.run(&["sick"]).await, failed("out of order"));
+    assert_eq!(server.run(&["."]).await, said("Current workspace is 'root'.\n"));
+}
+
+#[tokio::test]
+async fn home_is_asked_for_in_root() {
+    let server = Server::with_current("root:org").await;
+    let home = "GET /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces/~";
+    let url = format!("{}/clusters/1abc", server.url);
+    server.answer(home, 429, status(429, "TooManyRequests", "creating the home workspace"));
+    server.answer(home, 200, json!({ "spec": { "URL": url } }));
+    server.open_workspace("1abc", "");
+    server.open_workspace("1abc:kid", "root:universal");
+    let Said { out, err, failure } = server.run(&[]).await;
+    assert_eq!((out.as_str(), failure), ("Current workspace is '1abc'.\n", None));
+    assert!(err.contains("'cd' semantics"), "{err}");
+    assert_eq!(server.requests()[..2], [home, home]);
+    assert_eq!(
+        server.run(&["~:kid"]).await,
+        said("Current workspace is '1abc:kid' (type root:universal).\n")
+    );
+}
+
+#[tokio::test]
+async fn a_workspace_is_made_and_waited_for() {
+    let server = Server::with_current("root").await;
+    let collection = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    let made = server.workspace("root:a", "root:team", "");
+    server.answer(&format!("POST {collection}"), 201, made.clone());
+    server.answer(&object("root", "a"), 404, status(404, "NotFound", "not yet"));
+    server.answer(&object("root", "a"), 200, made);
+    server.open_workspace("root:a", "root:team");
+    let arguments = ["create", "a", "--type", "root:Team", "--location-selector", "name=root", "--enter"];
+    assert_eq!(
+        server.run(&arguments).await,
+        said(
+            "Workspace \"a\" (type root:team) created. Waiting for it to be ready...\n\
+             Workspace \"a\" (type root:team) is ready to use.\n\
+             Current workspace is 'root:a' (type root:team).\n"
+        )
+    );
+    let requests = server.requests();
+    let (request, body) = requests[0].split_once(" {").unwrap();
+    assert_eq!(request, format!("POST {collection}"));
+    let body: Value = serde_json::from_str(&format!("{{{body}")).unwrap();
+    let expected = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": { "name": "a" },
+        "spec": {
+            "type": { "name": "team", "path": "root" },
+            "location": { "selector": { "matchLabels": { "name": "root" } } },
+        },
+    });
+    assert_eq!(body, expected);
+    assert_eq!(requests[1..4], [object("root", "a"), object("root", "a"), object("root", "a")]);
+}
+
+#[tokio::test]
+async fn a_workspace_that_exists_is_refused_or_accepted() {
+    let server = Server::with_current("root").await;
+    let refusal = status(409, "AlreadyExists", "workspaces.tenancy.kcp.io \"a\" already exists");
+    server.answer("POST /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", 409, refusal);
+    server.open_workspace("root:a", "root:team");
+    let refused = failed("workspaces.tenancy.kcp.io \"a\" already exists");
+    assert_eq!(server.run(&["create", "a"]).await, refused);
+    let spec = server.requests()[0].rsplit_once("\"spec\":").unwrap().1.to_owned();
+    assert_eq!(spec, "{}}", "nothing is asked for that was not wished");
+    assert_eq!(
+        server.run(&["create", "a", "--ignore-existing"]).await,
+        said(
+            "Workspace \"a\" (type root:team) already exists.\n\
+             Workspace \"a\" (type root:team) is ready to use.\n"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_tree_is_read_workspace_by_workspace() {
+    let server = Server::with_current("root").await;
+    let list = |path: &str, items: &[Value]| {
+        let request = format!("GET /clusters/{path}/apis/tenancy.kcp.io/v1alpha1/workspaces");
+        server.answer(&request, 200, json!({ "items": items }));
+    };
+    let mut dying = server.workspace("root:dying", "root:team", "Deleting");
+    dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut mounted = server.workspace("root:mount", "root:team", "Ready");
+    mounted["spec"]["mount"] = json!({ "ref": {} });
+    list("root", &[server.workspace("root:a", "root:team", "Ready"), dying, mounted]);
+    list("root:a", &[server.workspace("root:a:b", "root:team", "Initializing")]);
+    list("root:a:b", &[]);
+    for path in ["root", "root:a"] {
+        let request = format!("GET /clusters/{path}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster");
+        server.answer(&request, 200, json!({ "status": { "phase": "Ready" } }));
+    }
+    assert_eq!(
+        server.run(&["tree"]).await,
+        said(".\n└── root\n    ├── a\n    │   └── b\n    └── mount [m]\n\n")
+    );
+    assert_eq!(server.requests().len(), 3);
+    assert_eq!(
+        server.run(&["tree", "-f"]).await,
+        said(".\n└── root\n    ├── root:a\n    │   └── root:a:b\n    └── root:mount [m]\n\n")
+    );
+    assert_eq!(
+        server.run(&["tree", "--wide"]).await,
+        said(
+            ".\n\
+             └── root           ws=-             lc=Ready\n    \
+                 ├── a          ws=Ready         lc=Ready\n    \
+                 │   └── b      ws=Initializing  lc=-\n    \
+                 └── mount [m]\n"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_workspace_can_be_kept_as_a_context() {
+    let server = Server::with_current("root:a").await;
+    let created = said("Created context \"mine\" and switched to it.\n");
+    assert_eq!(server.run(&["create-context", "mine"]).await, created);
+    let refused = failed("context \"mine\" already exists in kubeconfig, use --overwrite to update it");
+    assert_eq!(server.run(&["create-context", "mine"]).await, refused);
+    assert_eq!(server.run(&["create-context", "mine", "--overwrite"]).await, created);
+    assert_eq!(
+        server.run(&["tree", "--context", "nobody"]).await.failure.unwrap(),
+        "the kubeconfig has no context named \"nobody\""
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_plugin_is_known_by_its_name() {
+    for (program, plugin) in [
+        ("/usr/bin/kubectl-ws", Some(Plugin::Workspace)),
+        ("kubectl-workspace", Some(Plugin::Workspace)),
+        ("kubectl-create-workspace", Some(Plugin::CreateWorkspace)),
+        ("fairlead", None),
+        ("", None),
+    ] {
+        assert_eq!(Plugin::called_as(Path::new(program)), plugin, "{program}");
+    }
+}
