@@ -1,0 +1,80 @@
+//! APIBindings: the label by which they are found, the finalizer, and who may bind.
+
+use fairlead_api::{finalizer, label};
+use fairlead_apiserver::{Action, Admitted};
+use fairlead_process::Status;
+use serde_json::{Value, json};
+
+use super::{ShardAdmission, forbidden, is_master};
+
+impl ShardAdmission {
+    /// Puts on the label of the export and the finalizer.
+    pub(super) fn mutate_api_binding(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
+        let Some(export) = object["spec"]["reference"]["export"]["name"].as_str().map(str::to_owned) else {
+            return Ok(());
+        };
+        let cluster = export_cluster(write, object);
+        object["metadata"]["labels"][label::EXPORT] = fairlead_names::export_hash(&cluster, &export).into();
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            let finalizers = &mut object["metadata"]["finalizers"];
+            let present =
+                finalizers.as_array().is_some_and(|all| all.iter().any(|one| one == finalizer::API_BINDING));
+            match finalizers.as_array_mut() {
+                _ if present => {}
+                Some(all) => all.push(finalizer::API_BINDING.into()),
+                None => *finalizers = json!([finalizer::API_BINDING]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Binding needs the verb `bind` on the export, where the export is. Whatever is wrong is told in
+    /// the same words, so that nobody learns which exports exist.
+    pub(super) fn validate_api_binding(
+        &self,
+        write: &Admitted<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if write.subresource.is_some() || old.is_some_and(|old| old["spec"] == object["spec"]) {
+            return Ok(());
+        }
+        let reference = &object["spec"]["reference"]["export"];
+        let export = reference["name"].as_str().unwrap_or_default();
+        let path = reference["path"].as_str().unwrap_or_default();
+        let cluster = export_cluster(write, object);
+        let action = if old.is_some() { "update" } else { "create" };
+        let refused = || {
+            let shown = if path.is_empty() { export.to_owned() } else { format!("{path}:{export}") };
+            forbidden(
+                write,
+                format!("unable to {action} APIBinding: no permission to bind to export {shown}"),
+            )
+        };
+        if cluster != "root" || !fairlead_api::root_export_names().any(|known| known == export) {
+            return Err(if is_master(write) {
+                forbidden(write, "only root's exports can be bound yet")
+            } else {
+                refused()
+            });
+        }
+        let bind = Action::Resource {
+            verb: "bind",
+            group: "apis.kcp.io",
+            version: "v1alpha2",
+            resource: "apiexports",
+            subresource: None,
+            namespace: None,
+            name: Some(export),
+        };
+        if self.authorizer()?.authorize_deep(write.user, &cluster, &bind) { Ok(()) } else { Err(refused()) }
+    }
+}
+
+/// The logical cluster of the export: an empty path is the binding's own.
+fn export_cluster(write: &Admitted<'_>, object: &Value) -> String {
+    match object["spec"]["reference"]["export"]["path"].as_str().unwrap_or_default() {
+        "" => write.scope.as_str().to_owned(),
+        path => path.to_owned(),
+    }
+}

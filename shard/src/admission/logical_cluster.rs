@@ -1,0 +1,109 @@
+//! LogicalClusters: the finalizer, the copy of initializers, and what users may not do.
+
+use fairlead_api::{annotation, finalizer, group};
+use fairlead_apiserver::Admitted;
+use fairlead_process::Status;
+use serde_json::{Value, json};
+
+use super::{forbidden, is_master};
+use crate::host::is_in;
+
+/// Keeps the deletion finalizer on, and copies initializers and terminators into the status at the
+/// transition to Initializing, whatever was sent.
+pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        let finalizers = &mut object["metadata"]["finalizers"];
+        let present =
+            finalizers.as_array().is_some_and(|all| all.iter().any(|one| one == finalizer::LOGICAL_CLUSTER));
+        if !present {
+            match finalizers.as_array_mut() {
+                Some(all) => all.push(finalizer::LOGICAL_CLUSTER.into()),
+                None => *finalizers = json!([finalizer::LOGICAL_CLUSTER]),
+            }
+        }
+    }
+    let was_initializing = old.is_some_and(|old| old["status"]["phase"] == "Initializing");
+    if old.is_some() && object["status"]["phase"] == "Initializing" && !was_initializing {
+        for field in ["initializers", "terminators"] {
+            let wanted = object["spec"][field].clone();
+            if let Some(status) = object["status"].as_object_mut() {
+                match wanted.as_array().filter(|all| !all.is_empty()) {
+                    Some(_) => status.insert(field.into(), wanted),
+                    None => status.remove(field),
+                };
+            }
+        }
+    }
+}
+
+/// What users may not change.
+pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    if is_privileged(write) {
+        return Ok(());
+    }
+    let Some(old) = old else { return Err(forbidden(write, "LogicalCluster cannot be created")) };
+    for (pointer, name) in
+        [("/spec/createdBy", "spec.createdBy"), ("/spec/initializers", "spec.initializers")]
+    {
+        if object.pointer(pointer) != old.pointer(pointer) {
+            return Err(forbidden(write, format!("{name} is immutable")));
+        }
+    }
+    let (before, after) = (phase(old), phase(object));
+    let initializers = |of: &Value| -> Vec<String> {
+        let all = of["status"]["initializers"].as_array();
+        all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (had, has) = (initializers(old), initializers(object));
+    if before == "Initializing" {
+        if has.iter().any(|one| !had.contains(one)) {
+            return Err(forbidden(write, "status.initializers must not grow"));
+        }
+        if after == "Ready" && !has.is_empty() {
+            return Err(forbidden(write, "status.initializers is not empty"));
+        }
+    } else if !matches!(before, "" | "Scheduling") && had != has {
+        return Err(forbidden(write, "status.initializers is immutable after initilization"));
+    }
+    if let (Some(from), Some(to)) = (rank(before), rank(after))
+        && to < from
+    {
+        return Err(forbidden(write, format!("cannot transition from {before:?} to {after:?}")));
+    }
+    let inactive = |of: &Value| of["metadata"]["annotations"][annotation::INACTIVE] == "true";
+    if inactive(object) && !inactive(old) && before != "Ready" {
+        return Err(forbidden(write, "a logical cluster can only be marked inactive in phase Ready"));
+    }
+    Ok(())
+}
+
+/// Users may delete only what says that they may.
+pub(super) fn validate_delete(write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
+    let deletable = old.is_some_and(|old| old["spec"]["directlyDeletable"] == true);
+    if deletable || is_privileged(write) {
+        return Ok(());
+    }
+    Err(forbidden(write, "LogicalCluster cannot be deleted"))
+}
+
+fn is_privileged(write: &Admitted<'_>) -> bool {
+    is_master(write)
+        || [
+            group::LOGICAL_CLUSTER_ADMIN,
+            group::EXTERNAL_LOGICAL_CLUSTER_ADMIN,
+            group::WORKSPACE_BOOTSTRAPPER,
+        ]
+        .iter()
+        .any(|group| is_in(write.user, group))
+}
+
+fn phase(object: &Value) -> &str {
+    object["status"]["phase"].as_str().unwrap_or_default()
+}
+
+fn rank(phase: &str) -> Option<u8> {
+    ["", "Scheduling", "Initializing", "Ready"]
+        .iter()
+        .position(|known| *known == phase)
+        .map(|index| index as u8)
+}

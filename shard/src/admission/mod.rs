@@ -1,0 +1,198 @@
+//! What the shard insists on before a write is stored, resource by resource.
+//!
+//! Mutation fills in what the shard decides; validation refuses. Everything is decided from this shard's
+//! own store and what it knows of others, so a decision costs no network round trip.
+
+mod api_binding;
+mod custom_resource_definition;
+mod logical_cluster;
+mod rbac;
+mod reserved;
+mod workspace;
+mod workspace_type;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_api::{annotation, group};
+use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore};
+use fairlead_apiserver::resource::Verb;
+use fairlead_apiserver::{Admission, Admitted};
+use fairlead_process::{GroupResource, Status};
+use fairlead_store::Mutation;
+use serde_json::Value;
+
+use crate::host::Authorizer;
+use crate::index::ClusterIndex;
+use crate::types::TypeLookup;
+
+pub(crate) use workspace::reference as type_reference;
+
+/// The shard's admission.
+pub(crate) struct ShardAdmission {
+    pub(crate) objects: ObjectStore,
+    pub(crate) namespaces: NamespaceLifecycle,
+    pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) types: Arc<TypeLookup>,
+    authorizer: std::sync::OnceLock<Arc<Authorizer>>,
+}
+
+impl ShardAdmission {
+    pub(crate) fn new(objects: ObjectStore, clusters: Arc<ClusterIndex>, types: Arc<TypeLookup>) -> Self {
+        let namespaces = NamespaceLifecycle::new(objects.clone());
+        Self { objects, namespaces, clusters, types, authorizer: std::sync::OnceLock::new() }
+    }
+
+    /// Completes it: the authorizer depends on the definitions, and those on the registry that this
+    /// admission is part of.
+    pub(crate) fn complete(&self, authorizer: Arc<Authorizer>) {
+        // Set once, at start.
+        let _ = self.authorizer.set(authorizer);
+    }
+
+    fn authorizer(&self) -> Result<&Authorizer, Status> {
+        self.authorizer
+            .get()
+            .map(|authorizer| &**authorizer)
+            .ok_or_else(|| Status::service_unavailable("not yet ready to handle request", 1))
+    }
+}
+
+#[async_trait]
+impl Admission for ShardAdmission {
+    async fn mutate(
+        &self,
+        write: &Admitted<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        match resource_of(write) {
+            ("tenancy.kcp.io", "workspaces") => self.mutate_workspace(write, object, old)?,
+            ("core.kcp.io", "logicalclusters") => logical_cluster::mutate(object, old),
+            ("core.kcp.io", "shards") => mutate_shard(object),
+            ("apis.kcp.io", "apibindings") => self.mutate_api_binding(write, object)?,
+            ("apiextensions.k8s.io", "customresourcedefinitions") => {
+                self.mutate_definition(write, object, old)?;
+            }
+            _ => {}
+        }
+        self.stamp_path(write, object)
+    }
+
+    async fn validate(
+        &self,
+        write: &Admitted<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        let fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
+        let resource = resource_of(write);
+        if write.verb == Verb::Delete {
+            self.validate_delete(write, old)?;
+            return Ok(fences);
+        }
+        let Some(object) = object else { return Ok(fences) };
+        transitions(write, object, old)?;
+        match resource {
+            ("tenancy.kcp.io", "workspaces") => self.validate_workspace(write, object, old)?,
+            ("tenancy.kcp.io", "workspacetypes") => self.validate_workspace_type(write, object, old)?,
+            ("core.kcp.io", "logicalclusters") => logical_cluster::validate(write, object, old)?,
+            ("apis.kcp.io", "apibindings") => self.validate_api_binding(write, object, old)?,
+            ("apis.kcp.io", "apiexports" | "apiresourceschemas" | "apiconversions") | ("cache.kcp.io", _)
+                if !is_master(write) =>
+            {
+                let why = "publishing APIs from workspaces is not supported yet";
+                return Err(forbidden(write, why));
+            }
+            ("rbac.authorization.k8s.io", _) => self.validate_rbac(write, object, old)?,
+            _ => {}
+        }
+        reserved::validate(write, object, old)?;
+        Ok(fences)
+    }
+}
+
+impl ShardAdmission {
+    fn validate_delete(&self, write: &Admitted<'_>, old: Option<&Value>) -> Result<(), Status> {
+        match resource_of(write) {
+            ("", "namespaces") => {
+                let kept = matches!(write.name, "default" | "kube-system" | "kube-public");
+                let goes = self.clusters.get(write.scope.as_str()).is_some_and(|state| state.is_deleted);
+                if kept && !goes && !is_master(write) {
+                    return Err(forbidden(write, "this namespace may not be deleted"));
+                }
+                Ok(())
+            }
+            ("core.kcp.io", "logicalclusters") => logical_cluster::validate_delete(write, old),
+            _ => Ok(()),
+        }
+    }
+
+    /// `kcp.io/path` on the kinds that are found by path.
+    fn stamp_path(&self, write: &Admitted<'_>, object: &mut Value) -> Result<(), Status> {
+        let always = matches!(
+            resource_of(write),
+            ("apis.kcp.io", "apiexports" | "apibindings") | ("tenancy.kcp.io", "workspacetypes")
+        );
+        let carries = object["metadata"]["annotations"][annotation::PATH].is_string();
+        let is_cluster = resource_of(write) == ("core.kcp.io", "logicalclusters");
+        if is_cluster || !(always || carries) {
+            return Ok(());
+        }
+        let cluster = write.scope.as_str();
+        let path = match self.clusters.get(cluster) {
+            Some(state) => state.path.as_deref().unwrap_or(cluster).to_owned(),
+            None if resource_of(write) == ("apis.kcp.io", "apibindings") => return Ok(()),
+            None => return Err(forbidden(write, "cannot get this workspace: it has no LogicalCluster")),
+        };
+        object["metadata"]["annotations"][annotation::PATH] = path.into();
+        Ok(())
+    }
+}
+
+/// kcp's CEL rules, enforced natively.
+fn transitions(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let (group, resource) = resource_of(write);
+    let Some(definition) = fairlead_api::resource(group, resource) else { return Ok(()) };
+    let violations = definition.validate_transition(write.version, old, object);
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let causes = violations
+        .iter()
+        .map(|violation| {
+            fairlead_process::StatusCause::field(
+                "FieldValueInvalid",
+                violation.path.clone(),
+                violation.cause(),
+            )
+        })
+        .collect();
+    Err(Status::invalid(group, definition.kind, write.name, causes))
+}
+
+/// URLs of a Shard that are not given are the base URL.
+fn mutate_shard(object: &mut Value) {
+    let base = object["spec"]["baseURL"].clone();
+    for field in ["externalURL", "virtualWorkspaceURL"] {
+        if object["spec"][field].as_str().is_none_or(str::is_empty) && base.is_string() {
+            object["spec"][field] = base.clone();
+        }
+    }
+}
+
+/// Group and plural name of what is written.
+pub(super) fn resource_of<'w>(write: &Admitted<'w>) -> (&'w str, &'w str) {
+    (&write.resource.name.group, &write.resource.name.resource)
+}
+
+/// Whether the writer is a member of `system:masters`, who stands above admission.
+pub(super) fn is_master(write: &Admitted<'_>) -> bool {
+    crate::host::is_in(write.user, group::MASTERS)
+}
+
+/// 403 in Kubernetes' words.
+pub(super) fn forbidden(write: &Admitted<'_>, why: impl core::fmt::Display) -> Status {
+    let (group, resource) = resource_of(write);
+    Status::forbidden(GroupResource::new(group, resource), write.name, why)
+}

@@ -1,0 +1,58 @@
+//! WorkspaceTypes: where they may be, what they must say, and which exports they may bind for others.
+
+use fairlead_apiserver::{Action, Admitted};
+use fairlead_process::Status;
+use serde_json::Value;
+
+use super::{ShardAdmission, forbidden, is_master};
+
+impl ShardAdmission {
+    /// Refuses types that are incomplete, and default bindings to exports that the writer may not bind.
+    pub(super) fn validate_workspace_type(
+        &self,
+        write: &Admitted<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if write.name == "root" && write.scope.as_str() != "root" {
+            return Err(forbidden(write, "root workspace type can only be created in root"));
+        }
+        let spec = &object["spec"];
+        let mut references = vec![("defaultChildWorkspaceType", &spec["defaultChildWorkspaceType"])];
+        for limit in ["limitAllowedChildren", "limitAllowedParents"] {
+            references.extend(spec[limit]["types"].as_array().into_iter().flatten().map(|one| (limit, one)));
+        }
+        for (field, reference) in references {
+            if reference.is_object() && reference["path"].as_str().is_none_or(str::is_empty) {
+                return Err(forbidden(write, format!("spec.{field}.path must be set")));
+            }
+        }
+        if is_master(write) {
+            return Ok(());
+        }
+        let bindings = |of: &Value| of["spec"]["defaultAPIBindings"].as_array().cloned().unwrap_or_default();
+        let before = old.map(bindings).unwrap_or_default();
+        for binding in bindings(object).iter().filter(|binding| !before.contains(binding)) {
+            let export = binding["export"].as_str().unwrap_or_default();
+            let path =
+                binding["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(write.scope.as_str());
+            let bind = Action::Resource {
+                verb: "bind",
+                group: "apis.kcp.io",
+                version: "v1alpha2",
+                resource: "apiexports",
+                subresource: None,
+                namespace: None,
+                name: Some(export),
+            };
+            let known = path == "root" && fairlead_api::root_export_names().any(|name| name == export);
+            if !known || !self.authorizer()?.authorize_deep(write.user, path, &bind) {
+                let why = format!(
+                    "unable to create or update WorkspaceType: no permission to bind to export {path}:{export}"
+                );
+                return Err(forbidden(write, why));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! What a shard's store must hold before it serves: system logical clusters, and on root's shard root.
+//!
+//! Everything is idempotent and runs at every start; a start that finds everything writes nothing. The
+//! objects of a step go into the store in one commit.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fairlead_api::{
+    Condition, IDENTITY_NAMESPACE, annotation, condition_type, conditions_of, set_condition, write_conditions,
+};
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_config::Battery;
+use fairlead_process::Status;
+use fairlead_store::CommitError;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::exports::{RootExports, set_locks};
+use crate::index::Definitions;
+use crate::names::{
+    API_EXPORTS, API_RESOURCE_SCHEMAS, BOUND_CRDS, BUILT_IN, CONFIG_MAPS, CUSTOM, SECRETS, SYSTEM_ADMIN,
+    SYSTEM_CRDS, SYSTEM_SHARD,
+};
+use crate::writes::Writes;
+
+/// Where a shard keeps what it knows of root's exports.
+const EXPORT_CACHE: &str = "apiexport-identity-cache";
+
+/// A start that did not get through. The store or its content is to blame.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootstrapError {
+    /// The store refused a commit.
+    #[error("the store cannot be filled")]
+    Commit(#[from] CommitError),
+    /// An object could not be read or made.
+    #[error("the store's content cannot be used: {0}")]
+    Object(#[from] Status),
+    /// No randomness for an identity.
+    #[error("the system has no randomness")]
+    Random(getrandom::Error),
+}
+
+/// Fills `system:system-crds` and `system:admin`, which every shard has and which need nothing else.
+pub(crate) async fn system(objects: &ObjectStore, definitions: &Definitions) -> Result<(), BootstrapError> {
+    let mut writes = Writes::new(objects, definitions);
+    for definition in fairlead_api::system_crds() {
+        writes.ensure(SYSTEM_CRDS, established(definition))?;
+    }
+    for object in fairlead_api::system_admin() {
+        writes.ensure(SYSTEM_ADMIN, object)?;
+    }
+    writes.commit().await?;
+    Ok(())
+}
+
+/// Fills root with its schemas and exports, and returns what bindings need to know of them.
+pub(crate) async fn root_exports(
+    objects: &ObjectStore,
+    definitions: &Definitions,
+) -> Result<RootExports, BootstrapError> {
+    let phase = fairlead_api::root_phase0();
+    let mut writes = Writes::new(objects, definitions);
+    writes.ensure("root", fairlead_api::identity_namespace())?;
+    for object in phase {
+        match object["kind"].as_str() {
+            Some("APIResourceSchema") => writes.ensure("root", object)?,
+            Some("APIExport") => ensure_export(objects, &mut writes, object)?,
+            _ => {}
+        }
+    }
+    writes.commit().await?;
+    read_exports(objects)
+}
+
+/// Fills root with everything else: its LogicalCluster, bindings, types and roles.
+pub(crate) async fn root(
+    objects: &ObjectStore,
+    definitions: &Definitions,
+    exports: &RootExports,
+    place: &Place<'_>,
+) -> Result<(), BootstrapError> {
+    let mut writes = Writes::new(objects, definitions);
+    let bindings = bound(&fairlead_api::root_phase0(), exports);
+    for object in fairlead_api::root_phase0() {
+        match object["kind"].as_str() {
+            Some("LogicalCluster") => {
+                ensure_cluster(&mut writes, "root", object, &bindings, exports, Some(place))?
+            }
+            _ => {}
+        }
+    }
+    for binding in &bindings {
+        writes.ensure("root", binding.clone())?;
+    }
+    for object in fairlead_api::root_phase1(&["system:authenticated"]) {
+        let battery = object["metadata"]["annotations"][annotation::BATTERY].as_str();
+        if battery != Some("workspace-types") || place.batteries.contains(&Battery::WorkspaceTypes) {
+            writes.ensure("root", object)?;
+        }
+    }
+    writes.commit().await?;
+    Ok(())
+}
+
+/// Where a shard is, for the LogicalCluster of root.
+pub(crate) struct Place<'p> {
+    pub(crate) shard: &'p str,
+    pub(crate) external_url: &'p str,
+    pub(crate) batteries: &'p [Battery],
+}
+
+/// Fills `system:shard` and `system:bound-crds`, and keeps what is known of root's exports.
+pub(crate) async fn shard(
+    objects: &ObjectStore,
+    definitions: &Definitions,
+    exports: &RootExports,
+    schemas: &[Value],
+) -> Result<(), BootstrapError> {
+    let mut writes = Writes::new(objects, definitions);
+    for definition in RootExports::bound_definitions(schemas) {
+        writes.ensure(BOUND_CRDS, established(definition))?;
+    }
+    let phase = fairlead_api::system_shard();
+    let bindings = bound(&phase, exports);
+    for object in phase {
+        match object["kind"].as_str() {
+            Some("LogicalCluster") => {
+                ensure_cluster(&mut writes, SYSTEM_SHARD, object, &bindings, exports, None)?
+            }
+            Some("APIBinding") => {}
+            _ => writes.ensure(SYSTEM_SHARD, object)?,
+        }
+    }
+    for binding in bindings {
+        writes.ensure(SYSTEM_SHARD, binding)?;
+    }
+    let identities = exports.identities();
+    let mut data: serde_json::Map<String, Value> =
+        identities.iter().map(|(name, identity)| (name.clone(), (**identity).into())).collect();
+    let whole = serde_json::to_string(exports).map_err(Status::internal)?;
+    data.insert("fairlead.exports".into(), whole.into());
+    let kept: Result<String, Status> = serde_json::to_string(schemas).map_err(Status::internal);
+    data.insert("fairlead.schemas".into(), kept?.into());
+    writes.ensure(
+        SYSTEM_SHARD,
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": EXPORT_CACHE, "namespace": "default"},
+            "data": data,
+        }),
+    )?;
+    writes.commit().await?;
+    Ok(())
+}
+
+/// What a shard kept of root's exports and schemas when it last knew them.
+pub(crate) fn kept_exports(objects: &ObjectStore) -> Result<Option<(RootExports, Vec<Value>)>, Status> {
+    let scope = Scope::new(SYSTEM_SHARD);
+    let Some(stored) = objects.get(&CONFIG_MAPS, &BUILT_IN, &scope, Some("default"), EXPORT_CACHE)? else {
+        return Ok(None);
+    };
+    let data = objects.tree(&stored)?;
+    let text = |key: &str| data["data"][key].as_str().unwrap_or_default().to_owned();
+    let exports = serde_json::from_str(&text("fairlead.exports"));
+    let schemas = serde_json::from_str(&text("fairlead.schemas"));
+    Ok(exports.ok().zip(schemas.ok()))
+}
+
+/// The schemas of root, as root's shard stores them.
+pub(crate) fn root_schemas(objects: &ObjectStore) -> Result<Vec<Value>, Status> {
+    trees(objects, objects.list(&API_RESOURCE_SCHEMAS, &CUSTOM, &root_scope(), None)?)
+}
+
+fn read_exports(objects: &ObjectStore) -> Result<RootExports, BootstrapError> {
+    let exports = trees(objects, objects.list(&API_EXPORTS, &CUSTOM, &root_scope(), None)?)?;
+    Ok(RootExports::read(&exports, &root_schemas(objects)?))
+}
+
+fn trees(objects: &ObjectStore, stored: Vec<StoredObject>) -> Result<Vec<Value>, Status> {
+    stored.iter().map(|stored| objects.tree(stored)).collect()
+}
+
+fn root_scope() -> ScopeSelector {
+    ScopeSelector::One(Scope::new("root"))
+}
+
+/// An export gets an identity once and keeps it: changing it would make its objects invisible.
+fn ensure_export(
+    objects: &ObjectStore,
+    writes: &mut Writes<'_>,
+    mut export: Value,
+) -> Result<(), BootstrapError> {
+    let name = export["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let secret = objects.get(&SECRETS, &BUILT_IN, &Scope::new("root"), Some(IDENTITY_NAMESPACE), &name)?;
+    let key = match secret {
+        Some(secret) => {
+            let secret = objects.tree(&secret)?;
+            let encoded = secret["data"]["key"].as_str().unwrap_or_default().to_owned();
+            STANDARD.decode(encoded).map_err(Status::internal)?
+        }
+        None => {
+            let mut random = [0; 32];
+            getrandom::fill(&mut random).map_err(BootstrapError::Random)?;
+            let key = fairlead_names::base62(&random).into_bytes();
+            writes.create("root", fairlead_api::identity_secret(&name, &STANDARD.encode(&key)))?;
+            key
+        }
+    };
+    export["spec"]["identity"] = json!({"secretRef": {"namespace": IDENTITY_NAMESPACE, "name": name}});
+    let mut conditions = conditions_of(&export);
+    set_condition(&mut conditions, Condition::met(condition_type::IDENTITY_VALID), Timestamp::now());
+    export["status"] = json!({"identityHash": fairlead_names::hex_sha256(&key)});
+    write_conditions(&mut export, &conditions);
+    writes.ensure("root", export)?;
+    Ok(())
+}
+
+/// The LogicalCluster of a system cluster or of root, ready from the start.
+fn ensure_cluster(
+    writes: &mut Writes<'_>,
+    cluster: &str,
+    mut object: Value,
+    bindings: &[Value],
+    exports: &RootExports,
+    place: Option<&Place<'_>>,
+) -> Result<(), BootstrapError> {
+    set_locks(&mut object, exports.locks(bindings));
+    let mut conditions = Vec::new();
+    set_condition(&mut conditions, Condition::met(condition_type::WORKSPACE_INITIALIZED), Timestamp::now());
+    object["status"] = json!({"phase": "Ready"});
+    if let Some(place) = place {
+        object["status"]["URL"] = fairlead_api::workspace_url(place.external_url, cluster).into();
+        object["metadata"]["annotations"][annotation::SHARD] = place.shard.into();
+    }
+    object["metadata"]["labels"][fairlead_api::label::PHASE] = "Ready".into();
+    write_conditions(&mut object, &conditions);
+    writes.ensure(cluster, object)?;
+    Ok(())
+}
+
+/// The bindings among objects, bound.
+fn bound(objects: &[Value], exports: &RootExports) -> Vec<Value> {
+    let bindings = objects.iter().filter(|object| object["kind"] == "APIBinding");
+    bindings.filter_map(|binding| exports.bound(binding.clone(), Timestamp::now())).collect()
+}
+
+/// A CRD of the system is served from the start.
+fn established(mut definition: Value) -> Value {
+    let now = crate::writes::now();
+    let spec = &definition["spec"];
+    let names = spec["names"].clone();
+    let stored: Vec<Value> = spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    definition["status"] = json!({
+        "acceptedNames": names,
+        "storedVersions": stored,
+        "conditions": [
+            {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
+             "message": "no conflicts found"},
+            {"type": "Established", "status": "True", "lastTransitionTime": now, "reason": "InitialNamesAccepted",
+             "message": "the initial names have been accepted"},
+        ],
+    });
+    definition
+}

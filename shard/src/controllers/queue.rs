@@ -1,0 +1,191 @@
+//! The work queue of a controller: each key at most once at a time, failures with growing pauses.
+
+use core::hash::Hash;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// The first pause after a failure; each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A queue of keys. A key that is added while it is worked on is worked on again afterwards.
+pub(crate) struct Queue<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    waiting: FxHashSet<K>,
+    working: FxHashSet<K>,
+    again: FxHashSet<K>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    failures: FxHashMap<K, u32>,
+    sequence: u64,
+}
+
+/// What becomes of a key after it was worked on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Next {
+    /// Nothing, until it is added again.
+    Done,
+    /// It is looked at again after this time.
+    After(Duration),
+    /// It failed; it is tried again after a growing pause.
+    Retry,
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                waiting: FxHashSet::default(),
+                working: FxHashSet::default(),
+                again: FxHashSet::default(),
+                delayed: BTreeMap::new(),
+                failures: FxHashMap::default(),
+                sequence: 0,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Adds a key.
+    pub(crate) fn add(&self, key: K) {
+        {
+            let mut state = self.state.lock();
+            if state.working.contains(&key) {
+                state.again.insert(key);
+                return;
+            }
+            if !state.waiting.insert(key.clone()) {
+                return;
+            }
+            state.ready.push_back(key);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Takes the next key, which must be given back with [`done`](Self::done).
+    pub(crate) async fn take(&self) -> K {
+        loop {
+            let until = {
+                let mut state = self.state.lock();
+                state.release_due(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.waiting.remove(&key);
+                    state.working.insert(key.clone());
+                    if !state.ready.is_empty() {
+                        // Another worker may be waiting for the rest.
+                        self.changed.notify_one();
+                    }
+                    return key;
+                }
+                state.delayed.first_key_value().map(|((at, _), _)| *at)
+            };
+            match until {
+                Some(until) => {
+                    tokio::select! {
+                        () = self.changed.notified() => {}
+                        () = sleep_until(until) => {}
+                    }
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// Gives a key back.
+    pub(crate) fn done(&self, key: K, next: Next) {
+        {
+            let mut state = self.state.lock();
+            state.working.remove(&key);
+            if next != Next::Retry {
+                state.failures.remove(&key);
+            }
+            if state.again.remove(&key) {
+                if state.waiting.insert(key.clone()) {
+                    state.ready.push_back(key);
+                }
+            } else {
+                let pause = match next {
+                    Next::Done => return,
+                    Next::After(pause) => pause,
+                    Next::Retry => {
+                        let failures = state.failures.entry(key.clone()).or_default();
+                        *failures += 1;
+                        (FIRST_PAUSE * 2_u32.saturating_pow((*failures - 1).min(16))).min(LONGEST_PAUSE)
+                    }
+                };
+                state.sequence += 1;
+                let at = (Instant::now() + pause, state.sequence);
+                state.delayed.insert(at, key);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// How many keys wait or are worked on.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.ready.len() + state.working.len()
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn release_due(&mut self, now: Instant) {
+        while let Some(((at, _), _)) = self.delayed.first_key_value()
+            && *at <= now
+        {
+            if let Some((_, key)) = self.delayed.pop_first() {
+                if self.working.contains(&key) {
+                    self.again.insert(key);
+                } else if self.waiting.insert(key.clone()) {
+                    self.ready.push_back(key);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_worked_on_by_one_at_a_time_and_again_when_added_meanwhile() {
+        let queue = Queue::new();
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!((queue.take().await, queue.take().await), ("a", "b"));
+        queue.add("a");
+        assert_eq!(queue.len(), 2);
+        queue.done("b", Next::Done);
+        queue.done("a", Next::Done);
+        assert_eq!(queue.take().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_pause_longer_each_time() {
+        let queue = Queue::new();
+        queue.add("a");
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            let key = queue.take().await;
+            let failed = Instant::now();
+            queue.done(key, Next::Retry);
+            let key = queue.take().await;
+            pauses.push(failed.elapsed().as_millis());
+            queue.done(key, Next::Retry);
+        }
+        assert!(pauses.windows(2).all(|pair| pair[0] < pair[1]), "{pauses:?}");
+    }
+}

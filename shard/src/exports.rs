@@ -1,0 +1,143 @@
+//! What is known of root's exports: identities and schemas, from which bindings to them follow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairlead_api::{Condition, annotation, condition_type, finalizer};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::index::Identities;
+
+/// Root's exports by name. The same on all shards; root's shard makes it, the others read it there and
+/// keep it, so that they start without root.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct RootExports(BTreeMap<String, Export>);
+
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct Export {
+    identity: String,
+    schemas: Vec<ExportedSchema>,
+}
+
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct ExportedSchema {
+    group: String,
+    resource: String,
+    name: String,
+    uid: String,
+    storage_version: String,
+}
+
+impl RootExports {
+    /// Reads them from the APIExports and APIResourceSchemas of root.
+    pub(crate) fn read(exports: &[Value], schemas: &[Value]) -> Self {
+        let known = exports.iter().filter_map(|export| {
+            let identity = export["status"]["identityHash"].as_str().filter(|hash| !hash.is_empty())?;
+            let resources = export["spec"]["resources"].as_array().into_iter().flatten();
+            let schemas = resources.filter_map(|resource| {
+                let name = resource["schema"].as_str()?;
+                let schema = schemas.iter().find(|schema| schema["metadata"]["name"] == name)?;
+                let versions = schema["spec"]["versions"].as_array()?;
+                let storage = versions.iter().find(|version| version["storage"] == true)?;
+                Some(ExportedSchema {
+                    group: resource["group"].as_str().unwrap_or_default().to_owned(),
+                    resource: resource["name"].as_str()?.to_owned(),
+                    name: name.to_owned(),
+                    uid: schema["metadata"]["uid"].as_str()?.to_owned(),
+                    storage_version: storage["name"].as_str()?.to_owned(),
+                })
+            });
+            let export_name = export["metadata"]["name"].as_str()?.to_owned();
+            Some((export_name, Export { identity: identity.to_owned(), schemas: schemas.collect() }))
+        });
+        Self(known.collect())
+    }
+
+    /// Whether all of root's exports are there.
+    pub(crate) fn is_complete(&self) -> bool {
+        fairlead_api::root_export_names().all(|name| self.0.contains_key(name))
+    }
+
+    /// The identity hashes by export.
+    pub(crate) fn identities(&self) -> Identities {
+        self.0.iter().map(|(name, export)| (name.clone(), Arc::from(&*export.identity))).collect()
+    }
+
+    /// A binding to one of them as it is once it is bound: finalizer, status, conditions. `None` when the
+    /// binding is to something else.
+    pub(crate) fn bound(&self, mut binding: Value, now: Timestamp) -> Option<Value> {
+        let reference = &binding["spec"]["reference"]["export"];
+        if reference["path"] != "root" {
+            return None;
+        }
+        let export = self.0.get(reference["name"].as_str()?)?;
+        let resources: Vec<Value> = export
+            .schemas
+            .iter()
+            .map(|schema| {
+                json!({
+                    "group": schema.group,
+                    "resource": schema.resource,
+                    "schema": {"name": schema.name, "UID": schema.uid, "identityHash": export.identity},
+                    "storageVersions": [schema.storage_version],
+                })
+            })
+            .collect();
+        if binding["metadata"]["deletionTimestamp"].is_null() {
+            binding["metadata"]["finalizers"] = json!([finalizer::API_BINDING]);
+        }
+        let mut conditions = fairlead_api::conditions_of(&binding);
+        for kind in [
+            condition_type::API_EXPORT_VALID,
+            condition_type::BINDING_UP_TO_DATE,
+            condition_type::INITIAL_BINDING_COMPLETED,
+            condition_type::PERMISSION_CLAIMS_APPLIED,
+            condition_type::PERMISSION_CLAIMS_VALID,
+        ] {
+            fairlead_api::set_condition(&mut conditions, Condition::met(kind), now);
+        }
+        fairlead_api::set_summary(&mut conditions, &[condition_type::INITIAL_BINDING_COMPLETED], now);
+        if !binding["status"].is_object() {
+            binding["status"] = json!({});
+        }
+        binding["status"]["apiExportClusterName"] = "root".into();
+        binding["status"]["boundResources"] = resources.into();
+        binding["status"]["phase"] = "Bound".into();
+        fairlead_api::write_conditions(&mut binding, &conditions);
+        Some(binding)
+    }
+
+    /// The locks of a logical cluster's resources: which binding owns which resource, as kcp notes it on
+    /// the LogicalCluster.
+    pub(crate) fn locks(&self, bindings: &[Value]) -> String {
+        let mut locks = BTreeMap::new();
+        for binding in bindings {
+            let name = &binding["metadata"]["name"];
+            let export = binding["spec"]["reference"]["export"]["name"].as_str().unwrap_or_default();
+            for schema in self.0.get(export).into_iter().flat_map(|export| &export.schemas) {
+                locks.insert(format!("{}.{}", schema.resource, schema.group), json!({"n": name}));
+            }
+        }
+        // A map of strings to JSON always serializes.
+        serde_json::to_string(&locks).unwrap_or_default()
+    }
+
+    /// The CRDs of the bound schemas, as they stand in `system:bound-crds`.
+    pub(crate) fn bound_definitions(schemas: &[Value]) -> Vec<Value> {
+        schemas
+            .iter()
+            .filter_map(|schema| {
+                fairlead_api::bound_crd(schema, "root")
+                    .inspect_err(|error| tracing::warn!(%error, "a schema of root cannot be bound"))
+                    .ok()
+            })
+            .collect()
+    }
+}
+
+/// Marks on a LogicalCluster which bindings own its resources.
+pub(crate) fn set_locks(logical_cluster: &mut Value, locks: String) {
+    logical_cluster["metadata"]["annotations"][annotation::RESOURCE_BINDINGS] = locks.into();
+}

@@ -1,0 +1,56 @@
+//! Who sends a request: a proxy that says so, a client certificate, a token, or nobody known.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fairlead_authn::{Chain, ConnectionCredentials, Identity, Outcome};
+use fairlead_process::{ConnectionInfo, PeerChain, Reloadable, Status};
+use http::request::Parts;
+
+/// The shard's authenticators.
+pub(crate) struct Authentication(Arc<Reloadable<Chain>>);
+
+impl Authentication {
+    /// A chain that may be replaced while it is in use.
+    pub(crate) fn new(chain: Arc<Reloadable<Chain>>) -> Self {
+        Self(chain)
+    }
+
+    /// Who sends a request. For a connection with a known certificate this allocates nothing.
+    ///
+    /// # Errors
+    /// 401 for a credential that nobody accepts.
+    pub(crate) async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
+        // Accepting the headers of an impersonation without heeding them would act as the wrong user.
+        if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+            return Err(Status::new(
+                403,
+                fairlead_process::StatusReason::Forbidden,
+                "impersonation is not supported yet",
+            ));
+        }
+        let credentials = credentials(parts.extensions.get::<ConnectionInfo>());
+        match self.0.load().authenticate(&credentials, &parts.headers, SystemTime::now()).await {
+            Outcome::Identified(identity) => Ok(identity),
+            Outcome::Anonymous => Ok(Identity::anonymous()),
+            Outcome::Rejected(rejection) => {
+                tracing::debug!(%rejection, "a credential was rejected");
+                Err(Status::unauthorized())
+            }
+        }
+    }
+}
+
+/// The credentials of the connection, kept in its slot so that a certificate is judged once.
+fn credentials(connection: Option<&ConnectionInfo>) -> Arc<ConnectionCredentials> {
+    let Some(connection) = connection else { return Arc::new(ConnectionCredentials::none()) };
+    if let Some(known) = connection.cached::<ConnectionCredentials>() {
+        return known;
+    }
+    let fresh = Arc::new(match connection.tls() {
+        PeerChain(Some(chain)) => ConnectionCredentials::new(chain.clone()),
+        PeerChain(None) => ConnectionCredentials::none(),
+    });
+    connection.cache(fresh.clone());
+    fresh
+}

@@ -1,0 +1,261 @@
+//! kcp's chain of authorizers, each of which delegates inwards or answers.
+//!
+//! masters → required groups → workspace content → maximal permission policy → RBAC. All decisions are
+//! made from what this shard has in memory or in its store.
+
+use std::sync::Arc;
+
+use fairlead_api::{Phase, annotation, group};
+use fairlead_apiserver::authz::{Policy, Rule};
+use fairlead_apiserver::{Action, Attributes, Decision, Scope, ScopeSelector};
+use fairlead_authn::UserInfo;
+use fairlead_names::{Origin, ResourceName};
+use fairlead_process::Status;
+use serde_json::Value;
+
+use super::effective::{effective_users, is_plain};
+use crate::global::GlobalView;
+use crate::index::{ClusterIndex, Definitions, PolicyIndex};
+use crate::names::{LOGICAL_CLUSTERS, SYSTEM_ADMIN};
+
+/// Decides who may do what.
+pub(crate) struct Authorizer {
+    pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) policies: Arc<PolicyIndex>,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) global: Arc<GlobalView>,
+}
+
+/// What a logical cluster's LogicalCluster says that matters here.
+struct Facts {
+    phase: Option<Phase>,
+    required_groups: Option<Box<str>>,
+    is_local: bool,
+}
+
+impl Authorizer {
+    /// Whether a user may do something. Some microseconds for plain users once the policies are parsed.
+    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        if is_in(attributes.user, group::MASTERS) {
+            return Decision::Allow;
+        }
+        // Only masters see all logical clusters, and none at all; but the shards watch each other's
+        // LogicalClusters with less than that.
+        let Some(ScopeSelector::One(scope)) = attributes.scopes else {
+            return if attributes.scopes.is_some() && self.watches_logical_clusters(attributes) {
+                Decision::Allow
+            } else {
+                Decision::NoOpinion
+            };
+        };
+        if is_plain(attributes.user) {
+            return self.chain(attributes.user, scope, &attributes.action);
+        }
+        let users = effective_users(attributes.user, scope.as_str());
+        let mut decision = Decision::NoOpinion;
+        for user in &users {
+            match self.chain(user, scope, &attributes.action) {
+                Decision::Allow => return Decision::Allow,
+                other => decision = other,
+            }
+        }
+        decision
+    }
+
+    fn watches_logical_clusters(&self, attributes: &Attributes<'_>) -> bool {
+        let reads = matches!(
+            attributes.action,
+            Action::Resource {
+                verb: "list" | "watch",
+                group: "core.kcp.io",
+                resource: "logicalclusters",
+                subresource: None,
+                ..
+            }
+        );
+        reads
+            && is_in(attributes.user, group::LOGICAL_CLUSTER_ADMIN)
+            && self
+                .policies
+                .everywhere()
+                .is_ok_and(|policy| policy.permits(attributes.user, &attributes.action, None))
+    }
+
+    /// Whether RBAC alone permits it, without looking at the doors of the logical cluster: kcp's deep
+    /// SubjectAccessReview, for permissions that are needed in another logical cluster.
+    pub(crate) fn authorize_deep(&self, user: &UserInfo, cluster: &str, action: &Action<'_>) -> bool {
+        if is_in(user, group::MASTERS) {
+            return true;
+        }
+        let is_local = self.clusters.get(cluster).is_some();
+        effective_users(user, cluster).iter().any(|user| self.rbac(user, cluster, action, is_local))
+    }
+
+    /// The rules a user has in a logical cluster, for `kubectl auth can-i --list`.
+    pub(crate) fn rules(
+        &self,
+        user: &UserInfo,
+        cluster: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Rule>, Status> {
+        let everywhere = self.policies.everywhere()?;
+        let own = self.policies.of(cluster)?;
+        let mut rules = everywhere.rules(user, namespace, None);
+        if cluster != SYSTEM_ADMIN {
+            rules.extend(own.rules(user, namespace, Some(&everywhere)));
+        }
+        Ok(rules)
+    }
+
+    /// The policies that count for grants in a logical cluster: its own and the one of all.
+    pub(crate) fn policies(&self, cluster: &str) -> Result<(Arc<Policy>, Arc<Policy>), Status> {
+        Ok((self.policies.of(cluster)?, self.policies.everywhere()?))
+    }
+
+    fn chain(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> Decision {
+        let cluster = scope.as_str();
+        let facts = self.facts(cluster);
+        let is_cluster_admin = is_in(user, group::LOGICAL_CLUSTER_ADMIN);
+        if !is_cluster_admin && !is_service_account(user) {
+            let Some(facts) = &facts else { return Decision::NoOpinion };
+            if !is_in(user, group::EXTERNAL_LOGICAL_CLUSTER_ADMIN)
+                && let Some(required) = &facts.required_groups
+                && !satisfies(user, required)
+            {
+                return Decision::Deny("a required group is missing");
+            }
+        }
+        if !matches!(action, Action::NonResource { path: "/metrics", .. }) {
+            if cluster.starts_with("system:") {
+                return Decision::NoOpinion;
+            }
+            match self.content(user, cluster, facts.as_ref(), is_cluster_admin) {
+                Door::Open => {}
+                Door::Closed(decision) => return decision,
+            }
+        }
+        if let Action::Resource {
+            group: "apis.kcp.io",
+            resource: "apibindings" | "apiexports",
+            subresource: Some("status"),
+            verb,
+            ..
+        } = *action
+            && verb != "get"
+        {
+            return Decision::Deny("only the system writes this status");
+        }
+        if !self.within_maximal_policy(user, scope, action) {
+            return Decision::NoOpinion;
+        }
+        let is_local = facts.is_some_and(|facts| facts.is_local);
+        if self.rbac(user, cluster, action, is_local) { Decision::Allow } else { Decision::NoOpinion }
+    }
+
+    /// Whether the user may enter the logical cluster at all.
+    fn content(&self, user: &UserInfo, cluster: &str, facts: Option<&Facts>, is_cluster_admin: bool) -> Door {
+        if is_cluster_admin {
+            return Door::Open;
+        }
+        let Some(facts) = facts else {
+            return Door::Closed(Decision::Deny("there is no such logical cluster"));
+        };
+        let open = matches!(
+            facts.phase,
+            Some(Phase::Initializing | Phase::Ready | Phase::Inactive | Phase::Terminating | Phase::Deleting)
+        );
+        if !open {
+            return Door::Closed(Decision::NoOpinion);
+        }
+        let account_of = user.extra.get("authentication.kcp.io/cluster-name");
+        if is_service_account(user) && account_of.is_some_and(|own| own.iter().any(|own| own == cluster)) {
+            return Door::Open;
+        }
+        let access = Action::NonResource { verb: "access", path: "/" };
+        if self.rbac(user, cluster, &access, facts.is_local) {
+            Door::Open
+        } else {
+            Door::Closed(Decision::NoOpinion)
+        }
+    }
+
+    /// Bound resources are also subject to what their export allows at most, as roles in the export's
+    /// logical cluster say for users under another name.
+    fn within_maximal_policy(&self, user: &UserInfo, scope: &Scope, action: &Action<'_>) -> bool {
+        let Action::Resource { group, resource, .. } = *action else { return true };
+        let name = ResourceName::new(group, resource);
+        if self.definitions.everywhere(&name).is_some() {
+            return true;
+        }
+        let Ok(catalog) = self.definitions.catalog(scope) else { return false };
+        let bound = catalog
+            .resources
+            .iter()
+            .any(|served| served.name == name && matches!(served.origin, Origin::Identity(_)));
+        if !bound || fairlead_api::root_export_of(group, resource) != Some("tenancy.kcp.io") {
+            return true;
+        }
+        let renamed = UserInfo {
+            name: format!("{}{}", group::BINDING_PREFIX, user.name),
+            groups: user.groups.iter().map(|group| format!("{}{group}", group::BINDING_PREFIX)).collect(),
+            ..UserInfo::default()
+        };
+        let root_is_local = self.clusters.get("root").is_some();
+        self.rbac(&renamed, "root", action, root_is_local)
+    }
+
+    fn rbac(&self, user: &UserInfo, cluster: &str, action: &Action<'_>, is_local: bool) -> bool {
+        let permitted = || -> Result<bool, Status> {
+            let everywhere = self.policies.everywhere()?;
+            if everywhere.permits(user, action, None) {
+                return Ok(true);
+            }
+            if is_local {
+                return Ok(self.policies.of(cluster)?.permits(user, action, Some(&everywhere)));
+            }
+            Ok(self.policies.replicated(cluster)?.permits(user, action, Some(&everywhere)))
+        };
+        permitted().unwrap_or_else(|status| {
+            tracing::error!(cluster, %status, "roles cannot be read; the request is refused");
+            false
+        })
+    }
+
+    fn facts(&self, cluster: &str) -> Option<Facts> {
+        if let Some(state) = self.clusters.get(cluster) {
+            return Some(Facts {
+                phase: state.phase,
+                required_groups: state.required_groups.clone(),
+                is_local: true,
+            });
+        }
+        let replica = self.global.get(&LOGICAL_CLUSTERS, cluster, fairlead_api::LOGICAL_CLUSTER_NAME)?;
+        let text = |value: &Value| value.as_str().map(Into::into);
+        Some(Facts {
+            phase: replica["status"]["phase"].as_str().and_then(Phase::parse),
+            required_groups: text(&replica["metadata"]["annotations"][annotation::REQUIRED_GROUPS]),
+            is_local: false,
+        })
+    }
+}
+
+enum Door {
+    Open,
+    Closed(Decision),
+}
+
+/// `a,b;c` is (a and b) or c; administrators and bootstrappers always satisfy it.
+fn satisfies(user: &UserInfo, required: &str) -> bool {
+    required.split(';').any(|all| all.split(',').all(|one| is_in(user, one.trim())))
+        || is_in(user, group::ADMIN)
+        || is_in(user, group::WORKSPACE_BOOTSTRAPPER)
+}
+
+fn is_service_account(user: &UserInfo) -> bool {
+    user.name.starts_with("system:serviceaccount:")
+}
+
+/// Whether a user is a member of a group.
+pub(crate) fn is_in(user: &UserInfo, group: &str) -> bool {
+    user.groups.iter().any(|own| own == group)
+}

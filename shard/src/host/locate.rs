@@ -1,0 +1,41 @@
+//! `/clusters/<reference>/…`: which logical clusters a path is about.
+
+use fairlead_apiserver::request::RequestPath;
+use fairlead_apiserver::{Located, Scope, ScopeSelector};
+use fairlead_names::ClusterReference;
+use fairlead_process::{GroupResource, Status};
+
+use crate::index::{ClusterIndex, PathIndex, Resolution};
+
+/// Takes `/clusters/<reference>` off a path. Paths of workspaces are resolved as far as this shard
+/// knows them; flat names are taken as they are, whether or not the logical cluster exists.
+///
+/// # Errors
+/// 400 for a malformed reference, 404 for an unknown path, 429 for one of another shard, 503 for a
+/// workspace that is out of order.
+pub(super) fn locate<'p>(
+    path: RequestPath<'p>,
+    paths: &PathIndex,
+    clusters: &ClusterIndex,
+) -> Result<Located<'p>, Status> {
+    let Some(("clusters", reference)) =
+        path.segments().first().map(|first| &**first).zip(path.segments().get(1))
+    else {
+        return Ok(Located { scopes: None, path });
+    };
+    let scopes = match ClusterReference::parse(reference) {
+        Ok(ClusterReference::Wildcard) => ScopeSelector::all(),
+        Ok(ClusterReference::Name(name)) => ScopeSelector::One(Scope::new(name.as_str())),
+        Ok(ClusterReference::Path(workspace)) => match paths.resolve(&workspace, clusters) {
+            Resolution::Here(name) => ScopeSelector::One(Scope::new(name.as_str())),
+            Resolution::Elsewhere => return Err(Status::too_many_requests("Not found on this shard", 1)),
+            Resolution::Unavailable => return Err(Status::service_unavailable("Not available.", 1)),
+            Resolution::Unknown => {
+                let workspaces = GroupResource::new("tenancy.kcp.io", "workspaces");
+                return Err(Status::not_found(workspaces, workspace.as_str()));
+            }
+        },
+        Err(error) => return Err(Status::bad_request(error.to_string())),
+    };
+    Ok(Located { scopes: Some(scopes), path: path.skip(2) })
+}

@@ -1,0 +1,117 @@
+//! The shard as the host of an API server: where requests lead, who sends them, what they may do.
+
+mod authenticate;
+mod authorize;
+mod effective;
+mod locate;
+mod reviews;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_apiserver::resource::{Catalog, ServedResource};
+use fairlead_apiserver::{
+    Attributes, Decision, Host, Intercepted, Located, Response, Scope, ScopeSelector, Wanted, content,
+    failure,
+};
+use fairlead_authn::Identity;
+use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+
+use crate::index::{ClusterIndex, Definitions, PathIndex};
+
+pub(crate) use authenticate::Authentication;
+pub(crate) use authorize::{Authorizer, is_in};
+pub(crate) use reviews::Reviews;
+
+/// The host of the shard's API server.
+pub(crate) struct ShardHost {
+    pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) paths: Arc<PathIndex>,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) authentication: Authentication,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) metrics: Metrics,
+    pub(crate) version: Bytes,
+}
+
+#[async_trait]
+impl Host for ShardHost {
+    fn locate<'p>(
+        &self,
+        path: fairlead_apiserver::request::RequestPath<'p>,
+        _headers: &HeaderMap,
+    ) -> Result<Located<'p>, Status> {
+        locate::locate(path, &self.paths, &self.clusters)
+    }
+
+    async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
+        self.authentication.authenticate(parts).await
+    }
+
+    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+        let words: Vec<&str> = request.path.segments().iter().map(|segment| &**segment).collect();
+        if let ["metrics"] = words.as_slice() {
+            return Some(self.metrics_for(&request));
+        }
+        let cluster = request.scopes.and_then(ScopeSelector::one)?;
+        let inactive = self.clusters.get(cluster.as_str()).is_some_and(|state| state.is_inactive);
+        let exempt = matches!(
+            words.as_slice(),
+            ["openapi", ..] | ["apis", "core.kcp.io", "v1alpha1", "logicalclusters", ..]
+        );
+        (inactive && !exempt).then(|| {
+            let resource = fairlead_process::GroupResource::new("", "logicalclusters");
+            failure(&Status::forbidden(resource, cluster.as_str(), "logical cluster is marked inactive"))
+        })
+    }
+
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        self.authorizer.authorize(attributes)
+    }
+
+    fn resolve(
+        &self,
+        scopes: &ScopeSelector,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        self.definitions.resolve(scopes, wanted)
+    }
+
+    fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        self.definitions.catalog(scope)
+    }
+
+    fn version(&self) -> &Bytes {
+        &self.version
+    }
+}
+
+impl ShardHost {
+    /// `/metrics` belongs to the shard, not to a logical cluster; who may read it is root's business.
+    fn metrics_for(&self, request: &Intercepted<'_>) -> Response {
+        if request.scopes.is_some() {
+            let message = "shard-level endpoint not available at workspace scope";
+            return failure(&Status::new(501, StatusReason::Unknown, message));
+        }
+        let root = ScopeSelector::One(Scope::new("root"));
+        let attributes = Attributes {
+            user: request.identity.user(),
+            scopes: Some(&root),
+            action: fairlead_apiserver::Action::NonResource { verb: "get", path: "/metrics" },
+        };
+        if !self.authorizer.authorize(&attributes).allows() {
+            let why = format!(
+                "User {:?} cannot get path \"/metrics\": access denied",
+                request.identity.user().name
+            );
+            return failure(&Status::forbidden(fairlead_process::GroupResource::default(), "", why));
+        }
+        match self.metrics.text() {
+            Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
+            Err(error) => failure(&Status::internal(error)),
+        }
+    }
+}

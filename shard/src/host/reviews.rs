@@ -1,0 +1,227 @@
+//! Access reviews: questions about permissions, answered from the authorizer and not stored.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use fairlead_apiserver::registry::{
+    Change, Deleted, ListEnd, Registry, StoredObject, Target, Visitor, WatchEnd, Watched, Written,
+};
+use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
+use fairlead_apiserver::{Action, Attributes, ScopeSelector};
+use fairlead_authn::UserInfo;
+use fairlead_process::{GroupResource, Status};
+use fairlead_store::Revision;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Authorizer;
+
+/// The registry of review kinds.
+#[derive(Default)]
+pub(crate) struct Reviews(OnceLock<Arc<Authorizer>>);
+
+impl Reviews {
+    /// Reviews that are answered once [`serve`](Self::serve) was called: the authorizer depends on the
+    /// definitions, and those on this registry.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Answers with this authorizer from now on.
+    pub(crate) fn serve(&self, authorizer: Arc<Authorizer>) {
+        // Set once, at start.
+        let _ = self.0.set(authorizer);
+    }
+
+    fn answer(&self, target: &Target, mut review: Value) -> Result<Value, Status> {
+        let authorizer =
+            self.0.get().ok_or_else(|| Status::service_unavailable("the server is starting", 1))?;
+        let caller = target.identity.user();
+        let status = match &*target.resource.kind {
+            "SelfSubjectReview" => json!({"userInfo": caller}),
+            "SelfSubjectRulesReview" => rules_status(authorizer, target, &review)?,
+            "SelfSubjectAccessReview" => access_status(authorizer, target, caller, &review)?,
+            "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+                let spec: WireSubject = parse(&review["spec"])?;
+                let user =
+                    UserInfo { name: spec.user, uid: spec.uid, groups: spec.groups, extra: spec.extra };
+                access_status(authorizer, target, &user, &review)?
+            }
+            other => {
+                return Err(Status::new(
+                    501,
+                    fairlead_process::StatusReason::Unknown,
+                    format!("{other} is not supported yet"),
+                ));
+            }
+        };
+        review["status"] = status;
+        Ok(review)
+    }
+}
+
+fn access_status(
+    authorizer: &Authorizer,
+    target: &Target,
+    user: &UserInfo,
+    review: &Value,
+) -> Result<Value, Status> {
+    let spec = &review["spec"];
+    let scopes = Some(&target.scopes);
+    let allowed = if spec["nonResourceAttributes"].is_object() {
+        let wire: WireNonResource = parse(&spec["nonResourceAttributes"])?;
+        let action = Action::NonResource { verb: &wire.verb, path: &wire.path };
+        authorizer.authorize(&Attributes { user, scopes, action }).allows()
+    } else {
+        let wire: WireResource = parse(&spec["resourceAttributes"])?;
+        let filled = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
+        let (subresource, namespace, name) =
+            (filled(&wire.subresource), filled(&wire.namespace), filled(&wire.name));
+        let action = Action::Resource {
+            verb: &wire.verb,
+            group: &wire.group,
+            version: &wire.version,
+            resource: &wire.resource,
+            subresource: subresource.as_deref(),
+            namespace: namespace.as_deref(),
+            name: name.as_deref(),
+        };
+        authorizer.authorize(&Attributes { user, scopes, action }).allows()
+    };
+    let reason = if allowed { "access granted" } else { "access denied" };
+    Ok(json!({"allowed": allowed, "reason": reason}))
+}
+
+fn rules_status(authorizer: &Authorizer, target: &Target, review: &Value) -> Result<Value, Status> {
+    let ScopeSelector::One(scope) = &target.scopes else {
+        return Err(Status::bad_request("rules are reviewed in one logical cluster"));
+    };
+    let namespace = review["spec"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
+    let Some(namespace) = namespace else {
+        return Err(Status::bad_request("no namespace on request"));
+    };
+    let (mut resources, mut others) = (Vec::new(), Vec::new());
+    for rule in authorizer.rules(target.identity.user(), scope.as_str(), Some(namespace))? {
+        if !rule.resources.is_empty() {
+            let mut value =
+                json!({"verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources});
+            if !rule.resource_names.is_empty() {
+                value["resourceNames"] = json!(rule.resource_names);
+            }
+            resources.push(value);
+        }
+        if !rule.non_resource_urls.is_empty() {
+            others.push(json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}));
+        }
+    }
+    Ok(json!({"resourceRules": resources, "nonResourceRules": others, "incomplete": false}))
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Status> {
+    T::deserialize(value).map_err(|error| Status::bad_request(error.to_string()))
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct WireSubject {
+    user: String,
+    uid: Option<String>,
+    groups: Vec<String>,
+    extra: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireResource {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireNonResource {
+    verb: String,
+    path: String,
+}
+
+#[async_trait]
+impl Registry for Reviews {
+    async fn create(
+        &self,
+        target: &Target,
+        object: Value,
+        _options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let errors = target.resource.strategy.validate_create(&object);
+        if let Some(error) = errors.first() {
+            return Err(Status::bad_request(error.to_string()));
+        }
+        self.answer(target, object).map(Written::Answered)
+    }
+
+    async fn get(
+        &self,
+        target: &Target,
+        _name: &str,
+        _at_least: Option<Revision>,
+    ) -> Result<StoredObject, Status> {
+        Err(not_stored(target))
+    }
+
+    async fn list(
+        &self,
+        target: &Target,
+        _options: &ListOptions,
+        _visit: &mut Visitor<'_>,
+    ) -> Result<ListEnd, Status> {
+        Err(not_stored(target))
+    }
+
+    async fn watch(
+        &self,
+        target: &Target,
+        _options: &ListOptions,
+        _until: WatchEnd,
+    ) -> Result<Watched, Status> {
+        Err(not_stored(target))
+    }
+
+    async fn update(
+        &self,
+        target: &Target,
+        _name: &str,
+        _change: &Change<'_>,
+        _options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        Err(not_stored(target))
+    }
+
+    async fn delete(
+        &self,
+        target: &Target,
+        _name: &str,
+        _options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        Err(not_stored(target))
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        _selection: &ListOptions,
+        _options: &DeleteOptions,
+    ) -> Result<Vec<StoredObject>, Status> {
+        Err(not_stored(target))
+    }
+}
+
+fn not_stored(target: &Target) -> Status {
+    let name = &target.resource.name;
+    Status::method_not_allowed(GroupResource::new(&name.group, &name.resource), target.verb.as_str())
+}

@@ -1,0 +1,95 @@
+//! Which logical clusters live on this shard, and in which state.
+
+use std::sync::Arc;
+
+use fairlead_api::{LOGICAL_CLUSTER_NAME, LogicalClusterHead, Phase};
+use fairlead_apiserver::ScopeSelector;
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_process::Status;
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+
+/// The LogicalClusters of this shard. Some 250 bytes each.
+#[derive(Default)]
+pub(crate) struct ClusterIndex(RwLock<FxHashMap<Box<str>, Arc<ClusterState>>>);
+
+/// What a request wants to know of a logical cluster.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct ClusterState {
+    pub(crate) phase: Option<Phase>,
+    pub(crate) is_deleted: bool,
+    pub(crate) is_inactive: bool,
+    /// The canonical path, `root:org:team`.
+    pub(crate) path: Option<Box<str>>,
+    /// The type, `root:universal`.
+    pub(crate) type_reference: Option<Box<str>>,
+    pub(crate) required_groups: Option<Box<str>>,
+}
+
+impl ClusterState {
+    pub(crate) fn of(head: &LogicalClusterHead<'_>) -> Self {
+        let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(Into::into);
+        Self {
+            phase: head.phase,
+            is_deleted: head.is_deleted,
+            is_inactive: head.is_inactive,
+            path: text(&head.path),
+            type_reference: text(&head.type_reference),
+            required_groups: text(&head.required_groups),
+        }
+    }
+}
+
+impl ClusterIndex {
+    /// An index that follows the hub.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn follow(objects: &ObjectStore, hub: &Hub) -> Result<Arc<Self>, Status> {
+        let index = Arc::new(Self::default());
+        let follower = index.clone();
+        hub.observe(LOGICAL_CLUSTERS.clone(), Box::new(move |event| follower.apply(event)));
+        for stored in objects.list(&LOGICAL_CLUSTERS, &CUSTOM, &ScopeSelector::all(), None)? {
+            index.put(stored.scope.as_str(), stored.object.as_object().json());
+        }
+        Ok(index)
+    }
+
+    /// The state of a logical cluster, if it lives here. One look-up.
+    pub(crate) fn get(&self, cluster: &str) -> Option<Arc<ClusterState>> {
+        self.0.read().get(cluster).cloned()
+    }
+
+    /// The names of all of them.
+    pub(crate) fn names(&self) -> Vec<Box<str>> {
+        self.0.read().keys().cloned().collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().len()
+    }
+
+    fn apply(&self, event: &ObjectEvent) {
+        if &*event.name != LOGICAL_CLUSTER_NAME {
+            return;
+        }
+        if event.is_deletion() {
+            self.0.write().remove(&*event.scope);
+        } else {
+            self.put(&event.scope, event.object().json());
+        }
+    }
+
+    fn put(&self, cluster: &str, json: &[u8]) {
+        match LogicalClusterHead::decode(json) {
+            Ok(head) => {
+                self.0.write().insert(cluster.into(), Arc::new(ClusterState::of(&head)));
+            }
+            Err(error) => tracing::error!(cluster, %error, "a stored LogicalCluster cannot be read"),
+        }
+    }
+}

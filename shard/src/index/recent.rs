@@ -1,0 +1,89 @@
+//! A bounded memory of things derived from the store, by logical cluster.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use fairlead_process::Status;
+use lru::LruCache;
+use parking_lot::Mutex;
+
+/// What was derived for the logical clusters that were asked about most recently.
+///
+/// A value that was read before a change and would be remembered after it is not remembered: every
+/// change counts a generation up, and a value is kept only if none came in between.
+pub(super) struct Recent<T> {
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    generation: u64,
+    values: LruCache<Box<str>, Arc<T>>,
+}
+
+impl<T> Recent<T> {
+    pub(super) fn new(capacity: NonZeroUsize) -> Self {
+        Self { state: Mutex::new(State { generation: 0, values: LruCache::new(capacity) }) }
+    }
+
+    /// The value of a logical cluster, derived if it is not remembered.
+    pub(super) fn get(
+        &self,
+        cluster: &str,
+        derive: impl FnOnce() -> Result<Arc<T>, Status>,
+    ) -> Result<Arc<T>, Status> {
+        let generation = {
+            let mut state = self.state.lock();
+            if let Some(value) = state.values.get(cluster) {
+                return Ok(value.clone());
+            }
+            state.generation
+        };
+        let value = derive()?;
+        let mut state = self.state.lock();
+        if state.generation == generation {
+            state.values.put(cluster.into(), value.clone());
+        }
+        Ok(value)
+    }
+
+    /// Forgets a logical cluster, because something of it changed.
+    pub(super) fn forget(&self, cluster: &str) {
+        let mut state = self.state.lock();
+        state.generation += 1;
+        state.values.pop(cluster);
+    }
+
+    /// Forgets everything, because something that all depend on changed.
+    pub(super) fn forget_all(&self) {
+        let mut state = self.state.lock();
+        state.generation += 1;
+        state.values.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_remembered_until_something_changes() {
+        let recent = Recent::new(NonZeroUsize::MIN.saturating_add(1));
+        let get = |value: u32| *recent.get("a", || Ok(Arc::new(value))).unwrap();
+        assert_eq!((get(1), get(2)), (1, 1));
+        recent.forget("a");
+        assert_eq!(get(3), 3);
+        recent.forget_all();
+        assert_eq!(get(4), 4);
+    }
+
+    #[test]
+    fn a_value_read_before_a_change_is_not_remembered_after_it() {
+        let recent = Recent::new(NonZeroUsize::MIN);
+        let stale = recent.get("a", || {
+            recent.forget("a");
+            Ok(Arc::new(1))
+        });
+        assert_eq!(*stale.unwrap(), 1);
+        assert_eq!(*recent.get("a", || Ok(Arc::new(2))).unwrap(), 2);
+    }
+}

@@ -1,0 +1,46 @@
+//! The resources and origins that the shard's own code names.
+
+use std::sync::LazyLock;
+
+use fairlead_names::{Origin, ResourceName};
+
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident = $group:literal / $resource:literal;)*) => {
+        $($(#[$doc])* pub(crate) static $name: LazyLock<ResourceName> =
+            LazyLock::new(|| ResourceName::new($group, $resource));)*
+    };
+}
+
+resources! {
+    API_BINDINGS = "apis.kcp.io" / "apibindings";
+    API_EXPORTS = "apis.kcp.io" / "apiexports";
+    API_EXPORT_ENDPOINT_SLICES = "apis.kcp.io" / "apiexportendpointslices";
+    API_RESOURCE_SCHEMAS = "apis.kcp.io" / "apiresourceschemas";
+    CLUSTER_ROLES = "rbac.authorization.k8s.io" / "clusterroles";
+    CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" / "clusterrolebindings";
+    CONFIG_MAPS = "" / "configmaps";
+    CUSTOM_RESOURCE_DEFINITIONS = "apiextensions.k8s.io" / "customresourcedefinitions";
+    LOGICAL_CLUSTERS = "core.kcp.io" / "logicalclusters";
+    NAMESPACES = "" / "namespaces";
+    ROLES = "rbac.authorization.k8s.io" / "roles";
+    ROLE_BINDINGS = "rbac.authorization.k8s.io" / "rolebindings";
+    SECRETS = "" / "secrets";
+    SERVICE_ACCOUNTS = "" / "serviceaccounts";
+    SHARDS = "core.kcp.io" / "shards";
+    WORKSPACES = "tenancy.kcp.io" / "workspaces";
+    WORKSPACE_TYPES = "tenancy.kcp.io" / "workspacetypes";
+}
+
+/// The origin of local and system CRDs' objects.
+pub(crate) const CUSTOM: Origin = Origin::Custom;
+/// The origin of built-in kinds' objects.
+pub(crate) const BUILT_IN: Origin = Origin::BuiltIn;
+
+/// The logical cluster whose roles count everywhere.
+pub(crate) const SYSTEM_ADMIN: &str = "system:admin";
+/// The logical cluster of the CRDs that are served everywhere.
+pub(crate) const SYSTEM_CRDS: &str = "system:system-crds";
+/// The logical cluster of the CRDs of bound schemas.
+pub(crate) const BOUND_CRDS: &str = "system:bound-crds";
+/// The logical cluster that binds root's exports on every shard.
+pub(crate) const SYSTEM_SHARD: &str = "system:shard";

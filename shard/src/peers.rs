@@ -1,0 +1,269 @@
+//! Other shards, as far as this one has logical clusters there.
+//!
+//! One watch per peer shows all logical clusters there that belong to workspaces here; their creation
+//! and deletion are requests to the peer with the credential of the logical-cluster administrator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_api::{LOGICAL_CLUSTER_NAME, Phase, annotation};
+use fairlead_client::{
+    Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, Event, ListWatch, Reflector,
+    ReflectorOptions, WriteOptions,
+};
+use fairlead_process::{Shutdown, Status};
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::controllers::{Queue, WorkspaceKey};
+use crate::placement::{Placement, ShardInfo};
+
+/// The label on a logical cluster that tells whose workspace it belongs to, when that is on another
+/// shard: what the owner's watch selects by.
+pub(crate) const OWNER_SHARD: &str = "fairlead.dev/owner-shard";
+
+/// How soon a failed watch of a peer is tried again, at first.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+
+/// The other shards.
+pub(crate) struct Peers {
+    own: String,
+    credentials: Option<Arc<arc_swap::ArcSwap<Credentials>>>,
+    clients: RwLock<FxHashMap<String, Client>>,
+    states: RwLock<FxHashMap<String, PeerState>>,
+}
+
+#[derive(Default)]
+struct PeerState {
+    synced: bool,
+    clusters: FxHashMap<String, RemoteCluster>,
+}
+
+#[derive(Clone)]
+struct RemoteCluster {
+    phase: Option<Phase>,
+    initializers: Vec<String>,
+    terminators: Vec<String>,
+}
+
+/// What is known of a logical cluster on another shard.
+#[derive(Clone, Debug)]
+pub(crate) enum RemoteState {
+    Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },
+    Missing,
+    NotSynced,
+}
+
+/// What became of a creation.
+pub(crate) enum Created {
+    /// It is there and belongs to the workspace.
+    Ours,
+    /// The name belongs to somebody else.
+    Taken,
+}
+
+impl Peers {
+    /// Peers of shard `own`, which presents `credentials` to them.
+    pub(crate) fn new(own: String, credentials: Option<Arc<arc_swap::ArcSwap<Credentials>>>) -> Self {
+        Self { own, credentials, clients: RwLock::default(), states: RwLock::default() }
+    }
+
+    /// Makes a logical cluster on a peer. Calling it again is right.
+    ///
+    /// # Errors
+    /// What the peer or the way to it says; a retry helps.
+    pub(crate) async fn create(
+        &self,
+        shard: &ShardInfo,
+        cluster: &str,
+        object: &Value,
+    ) -> Result<Created, Status> {
+        let client = self.client(shard)?;
+        let path = format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters");
+        let created: Result<Value, ClientError> =
+            client.create(&path, object, &WriteOptions::default()).await;
+        match created {
+            Ok(_) => Ok(Created::Ours),
+            Err(error) if error.is_already_exists() => {
+                let found: Value = client
+                    .get_json(&format!("{path}/{LOGICAL_CLUSTER_NAME}"))
+                    .await
+                    .map_err(|error| unreachable(&error))?;
+                let ours = found["spec"]["owner"] == object["spec"]["owner"];
+                Ok(if ours { Created::Ours } else { Created::Taken })
+            }
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+
+    /// Deletes a logical cluster on a peer; `true` once it is gone.
+    ///
+    /// # Errors
+    /// What the peer or the way to it says; a retry helps.
+    pub(crate) async fn delete(&self, shard: &ShardInfo, cluster: &str) -> Result<bool, Status> {
+        let client = self.client(shard)?;
+        let path =
+            format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
+        match client.delete(&path, &DeleteOptions::default()).await {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => return Ok(true),
+            Err(error) => return Err(unreachable(&error)),
+        }
+        match client.get_json::<Value>(&path).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+
+    /// What the watch of a peer has shown of a logical cluster.
+    pub(crate) fn state(&self, shard: &str, cluster: &str) -> RemoteState {
+        let states = self.states.read();
+        let Some(state) = states.get(shard).filter(|state| state.synced) else {
+            return RemoteState::NotSynced;
+        };
+        match state.clusters.get(cluster) {
+            Some(known) => RemoteState::Known {
+                phase: known.phase,
+                initializers: known.initializers.clone(),
+                terminators: known.terminators.clone(),
+            },
+            None => RemoteState::Missing,
+        }
+    }
+
+    /// Watches all peers until the process drains; each change wakes the workspace it belongs to.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        placement: Arc<Placement>,
+        mut shards_changed: tokio::sync::watch::Receiver<u64>,
+        queue: Arc<Queue<WorkspaceKey>>,
+        shutdown: Shutdown,
+    ) {
+        let mut watches: FxHashMap<String, (ShardInfo, tokio::task::AbortHandle)> = FxHashMap::default();
+        let mut tasks = JoinSet::new();
+        if self.credentials.is_none() {
+            return shutdown.draining().await;
+        }
+        loop {
+            let shards = placement.shards();
+            watches.retain(|name, (info, task)| {
+                let stays = shards.iter().any(|shard| shard.name == *name && shard.base_url == info.base_url);
+                if !stays {
+                    task.abort();
+                    self.clients.write().remove(name);
+                }
+                stays
+            });
+            for shard in shards {
+                if shard.name == self.own || watches.contains_key(&shard.name) {
+                    continue;
+                }
+                let task = tasks.spawn(self.clone().watch(shard.clone(), queue.clone()));
+                watches.insert(shard.name.clone(), (shard, task));
+            }
+            tokio::select! {
+                () = shutdown.draining() => return,
+                changed = shards_changed.changed() => if changed.is_err() { return },
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => {
+                    watches.retain(|_, (_, task)| !task.is_finished());
+                }
+            }
+        }
+    }
+
+    async fn watch(self: Arc<Self>, shard: ShardInfo, queue: Arc<Queue<WorkspaceKey>>) {
+        let Ok(client) = self.client(&shard) else { return };
+        let source = ListWatch::new("/clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters")
+            .labels(&format!("{OWNER_SHARD}={}", self.own));
+        let options = ReflectorOptions { initial_backoff: FIRST_BACKOFF, ..ReflectorOptions::default() };
+        let mut reflector = Reflector::<Value>::new(client, source, options);
+        loop {
+            let changed: Vec<Value> = match reflector.next().await {
+                Event::Replaced { items, .. } => {
+                    let mut states = self.states.write();
+                    let state = states.entry(shard.name.clone()).or_default();
+                    let gone: Vec<String> = state.clusters.drain().map(|(cluster, _)| cluster).collect();
+                    state.synced = true;
+                    for item in &items {
+                        if let Some((cluster, remote)) = RemoteCluster::read(item) {
+                            state.clusters.insert(cluster, remote);
+                        }
+                    }
+                    tracing::debug!(
+                        peer = shard.name,
+                        here = items.len(),
+                        before = gone.len(),
+                        "listed a peer"
+                    );
+                    items
+                }
+                Event::Applied(item) => {
+                    if let Some((cluster, remote)) = RemoteCluster::read(&item) {
+                        self.states
+                            .write()
+                            .entry(shard.name.clone())
+                            .or_default()
+                            .clusters
+                            .insert(cluster, remote);
+                    }
+                    vec![item]
+                }
+                Event::Deleted(item) => {
+                    if let Some((cluster, _)) = RemoteCluster::read(&item)
+                        && let Some(state) = self.states.write().get_mut(&shard.name)
+                    {
+                        state.clusters.remove(&cluster);
+                    }
+                    vec![item]
+                }
+                Event::Progress(_) => continue,
+            };
+            for key in changed.iter().filter_map(owner_key) {
+                queue.add(key);
+            }
+        }
+    }
+
+    fn client(&self, shard: &ShardInfo) -> Result<Client, Status> {
+        if let Some(client) = self.clients.read().get(&shard.name) {
+            return Ok(client.clone());
+        }
+        let Some(credentials) = &self.credentials else {
+            let why = format!("no credential for shard {}: set logicalClusterAdminKubeconfig", shard.name);
+            return Err(Status::service_unavailable(why, 1));
+        };
+        let endpoint = Endpoint::parse(&shard.base_url)
+            .map_err(|error| Status::service_unavailable(format!("shard {}: {error}", shard.name), 1))?;
+        let client = Client::with_credentials(endpoint, credentials.clone(), ClientOptions::default());
+        self.clients.write().insert(shard.name.clone(), client.clone());
+        Ok(client)
+    }
+}
+
+impl RemoteCluster {
+    fn read(object: &Value) -> Option<(String, Self)> {
+        let texts = |field: &str| -> Vec<String> {
+            let all = object["status"][field].as_array();
+            all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let cluster = object["metadata"]["annotations"][annotation::CLUSTER].as_str()?.to_owned();
+        let phase = object["status"]["phase"].as_str().and_then(Phase::parse);
+        Some((
+            cluster,
+            Self { phase, initializers: texts("initializers"), terminators: texts("terminators") },
+        ))
+    }
+}
+
+/// The workspace a LogicalCluster belongs to.
+pub(crate) fn owner_key(object: &Value) -> Option<WorkspaceKey> {
+    let owner = &object["spec"]["owner"];
+    Some((owner["cluster"].as_str()?.into(), owner["name"].as_str()?.into()))
+}
+
+fn unreachable(error: &ClientError) -> Status {
+    Status::service_unavailable(format!("another shard: {error}"), 1)
+}

@@ -1,0 +1,199 @@
+//! A shard as a process: opens, fills, serves, and keeps going.
+
+mod authority;
+mod frontend;
+mod wiring;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::resource::is_built_in;
+use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
+use fairlead_config::ShardConfig;
+use fairlead_names::KeyCodec;
+use fairlead_process::{
+    ALL_PROBES, BindError, BoundServer, FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloads,
+    ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
+};
+use fairlead_schema::FieldError;
+use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
+
+use crate::bootstrap::BootstrapError;
+
+use frontend::Frontend;
+use wiring::Parts;
+
+/// The layout of a shard's keys.
+const CODEC: KeyCodec = KeyCodec::new("/registry", 1, is_built_in);
+/// The annotation that carries an object's logical cluster.
+const ANNOTATIONS: &[&str] = &[fairlead_api::annotation::CLUSTER];
+
+/// Why a shard does not run (any more).
+#[derive(Debug, thiserror::Error)]
+pub enum ShardError {
+    /// The address is taken.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The store could not be filled at start.
+    #[error("the shard cannot be set up: {0}")]
+    Bootstrap(String),
+    /// A kubeconfig cannot be used.
+    #[error("{} cannot be used: {why}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A metric is registered twice.
+    #[error("metrics cannot be registered")]
+    Metrics(#[from] MetricsError),
+    /// The store's file cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A compiled-in schema does not compile: a bug.
+    #[error("a compiled-in schema is invalid: {0}")]
+    Schema(String),
+    /// Signals cannot be handled.
+    #[error("signals cannot be handled")]
+    Signals(#[source] std::io::Error),
+    /// A background task failed.
+    #[error(transparent)]
+    Task(#[from] TaskFailed),
+}
+
+impl FatalError for ShardError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Bind(error) => error.hint(),
+            Self::Open(OpenError::InUse { .. }) => {
+                Some("another shard runs on this store: stop it first".to_owned())
+            }
+            Self::Open(OpenError::NewerFormat { .. }) => Some("run the version that wrote it".to_owned()),
+            Self::Open(OpenError::Corrupt { .. }) => {
+                Some("restore it from a backup; nothing was changed".to_owned())
+            }
+            Self::Task(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+impl From<BootstrapError> for ShardError {
+    fn from(error: BootstrapError) -> Self {
+        Self::Bootstrap(error.to_string())
+    }
+}
+
+impl From<Vec<FieldError>> for ShardError {
+    fn from(errors: Vec<FieldError>) -> Self {
+        Self::Schema(fairlead_schema::aggregate_message(&errors))
+    }
+}
+
+/// Runs a shard until a signal ends it.
+///
+/// # Errors
+/// [`ShardError`], with a hint where there is one.
+pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
+    let metrics = Metrics::new("shard", env!("CARGO_PKG_VERSION"))?;
+    let shutdown = Shutdown::new(&config.drain);
+    let tasks = Tasks::new(shutdown.clone());
+    let reloads = Reloads::new(&metrics)?;
+    let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
+
+    let store = open(&config).await?;
+    let objects = ObjectStore::new(store.clone(), CODEC, ANNOTATIONS);
+    let hub = Hub::new(store.clone(), CODEC, HubOptions::default());
+
+    let health = Health::new();
+    health.ping(ALL_PROBES);
+    let failing = store.clone();
+    health
+        .check("store", &[Probe::Ready, Probe::Health], move || failing.stats().failure.map_or(Ok(()), Err));
+    let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
+
+    let parts = Parts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
+    health.shutdown(&shutdown);
+
+    let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
+    let server = BoundServer::bind(config.serving.address)?;
+    let options = ServerOptions {
+        name: "shard".to_owned(),
+        tls,
+        limits: config.limits.clone(),
+        shutdown: shutdown.clone(),
+        metrics: ServerMetrics::new(&metrics)?,
+    };
+    tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
+    tasks.spawn("server", server.serve(options, Frontend::new(parts.api.clone(), health)));
+    tasks.spawn("reloads", reloads.run(shutdown.clone()));
+    let following = hub.clone();
+    let draining = shutdown.clone();
+    tasks.spawn_fallible("watch hub", async move {
+        tokio::select! {
+            ended = following.run() => ended,
+            () = draining.over() => Ok(()),
+        }
+    });
+    tasks.spawn("compaction", compact(store, config.store.compaction_interval.get(), shutdown.clone()));
+
+    let starting = parts.start(config, tasks.clone(), shutdown.clone(), bootstrapped);
+    let started = async {
+        tokio::select! {
+            started = starting => started,
+            () = shutdown.draining() => Ok(()),
+        }
+    };
+    let supervised = tasks.clone();
+    tokio::select! {
+        outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
+        () = handled => Ok(tasks.supervise().await?),
+    }
+}
+
+async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
+    let path = config.store.path.to_path_buf();
+    let options = RedbOptions {
+        cache_bytes: usize::try_from(config.store.cache_size.bytes()).unwrap_or(usize::MAX),
+        ring_bytes: usize::try_from(config.store.recent_changes_size.bytes()).unwrap_or(usize::MAX),
+        ..RedbOptions::default()
+    };
+    let opened = tokio::task::spawn_blocking(move || RedbStore::open(&path, options)).await;
+    match opened {
+        Ok(store) => Ok(Arc::new(store?)),
+        Err(panicked) => Err(ShardError::Bootstrap(panicked.to_string())),
+    }
+}
+
+/// Drops history that is older than one interval, once per interval.
+async fn compact(store: Arc<dyn Store>, interval: Duration, shutdown: Shutdown) {
+    let mut below = store.revision();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = shutdown.draining() => return,
+        }
+        if let Err(error) = store.compact(below).await {
+            tracing::error!(%error, "history is not dropped");
+            return;
+        }
+        below = store.revision();
+    }
+}
+
+/// A client of a context of a kubeconfig.
+fn client_of(path: &Path, context: &str) -> Result<Client, ShardError> {
+    let unusable = |why: String| ShardError::Kubeconfig { path: path.to_path_buf(), why };
+    let kubeconfig = Kubeconfig::load(path).map_err(|error| unusable(error.to_string()))?;
+    let context = kubeconfig.resolve(Some(context)).or_else(|_| kubeconfig.resolve(None));
+    let context = context.map_err(|error| unusable(error.to_string()))?;
+    Client::from_context(&context, UnverifiedTls::Refuse, ClientOptions::default())
+        .map_err(|error| unusable(error.to_string()))
+}

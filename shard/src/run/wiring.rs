@@ -1,0 +1,448 @@
+//! The one place where the parts of a shard are put together, and the order in which they start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use fairlead_api::{LOGICAL_CLUSTER_NAME, ShardSpec};
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
+use fairlead_apiserver::resource::built_in_resources;
+use fairlead_apiserver::{ApiServer, RequestMetrics, ScopeSelector};
+use fairlead_client::{Client, Kubeconfig, UnverifiedTls};
+use fairlead_config::ShardConfig;
+use fairlead_names::ClusterName;
+use fairlead_process::{Metrics, ReadyFlag, Reloads, Shutdown, Tasks};
+use prometheus::IntCounterVec;
+use serde_json::{Value, json};
+
+use super::{ANNOTATIONS, ShardError, authority, client_of};
+use crate::admission::ShardAdmission;
+use crate::bootstrap;
+use crate::controllers::{LogicalClusters, Queue, WorkspaceKey, Workspaces, drive, feed};
+use crate::exports::RootExports;
+use crate::global::GlobalView;
+use crate::host::{Authentication, Authorizer, Reviews, ShardHost};
+use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
+use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
+use crate::peers::{Peers, owner_key};
+use crate::placement::{GatewayPick, Placement};
+use crate::types::TypeLookup;
+use crate::writes::Writes;
+
+/// How soon a shard that is not root asks root's shard again while it starts.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// The longest pause between such questions.
+const ASK_AGAIN_AT_MOST: Duration = Duration::from_secs(2);
+
+/// The parts of a shard that exist before anything runs.
+pub(super) struct Parts {
+    objects: ObjectStore,
+    hub: Hub,
+    global: Arc<GlobalView>,
+    clusters: Arc<ClusterIndex>,
+    paths: Arc<PathIndex>,
+    definitions: Arc<Definitions>,
+    types: Arc<TypeLookup>,
+    picks: IntCounterVec,
+    pub(super) api: Arc<ApiServer<ShardHost>>,
+}
+
+impl Parts {
+    /// Puts the parts together. Nothing is read but the indexes.
+    pub(super) fn assemble(
+        config: &ShardConfig,
+        objects: &ObjectStore,
+        hub: &Hub,
+        metrics: &Metrics,
+        reloads: &Reloads,
+    ) -> Result<Self, ShardError> {
+        let broken = |status: fairlead_process::Status| ShardError::Bootstrap(status.to_string());
+        let global = GlobalView::new();
+        let clusters = ClusterIndex::follow(objects, hub).map_err(broken)?;
+        let paths = PathIndex::follow(hub);
+        let policies = PolicyIndex::follow(objects.clone(), hub, global.clone());
+        let types =
+            Arc::new(TypeLookup::new(objects.clone(), clusters.clone(), paths.clone(), global.clone()));
+        let admission = Arc::new(ShardAdmission::new(objects.clone(), clusters.clone(), types.clone()));
+        let registry: Arc<dyn Registry> =
+            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), admission.clone()));
+        let reviews = Reviews::new();
+        let stored = registry.clone();
+        let answered = reviews.clone();
+        let built_in = built_in_resources(move |kind| {
+            Some(if kind.is_stored() { stored.clone() } else { answered.clone() as Arc<dyn Registry> })
+        });
+        let definitions = Definitions::follow(objects.clone(), hub, registry, built_in)?;
+        let authorizer = Arc::new(Authorizer {
+            clusters: clusters.clone(),
+            policies,
+            definitions: definitions.clone(),
+            global: global.clone(),
+        });
+        admission.complete(authorizer.clone());
+        reviews.serve(authorizer.clone());
+        let host = ShardHost {
+            clusters: clusters.clone(),
+            paths: paths.clone(),
+            definitions: definitions.clone(),
+            authentication: Authentication::new(authority::chain(config, reloads)?),
+            authorizer,
+            metrics: metrics.clone(),
+            version: version(),
+        };
+        let picks = metrics.counters(
+            "fairlead_shard_picks_total",
+            "Shards chosen for new workspaces, by who chose: gateway or random.",
+            &["by"],
+        )?;
+        let address = config.serving.address.to_string();
+        let api = Arc::new(ApiServer::new(host, ANNOTATIONS, address, RequestMetrics::new(metrics)?));
+        Ok(Self {
+            objects: objects.clone(),
+            hub: hub.clone(),
+            global,
+            clusters,
+            paths,
+            definitions,
+            types,
+            picks,
+            api,
+        })
+    }
+
+    /// Fills the store, registers the shard and starts the controllers.
+    pub(super) async fn start(
+        self,
+        config: ShardConfig,
+        tasks: Tasks,
+        shutdown: Shutdown,
+        bootstrapped: ReadyFlag,
+    ) -> Result<(), ShardError> {
+        bootstrap::system(&self.objects, &self.definitions).await?;
+        self.follow_cache(&config, &tasks, &shutdown)?;
+        let is_root = config.name.is_root();
+        let (exports, schemas) =
+            if is_root { self.own_exports().await? } else { self.foreign_exports(&config).await? };
+        self.learn(&exports)?;
+        bootstrap::shard(&self.objects, &self.definitions, &exports, &schemas).await?;
+        if is_root {
+            let external_url = config.effective_external_url();
+            let place = bootstrap::Place {
+                shard: config.name.as_str(),
+                external_url: external_url.as_str(),
+                batteries: &config.batteries,
+            };
+            bootstrap::root(&self.objects, &self.definitions, &exports, &place).await?;
+        }
+        self.load_paths()?;
+        self.register(&config, &tasks, &shutdown).await?;
+        self.control(config, exports, &tasks, &shutdown)?;
+        // The indexes have seen everything above before the first client may ask.
+        let _ = self.hub.wait(self.objects.store().revision()).await;
+        bootstrapped.set();
+        tracing::info!("ready");
+        Ok(())
+    }
+
+    fn follow_cache(
+        &self,
+        config: &ShardConfig,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> Result<(), ShardError> {
+        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
+        let client = client_of(kubeconfig, "cache")?;
+        let (global, shutdown) = (self.global.clone(), shutdown.clone());
+        tasks.spawn("replicas of other shards", async move { global.run(client, shutdown).await });
+        Ok(())
+    }
+
+    async fn own_exports(&self) -> Result<(RootExports, Vec<Value>), ShardError> {
+        let exports = bootstrap::root_exports(&self.objects, &self.definitions).await?;
+        let schemas = bootstrap::root_schemas(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        Ok((exports, schemas))
+    }
+
+    /// What was kept from an earlier run, or what root's shard says, asked until it answers.
+    async fn foreign_exports(&self, config: &ShardConfig) -> Result<(RootExports, Vec<Value>), ShardError> {
+        let kept = bootstrap::kept_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        if let Some((exports, schemas)) = kept.filter(|(exports, _)| exports.is_complete()) {
+            return Ok((exports, schemas));
+        }
+        let client = root_client(config)?;
+        let mut pause = ASK_AGAIN;
+        loop {
+            match ask_root(&client).await {
+                Ok((exports, schemas)) if exports.is_complete() => return Ok((exports, schemas)),
+                Ok(_) => tracing::debug!("root's exports are not complete yet"),
+                Err(error) => tracing::debug!(%error, "root's shard does not answer yet"),
+            }
+            // There is no event for "root's shard has come up".
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(ASK_AGAIN_AT_MOST);
+        }
+    }
+
+    fn learn(&self, exports: &RootExports) -> Result<(), ShardError> {
+        self.definitions.learn(&exports.identities())?;
+        if let Some(types) = self.definitions.exported(&WORKSPACE_TYPES) {
+            self.types.learn(types.origin.clone());
+        }
+        Ok(())
+    }
+
+    fn load_paths(&self) -> Result<(), ShardError> {
+        let Some(workspaces) = self.definitions.exported(&WORKSPACES) else { return Ok(()) };
+        let all = self.objects.list(&WORKSPACES, &workspaces.origin, &ScopeSelector::all(), None);
+        for stored in all.map_err(bootstrap::BootstrapError::from)? {
+            self.paths.load(stored.scope.as_str(), stored.object.as_object().json());
+        }
+        Ok(())
+    }
+
+    /// Tells root that this shard exists and where it is.
+    async fn register(
+        &self,
+        config: &ShardConfig,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> Result<(), ShardError> {
+        let spec = ShardSpec {
+            base_url: config.base_url().as_str().to_owned(),
+            external_url: config.effective_external_url().as_str().to_owned(),
+            virtual_workspace_url: config.effective_virtual_workspace_url().as_str().to_owned(),
+        };
+        let object = fairlead_api::shard_registration(config.name.as_str(), &spec);
+        if config.name.is_root() {
+            let mut writes = Writes::new(&self.objects, &self.definitions);
+            writes.ensure("root", object).map_err(bootstrap::BootstrapError::from)?;
+            writes.commit().await.map_err(bootstrap::BootstrapError::from)?;
+            return Ok(());
+        }
+        let client = root_client(config)?;
+        let shutdown = shutdown.clone();
+        tasks.spawn("registration", async move {
+            let mut pause = ASK_AGAIN;
+            while let Err(error) = register_at(&client, &object).await {
+                tracing::debug!(%error, "not registered yet");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = shutdown.draining() => return,
+                }
+                pause = (pause * 2).min(ASK_AGAIN_AT_MOST);
+            }
+        });
+        Ok(())
+    }
+
+    fn control(
+        &self,
+        config: ShardConfig,
+        exports: RootExports,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> Result<(), ShardError> {
+        let shard = config.name.as_str().to_owned();
+        let placement = Arc::new(Placement {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            global: self.global.clone(),
+            gateway: gateway_pick(&config)?,
+            picks: self.picks.clone(),
+        });
+        let credentials = match &config.logical_cluster_admin_kubeconfig {
+            Some(file) => Some(Arc::new(ArcSwap::from_pointee(credentials_of(file)?))),
+            None => None,
+        };
+        let peers = Arc::new(Peers::new(shard.clone(), credentials));
+        let workspaces = Arc::new(Workspaces {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            types: self.types.clone(),
+            placement: placement.clone(),
+            peers: peers.clone(),
+            shard: shard.clone(),
+        });
+        let logical_clusters = Arc::new(LogicalClusters {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            types: self.types.clone(),
+            exports: Arc::new(exports),
+            shard,
+            external_url: config.effective_external_url().as_str().to_owned(),
+            serving_ca: std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default(),
+        });
+        let workspace_queue = Arc::new(Queue::<WorkspaceKey>::new());
+        let cluster_queue = Arc::new(Queue::<Box<str>>::new());
+        tasks.spawn("workspaces", drive(workspaces, workspace_queue.clone(), shutdown.clone()));
+        tasks.spawn("logical clusters", drive(logical_clusters, cluster_queue.clone(), shutdown.clone()));
+        self.feed_workspaces(&workspace_queue, tasks, shutdown);
+        self.feed_clusters(&workspace_queue, &cluster_queue, tasks, shutdown);
+        let shards_changed = self.shards_changed(&workspace_queue, tasks, shutdown);
+        tasks.spawn("peers", peers.run(placement, shards_changed, workspace_queue, shutdown.clone()));
+        Ok(())
+    }
+
+    fn feed_workspaces(&self, queue: &Arc<Queue<WorkspaceKey>>, tasks: &Tasks, shutdown: &Shutdown) {
+        let (all, each) = (queue.clone(), queue.clone());
+        let (objects, definitions) = (self.objects.clone(), self.definitions.clone());
+        let resync = move || add_all_workspaces(&objects, &definitions, &all);
+        let keys = move |event: &ObjectEvent| each.add(((*event.scope).into(), event.name.clone()));
+        tasks.spawn(
+            "workspace events",
+            feed(self.hub.clone(), WORKSPACES.clone(), None, shutdown.clone(), resync, keys),
+        );
+    }
+
+    fn feed_clusters(
+        &self,
+        workspaces: &Arc<Queue<WorkspaceKey>>,
+        queue: &Arc<Queue<Box<str>>>,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) {
+        let (all, each, owners) = (queue.clone(), queue.clone(), workspaces.clone());
+        let clusters = self.clusters.clone();
+        let resync = move || clusters.names().into_iter().for_each(|cluster| all.add(cluster));
+        let keys = move |event: &ObjectEvent| {
+            if &*event.name != LOGICAL_CLUSTER_NAME {
+                return;
+            }
+            each.add((*event.scope).into());
+            let owner = serde_json::from_slice::<Value>(event.object().json()).ok();
+            if let Some(key) = owner.as_ref().and_then(owner_key) {
+                owners.add(key);
+            }
+        };
+        tasks.spawn(
+            "logical cluster events",
+            feed(self.hub.clone(), LOGICAL_CLUSTERS.clone(), None, shutdown.clone(), resync, keys),
+        );
+    }
+
+    /// Counts changes of shards, here or in the cache server; workspaces that found no shard look again.
+    fn shards_changed(
+        &self,
+        queue: &Arc<Queue<WorkspaceKey>>,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> tokio::sync::watch::Receiver<u64> {
+        let (sender, receiver) = tokio::sync::watch::channel(0_u64);
+        let sender = Arc::new(sender);
+        let (objects, definitions, queue) = (self.objects.clone(), self.definitions.clone(), queue.clone());
+        let changed: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            sender.send_modify(|count| *count += 1);
+            add_unscheduled(&objects, &definitions, &queue);
+        });
+        let remote = changed.clone();
+        self.global.on_change(SHARDS.clone(), Box::new(move |_| remote()));
+        tasks.spawn(
+            "shard events",
+            feed(self.hub.clone(), SHARDS.clone(), None, shutdown.clone(), || {}, move |_| changed()),
+        );
+        receiver
+    }
+}
+
+fn add_all_workspaces(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
+    let Some(resource) = definitions.exported(&WORKSPACES) else { return };
+    match objects.list(&WORKSPACES, &resource.origin, &ScopeSelector::all(), None) {
+        Ok(all) => {
+            for stored in all {
+                if let Ok(head) = fairlead_api::WorkspaceHead::decode(stored.object.as_object().json()) {
+                    queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
+                }
+            }
+        }
+        Err(status) => tracing::error!(%status, "workspaces cannot be read"),
+    }
+}
+
+fn add_unscheduled(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
+    let Some(resource) = definitions.exported(&WORKSPACES) else { return };
+    let Ok(all) = objects.list(&WORKSPACES, &resource.origin, &ScopeSelector::all(), None) else { return };
+    for stored in all {
+        if let Ok(head) = fairlead_api::WorkspaceHead::decode(stored.object.as_object().json())
+            && head.cluster.is_none()
+        {
+            queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
+        }
+    }
+}
+
+fn root_client(config: &ShardConfig) -> Result<Client, ShardError> {
+    match &config.root_shard_kubeconfig {
+        Some(file) => client_of(file, "shard-base"),
+        None => Err(ShardError::Bootstrap("rootShardKubeconfig is not set".to_owned())),
+    }
+}
+
+async fn ask_root(client: &Client) -> Result<(RootExports, Vec<Value>), fairlead_client::ClientError> {
+    let root = ClusterName::root();
+    let items = |list: Value| list["items"].as_array().cloned().unwrap_or_default();
+    let exports = client.get_json(&format!("/clusters/{root}/apis/apis.kcp.io/v1alpha2/apiexports")).await?;
+    let schemas =
+        client.get_json(&format!("/clusters/{root}/apis/apis.kcp.io/v1alpha1/apiresourceschemas")).await?;
+    let schemas = items(schemas);
+    Ok((RootExports::read(&items(exports), &schemas), schemas))
+}
+
+async fn register_at(client: &Client, object: &Value) -> Result<(), fairlead_client::ClientError> {
+    let path = "/clusters/root/apis/core.kcp.io/v1alpha1/shards";
+    let options = fairlead_client::WriteOptions::default();
+    let created: Result<Value, _> = client.create(path, object, &options).await;
+    match created {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_already_exists() => {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let patch = json!({"spec": object["spec"], "metadata": {"labels": object["metadata"]["labels"]}});
+            let kind = fairlead_client::PatchType::Merge;
+            let _: Value = client.patch(&format!("{path}/{name}"), kind, &patch, &options).await?;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn gateway_pick(config: &ShardConfig) -> Result<Option<GatewayPick>, ShardError> {
+    let Some(pick) = &config.shard_pick else { return Ok(None) };
+    let unusable =
+        |path: &std::path::Path, why: String| ShardError::Kubeconfig { path: path.to_path_buf(), why };
+    let read =
+        |path: &std::path::Path| std::fs::read(path).map_err(|error| unusable(path, error.to_string()));
+    let roots = fairlead_client::TrustRoots::Pem(read(&pick.server_ca)?);
+    let credentials = fairlead_client::Credentials::new(roots)
+        .and_then(|credentials| {
+            let chain = std::fs::read(&*pick.certificate).unwrap_or_default();
+            let key = std::fs::read(&*pick.private_key).unwrap_or_default();
+            credentials.with_certificate(&chain, &key)
+        })
+        .map_err(|error| unusable(&pick.certificate, error.to_string()))?;
+    let endpoint = fairlead_client::Endpoint::parse(pick.url.as_str())
+        .map_err(|error| unusable(std::path::Path::new(pick.url.as_str()), error.to_string()))?;
+    let client = Client::new(endpoint, credentials, fairlead_client::ClientOptions::default());
+    Ok(Some(GatewayPick { client, timeout: pick.timeout.get() }))
+}
+
+fn credentials_of(file: &std::path::Path) -> Result<fairlead_client::Credentials, ShardError> {
+    let unusable = |why: String| ShardError::Kubeconfig { path: file.to_path_buf(), why };
+    let kubeconfig = Kubeconfig::load(file).map_err(|error| unusable(error.to_string()))?;
+    let context = kubeconfig.resolve(None).map_err(|error| unusable(error.to_string()))?;
+    context.credentials(UnverifiedTls::Refuse).map_err(|error| unusable(error.to_string()))
+}
+
+fn version() -> Bytes {
+    let text = format!(
+        concat!(
+            "{{\"major\":\"1\",\"minor\":\"36\",\"gitVersion\":\"v1.36.0+kcp-v0.32.0-fairlead-{}\",\"gitCommit\":\"\",",
+            "\"gitTreeState\":\"\",\"buildDate\":\"\",\"goVersion\":\"\",\"compiler\":\"\",\"platform\":\"{}/{}\"}}\n"
+        ),
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    );
+    Bytes::from(text)
+}

@@ -1,0 +1,138 @@
+//! WorkspaceTypes, found by path or logical cluster, here or on other shards.
+
+use std::sync::Arc;
+
+use fairlead_api::{LocatedType, TypeReference, WorkspaceTypeSpec, annotation};
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_names::{ClusterReference, Origin, WorkspacePath};
+use fairlead_process::Status;
+use parking_lot::RwLock;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::global::GlobalView;
+use crate::index::{ClusterIndex, PathIndex, Resolution};
+use crate::names::WORKSPACE_TYPES;
+
+/// Finds WorkspaceTypes.
+pub(crate) struct TypeLookup {
+    objects: ObjectStore,
+    clusters: Arc<ClusterIndex>,
+    paths: Arc<PathIndex>,
+    global: Arc<GlobalView>,
+    origin: RwLock<Option<Origin>>,
+}
+
+impl TypeLookup {
+    pub(crate) fn new(
+        objects: ObjectStore,
+        clusters: Arc<ClusterIndex>,
+        paths: Arc<PathIndex>,
+        global: Arc<GlobalView>,
+    ) -> Self {
+        Self { objects, clusters, paths, global, origin: RwLock::default() }
+    }
+
+    /// Learns under which identity WorkspaceTypes are stored.
+    pub(crate) fn learn(&self, origin: Origin) {
+        *self.origin.write() = Some(origin);
+    }
+
+    /// The type at a path (or logical cluster name); first on this shard, then among the replicas.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn at(&self, reference: &TypeReference) -> Result<Option<LocatedType>, Status> {
+        if let Some(found) = self.local(&reference.path, &reference.name)? {
+            return Ok(Some(found));
+        }
+        let replicas = self.global.list(&WORKSPACE_TYPES, None);
+        let found = replicas.iter().find(|replica| {
+            let metadata = &replica["metadata"];
+            metadata["name"] == reference.name.as_str()
+                && (metadata["annotations"][annotation::PATH] == reference.path.as_str()
+                    || metadata["annotations"][annotation::CLUSTER] == reference.path.as_str())
+        });
+        Ok(found.and_then(|replica| {
+            let cluster = replica["metadata"]["annotations"][annotation::CLUSTER].as_str()?;
+            located(cluster, replica)
+        }))
+    }
+
+    /// Looks a name up from a workspace upwards, as kcp does for types without a path.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn from(&self, workspace: &str, name: &str) -> Result<Option<LocatedType>, Status> {
+        for path in fairlead_api::search_paths(workspace) {
+            let reference = TypeReference { name: name.to_owned(), path };
+            if let Some(found) = self.at(&reference)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A type with everything it extends, the type itself last.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read; the inner error when the aliases cannot be told.
+    pub(crate) fn aliases(
+        &self,
+        own: LocatedType,
+    ) -> Result<Result<Vec<LocatedType>, fairlead_api::TypeError>, Status> {
+        let mut failed = None;
+        let aliases = fairlead_api::aliases(own, |reference| {
+            self.at(reference).unwrap_or_else(|status| {
+                failed = Some(status);
+                None
+            })
+        });
+        match failed {
+            Some(status) => Err(status),
+            None => Ok(aliases),
+        }
+    }
+
+    fn local(&self, path: &str, name: &str) -> Result<Option<LocatedType>, Status> {
+        let Some(origin) = self.origin.read().clone() else { return Ok(None) };
+        let cluster = match ClusterReference::parse(path) {
+            Ok(ClusterReference::Name(cluster)) => cluster,
+            Ok(ClusterReference::Path(path)) => match self.resolve(&path) {
+                Some(cluster) => cluster,
+                None => return Ok(None),
+            },
+            Ok(ClusterReference::Wildcard) | Err(_) => return Ok(None),
+        };
+        let scope = Scope::new(cluster.as_str());
+        let stored = self.objects.get(&WORKSPACE_TYPES, &origin, &scope, None, name)?;
+        let Some(stored) = stored else { return Ok(None) };
+        Ok(located(cluster.as_str(), &self.objects.tree(&stored)?))
+    }
+
+    fn resolve(&self, path: &WorkspacePath) -> Option<fairlead_names::ClusterName> {
+        match self.paths.resolve(path, &self.clusters) {
+            Resolution::Here(cluster) => Some(cluster),
+            Resolution::Elsewhere | Resolution::Unavailable | Resolution::Unknown => None,
+        }
+    }
+
+    /// All types of this shard, for whoever keeps their status.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn all_local(&self) -> Result<Vec<fairlead_apiserver::registry::StoredObject>, Status> {
+        let Some(origin) = self.origin.read().clone() else { return Ok(Vec::new()) };
+        self.objects.list(&WORKSPACE_TYPES, &origin, &ScopeSelector::all(), None)
+    }
+}
+
+fn located(cluster: &str, object: &Value) -> Option<LocatedType> {
+    let spec = WorkspaceTypeSpec::deserialize(&object["spec"])
+        .inspect_err(|error| tracing::warn!(cluster, %error, "a WorkspaceType cannot be read"))
+        .ok()?;
+    let name = object["metadata"]["name"].as_str()?.to_owned();
+    let path = object["metadata"]["annotations"][annotation::PATH].as_str().unwrap_or(cluster).to_owned();
+    Some(LocatedType { cluster: cluster.to_owned(), path, name, spec })
+}

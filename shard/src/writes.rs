@@ -1,0 +1,194 @@
+//! Writes of the system itself: several objects in one commit, straight into the store.
+//!
+//! What admission would fill in is already there; shape, defaults and metadata are applied here, so that
+//! stored bytes are as if a client had sent them.
+
+use std::sync::Arc;
+
+use fairlead_apiserver::Scope;
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::resource::ServedResource;
+use fairlead_names::{Origin, ResourceName};
+use fairlead_process::Status;
+use fairlead_store::{Change, CommitError, Expect, Mutation, Revision};
+use serde_json::{Map, Value};
+
+use crate::index::Definitions;
+
+/// Objects to write in one commit.
+pub(crate) struct Writes<'s> {
+    objects: &'s ObjectStore,
+    definitions: &'s Definitions,
+    mutations: Vec<Mutation>,
+}
+
+impl<'s> Writes<'s> {
+    pub(crate) fn new(objects: &'s ObjectStore, definitions: &'s Definitions) -> Self {
+        Self { objects, definitions, mutations: Vec::new() }
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mutations.is_empty()
+    }
+
+    /// Creates an object; the commit fails when it exists.
+    ///
+    /// # Errors
+    /// 503 when its resource is not served yet.
+    pub(crate) fn create(&mut self, cluster: &str, object: Value) -> Result<(), Status> {
+        let resource = self.resource_of(&object)?;
+        let object = prepared(&resource, object)?;
+        let key = self.key(&resource, cluster, &object);
+        let encoded = self.objects.encode(object, resource.schema_hash)?;
+        self.mutations.push(Mutation::create(key, encoded.stored().clone()));
+        Ok(())
+    }
+
+    /// Replaces an object that was read at a revision; nothing is written when nothing changes.
+    ///
+    /// # Errors
+    /// 500 when it is no object.
+    pub(crate) fn replace(
+        &mut self,
+        resource: &ServedResource,
+        old: &StoredObject,
+        new: Value,
+    ) -> Result<(), Status> {
+        let key = self.key(resource, old.scope.as_str(), &new);
+        let encoded = self.objects.encode(new, resource.schema_hash)?;
+        if encoded != old.object {
+            self.mutations.push(Mutation::update(key, old.revision, encoded.stored().clone()));
+        }
+        Ok(())
+    }
+
+    /// Removes an object that was read at a revision.
+    pub(crate) fn remove(&mut self, resource: &ServedResource, old: &StoredObject, object: &Value) {
+        let key = self.key(resource, old.scope.as_str(), object);
+        self.mutations.push(Mutation::delete(key, Expect::At(old.revision)));
+    }
+
+    /// Lets the commit happen only while an object is as it was read.
+    pub(crate) fn fence(&mut self, resource: &ServedResource, old: &StoredObject, object: &Value) {
+        let key = self.key(resource, old.scope.as_str(), object);
+        self.mutations.push(Mutation { key, expect: Expect::At(old.revision), change: Change::Keep });
+    }
+
+    /// Creates an object, or brings an existing one to the given content. Status and metadata that others
+    /// have added stay.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub(crate) fn ensure(&mut self, cluster: &str, object: Value) -> Result<(), Status> {
+        let resource = self.resource_of(&object)?;
+        let Some(old) = self.stored(&resource, cluster, &object)? else {
+            return self.create(cluster, object);
+        };
+        let annotations = &object["metadata"]["annotations"];
+        if !annotations[fairlead_api::annotation::CREATE_ONLY].is_null() {
+            return Ok(());
+        }
+        let wanted = prepared(&resource, object)?;
+        let mut new = self.objects.tree(&old)?;
+        let (Some(fields), Some(wanted)) = (new.as_object_mut(), wanted.as_object()) else { return Ok(()) };
+        for (name, value) in wanted {
+            match name.as_str() {
+                "status" | "apiVersion" | "kind" => {}
+                "metadata" => merge_metadata(fields, value),
+                _ => {
+                    fields.insert(name.clone(), value.clone());
+                }
+            }
+        }
+        self.replace(&resource, &old, new)
+    }
+
+    /// An object as it is stored, found by the type, namespace and name of another.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub(crate) fn stored(
+        &self,
+        resource: &ServedResource,
+        cluster: &str,
+        like: &Value,
+    ) -> Result<Option<StoredObject>, Status> {
+        let metadata = &like["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let namespace = metadata["namespace"].as_str();
+        self.objects.get(&resource.name, &resource.origin, &Scope::new(cluster), namespace, name)
+    }
+
+    /// Commits everything at once.
+    ///
+    /// # Errors
+    /// [`CommitError`]; a conflict means that somebody else was faster, and the plan is to be made anew.
+    pub(crate) async fn commit(self) -> Result<Revision, CommitError> {
+        if self.mutations.is_empty() {
+            return Ok(self.objects.store().revision());
+        }
+        self.objects.store().commit(self.mutations).await
+    }
+
+    /// The resource an object is of, by its apiVersion and kind.
+    pub(crate) fn resource_of(&self, object: &Value) -> Result<Arc<ServedResource>, Status> {
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = object["kind"].as_str().unwrap_or_default();
+        self.definitions.of_kind(group, kind).ok_or_else(|| {
+            Status::service_unavailable(format!("{kind} of {api_version} is not served yet"), 1)
+        })
+    }
+
+    fn key(&self, resource: &ServedResource, cluster: &str, object: &Value) -> bytes::Bytes {
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default();
+        self.objects.key(&resource.name, &resource.origin, cluster, metadata["namespace"].as_str(), name)
+    }
+}
+
+/// Where the objects of a resource are.
+pub(crate) fn place(resource: &ServedResource) -> (&ResourceName, &Origin) {
+    (&resource.name, &resource.origin)
+}
+
+fn prepared(resource: &ServedResource, mut object: Value) -> Result<Value, Status> {
+    let status = object.get("status").cloned();
+    if let Some(version) = object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next())
+        && let Some(version) = resource.version(version)
+    {
+        version.shape.admit(&mut object)?;
+    }
+    resource.strategy.prepare_create(&mut object);
+    if let (Some(status), Some(fields)) = (status, object.as_object_mut()) {
+        fields.insert("status".into(), status);
+    }
+    if object["metadata"].is_null() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    let metadata = &mut object["metadata"];
+    if metadata["uid"].is_null() {
+        metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
+    }
+    if metadata["creationTimestamp"].is_null() {
+        metadata["creationTimestamp"] = now().into();
+    }
+    if resource.strategy.counts_generations() && metadata["generation"].is_null() {
+        metadata["generation"] = 1.into();
+    }
+    Ok(object)
+}
+
+/// The present time as Kubernetes writes it.
+pub(crate) fn now() -> String {
+    fairlead_api::format_time(jiff::Timestamp::now())
+}
+
+fn merge_metadata(fields: &mut Map<String, Value>, wanted: &Value) {
+    for part in ["labels", "annotations"] {
+        for (key, value) in wanted[part].as_object().into_iter().flatten() {
+            fields["metadata"][part][key] = value.clone();
+        }
+    }
+}
