@@ -132,14 +132,19 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
-    tasks.spawn("server", server.serve(options, Frontend::new(parts.api.clone(), health)));
+    // The hub delivers until the last watch has ended.
+    let (served, all_served) = tokio::sync::oneshot::channel::<()>();
+    let frontend = Frontend::new(parts.api.clone(), health);
+    tasks.spawn("server", async move {
+        server.serve(options, frontend).await;
+        drop(served);
+    });
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
     let following = hub.clone();
-    let draining = shutdown.clone();
     tasks.spawn_fallible("watch hub", async move {
         tokio::select! {
             ended = following.run() => ended,
-            () = draining.over() => Ok(()),
+            _ = all_served => Ok(()),
         }
     });
     tasks.spawn("compaction", compact(store, config.store.compaction_interval.get(), shutdown.clone()));

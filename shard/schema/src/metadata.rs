@@ -180,16 +180,12 @@ fn validate_generation(metadata: &Value, path: &FieldPath, errors: &mut Vec<Fiel
 fn validate_finalizers(finalizers: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let texts: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
-    for (index, finalizer) in texts.iter().enumerate() {
+    for finalizer in &texts {
         if errors.len() >= MAX_FINDINGS {
             break;
         }
         for finding in names::qualified_name(finalizer) {
             errors.push(FieldError::invalid_str(path.clone(), finalizer, &finding));
-        }
-        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid_str(path.index(index), finalizer, detail));
         }
     }
     if texts.contains(&"orphan") && texts.contains(&"foregroundDeletion") {
@@ -527,13 +523,8 @@ mod tests {
             metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             texts(&validate_object_meta(&metadata, Scope::Cluster, rule, &path()))
         };
-        assert_eq!(
-            check(json!({"finalizers": ["mine"]})),
-            [
-                r#"metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified"#
-            ]
-        );
-        assert!(check(json!({"finalizers": ["orphan", "example.com/x"]})).is_empty());
+        // Only namespaces insist on a domain; the finalizer of CRDs has none.
+        assert!(check(json!({"finalizers": ["mine.io", "orphan", "example.com/x"]})).is_empty());
         assert_eq!(
             check(json!({"finalizers": ["orphan", "foregroundDeletion"]})),
             [

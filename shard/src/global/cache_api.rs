@@ -1,0 +1,52 @@
+//! The cache server's API: where replicas are.
+
+use fairlead_names::ResourceName;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// A resource as the cache server has it.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheResource {
+    /// Group and plural name.
+    pub(crate) name: ResourceName,
+    /// The version in which replicas are written and read.
+    pub(crate) version: &'static str,
+}
+
+impl CacheResource {
+    pub(crate) fn new(group: &str, version: &'static str, resource: &str) -> Self {
+        Self { name: ResourceName::new(group, resource), version }
+    }
+
+    /// The path of the replicas in a shard's logical cluster; `*` stands for all.
+    pub(crate) fn collection(&self, shard: &str, cluster: &str) -> String {
+        let ResourceName { group, resource } = &self.name;
+        format!("/services/cache/shards/{shard}/clusters/{cluster}/apis/{group}/{}/{resource}", self.version)
+    }
+
+    /// The path of one replica.
+    pub(crate) fn object(&self, shard: &str, cluster: &str, name: &str) -> String {
+        // Names of roles may hold almost anything.
+        format!("{}/{}", self.collection(shard, cluster), utf8_percent_encode(name, UNRESERVED))
+    }
+}
+
+/// An object that a cache server writes once, when its store is new: its UID tells one store from another.
+pub(super) const FIRST_OBJECT: &str = "/services/cache/shards/system:cache:server/clusters/system:system-crds\
+    /apis/apiextensions.k8s.io/v1/customresourcedefinitions/shards.core.kcp.io";
+
+/// RFC 3986 unreserved characters, and the colon, stand for themselves.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_have_a_path() {
+        let roles = CacheResource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
+        assert_eq!(
+            roles.object("s1", "root", "system:a b?"),
+            "/services/cache/shards/s1/clusters/root/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%20b%3F"
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! Writes copies of what other shards need to know to the cache server, and keeps them like their origins.
+//!
+//! Level-based: for each object, origin and replica are observed, compared ([`plan`]), and one write brings the replica
+//! forward. Both sides are looked at as a whole at start and whenever the cache server was away, so that nothing that
+//! happened meanwhile is missed; what is alike is not written.
+
+mod plan;
+mod replicas;
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_client::{Client, ClientError, DeleteOptions, Preconditions, WriteOptions};
+use fairlead_process::{Metrics, MetricsError, Shutdown, Status};
+use futures_util::future::{join, join_all};
+use prometheus::{IntCounterVec, IntGauge};
+use serde_json::Value;
+
+use self::plan::{Content, Plan, plan};
+use self::replicas::{Place, Replicas};
+use self::sources::{Source, sources};
+use crate::controllers::{Controller, Next, Queue, drive, feed};
+use crate::global::{Mirror, Mirrored};
+use crate::index::Identities;
+
+/// Replicates a shard's objects.
+pub(crate) struct Replication(Arc<Replicator>);
+
+struct Replicator {
+    shard: String,
+    objects: ObjectStore,
+    hub: Hub,
+    client: Client,
+    resources: Vec<Replicated>,
+    queue: Arc<Queue<Key>>,
+    metrics: ReplicationMetrics,
+}
+
+struct Replicated {
+    source: Source,
+    replicas: Replicas,
+}
+
+/// An object: the index of its resource, and where it is.
+type Key = (usize, Place);
+
+struct ReplicationMetrics {
+    writes: IntCounterVec,
+    failures: IntCounterVec,
+    pending: IntGauge,
+}
+
+impl Replication {
+    /// Prepares the replication of shard `shard`, which stores the resources of root's exports under `identities`, with
+    /// a client of the cache server.
+    ///
+    /// # Errors
+    /// When the metrics are registered already.
+    pub(crate) fn new(
+        shard: &str,
+        objects: ObjectStore,
+        hub: Hub,
+        identities: &Identities,
+        client: Client,
+        metrics: &Metrics,
+    ) -> Result<Self, MetricsError> {
+        let replicated = |source| Replicated { source, replicas: Replicas::default() };
+        Ok(Self(Arc::new(Replicator {
+            shard: shard.to_owned(),
+            objects,
+            hub,
+            client,
+            resources: sources(identities).into_iter().map(replicated).collect(),
+            queue: Arc::new(Queue::new()),
+            metrics: ReplicationMetrics {
+                writes: metrics.counters(
+                    "fairlead_replication_writes_total",
+                    "Writes to the cache server that it accepted.",
+                    &["resource", "verb"],
+                )?,
+                failures: metrics.counters(
+                    "fairlead_replication_failures_total",
+                    "Writes to the cache server that failed and are tried again.",
+                    &["resource"],
+                )?,
+                pending: metrics
+                    .gauge("fairlead_replication_pending", "Objects that are about to be compared or written.")?,
+            },
+        })))
+    }
+
+    /// Replicates until the process drains.
+    pub(crate) async fn run(self, shutdown: Shutdown) {
+        let Self(replicator) = self;
+        let queue = Arc::clone(&replicator.queue);
+        let followed = join_all((0..replicator.resources.len()).map(|index| {
+            join(replicator.follow_origins(index, shutdown.clone()), replicator.follow_replicas(index, &shutdown))
+        }));
+        join(drive(Arc::clone(&replicator), queue, shutdown.clone()), followed).await;
+    }
+}
+
+impl Replicator {
+    /// Feeds changes of origins to the queue.
+    async fn follow_origins(&self, index: usize, shutdown: Shutdown) {
+        let Replicated { source, replicas } = &self.resources[index];
+        let name = source.resource.name.clone();
+        feed(self.hub.clone(), name, Some(source.origin.clone()), shutdown, || self.add_origins(index), |event| {
+            let place: Place = (event.scope.clone(), (*event.name).into());
+            if self.concerns(source, event) || replicas.contains(&place) {
+                self.queue.add((index, place));
+            }
+        })
+        .await;
+    }
+
+    fn concerns(&self, source: &Source, event: &ObjectEvent) -> bool {
+        Source::covers(&event.scope)
+            && (source.chooses(event.object())
+                || event.change.previous().is_some_and(|previous| source.chooses(previous.as_object())))
+    }
+
+    /// Feeds changes of replicas to the queue: other hands in the cache, and what was missed.
+    async fn follow_replicas(&self, index: usize, shutdown: &Shutdown) {
+        let Replicated { source, replicas } = &self.resources[index];
+        let collection = source.resource.collection(&self.shard, "*");
+        let following = async {
+            let mut mirror = Mirror::<Value>::open(self.client.clone(), collection).await;
+            loop {
+                let places = match mirror.next().await {
+                    Mirrored::Replaced(objects) => {
+                        let places = replicas.replace(&objects);
+                        self.add_origins(index);
+                        places
+                    }
+                    Mirrored::Applied(object) => replicas.applied(&object).into_iter().collect(),
+                    Mirrored::Deleted(object) => replicas.deleted(&object).into_iter().collect(),
+                    Mirrored::Reopened => {
+                        self.add_origins(index);
+                        Vec::new()
+                    }
+                };
+                places.into_iter().for_each(|place| self.queue.add((index, place)));
+            }
+        };
+        tokio::select! {
+            () = shutdown.draining() => {}
+            never = following => never,
+        }
+    }
+
+    /// Adds all objects of a resource that are to be replicated.
+    fn add_origins(&self, index: usize) {
+        let source = &self.resources[index].source;
+        let mut visit = |listed: fairlead_apiserver::registry::Listed<'_>| {
+            if Source::covers(listed.scope)
+                && source.chooses(listed.object)
+                && let Ok(head) = fairlead_apiserver::object::Head::parse(listed.object)
+            {
+                self.queue.add((index, (listed.scope.into(), (*head.name).into())));
+            }
+        };
+        let all = ScopeSelector::all();
+        if let Err(status) = self.objects.for_each(&source.resource.name, &source.origin, &all, &mut visit) {
+            tracing::error!(resource = %source.resource.name, %status, "objects to replicate cannot be listed");
+        }
+    }
+
+    /// The object as it is, if it is to be replicated.
+    fn origin(&self, source: &Source, (cluster, name): &Place) -> Result<Option<Value>, Status> {
+        if !Source::covers(cluster) {
+            return Ok(None);
+        }
+        let scope = Scope::new(cluster);
+        let stored = self.objects.get(&source.resource.name, &source.origin, &scope, None, name)?;
+        let chosen = stored.filter(|stored| source.chooses(stored.object.as_object()));
+        chosen.map(|stored| self.objects.tree(&stored)).transpose()
+    }
+
+    /// Carries out a plan.
+    async fn act(&self, key: &Key, since: u64, plan: Plan) -> Result<(), ClientError> {
+        let (index, place) = key;
+        let Replicated { source, replicas } = &self.resources[*index];
+        let (cluster, name) = place;
+        let resource = &source.resource;
+        let path = resource.object(&self.shard, cluster, name);
+        let wrote = |verb| {
+            self.metrics.writes.with_label_values(&[&*resource.name.to_string(), verb]).inc();
+        };
+        match plan {
+            Plan::Nothing => {}
+            Plan::Create(body) => {
+                let collection = resource.collection(&self.shard, cluster);
+                let answer: Value = self.client.create(&collection, &body, &WriteOptions::default()).await?;
+                wrote("create");
+                replicas.written(since, place.clone(), Content::of(&body), &answer);
+            }
+            Plan::Update(body) => {
+                let answer: Value = self.client.replace(&path, &body, &WriteOptions::default()).await?;
+                wrote("update");
+                replicas.written(since, place.clone(), Content::of(&body), &answer);
+            }
+            Plan::Delete { uid } => {
+                let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
+                let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+                match self.client.delete(&path, &options).await {
+                    Ok(()) => wrote("delete"),
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+                replicas.removed(place, &uid);
+                // There may be an origin for another replica of that name.
+                self.queue.add(key.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Controller for Replicator {
+    type Key = Key;
+
+    const NAME: &'static str = "replication";
+    const WORKERS: usize = 16;
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Status> {
+        let (index, place) = key;
+        self.metrics.pending.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
+        let replicated = &self.resources[*index];
+        // Before the first list nothing can be compared; the list brings everything back.
+        let Some(known) = replicated.replicas.get(place) else { return Ok(Next::Done) };
+        let origin = self.origin(&replicated.source, place)?;
+        let plan = plan(&self.shard, origin, known.replica.as_ref());
+        match self.act(key, known.since, plan).await {
+            Ok(()) => Ok(Next::Done),
+            Err(error) => {
+                let resource = replicated.source.resource.name.to_string();
+                self.metrics.failures.with_label_values(&[&*resource]).inc();
+                // A conflict means that the watch is about to show something newer; a cache server that is away is
+                // told of by the mirror and the metrics.
+                if error.is_retryable() || error.is_conflict() || error.is_already_exists() {
+                    tracing::debug!(resource, ?place, %error, "a replica cannot be written now");
+                } else {
+                    tracing::warn!(resource, ?place, %error, "a replica cannot be written");
+                }
+                Ok(Next::Retry)
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What has to be written so that a replica is what its origin says: a pure function of both.
+
+use fairlead_api::annotation;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+/// A replica, as far as it is compared: some 150 bytes, whatever its size.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Replica {
+    pub(super) uid: Box<str>,
+    pub(super) resource_version: u64,
+    pub(super) content: Content,
+}
+
+/// What an object says, without what tells where and in which version it is stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Content([u8; 32]);
+
+/// The next write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Plan {
+    /// The replica is as it should be.
+    Nothing,
+    /// It is missing.
+    Create(Value),
+    /// It differs.
+    Update(Value),
+    /// It has no origin, or that of an earlier object of the same name.
+    Delete {
+        /// Whose replica it is.
+        uid: Box<str>,
+    },
+}
+
+/// Compares an origin with its replica. An origin that is being deleted keeps its replica, as it was, until its
+/// finalizers are gone.
+pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>) -> Plan {
+    let delete = |replica: &Replica| Plan::Delete { uid: replica.uid.clone() };
+    let Some(origin) = origin else {
+        return replica.map_or(Plan::Nothing, delete);
+    };
+    let metadata = &origin["metadata"];
+    if metadata["deletionTimestamp"].is_string() {
+        let is_held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        return if is_held { Plan::Nothing } else { replica.map_or(Plan::Nothing, delete) };
+    }
+    let is_same = |replica: &Replica| metadata["uid"].as_str() == Some(&*replica.uid);
+    match replica {
+        None => Plan::Create(wanted(shard, origin)),
+        Some(replica) if !is_same(replica) => delete(replica),
+        Some(replica) => {
+            let mut wanted = wanted(shard, origin);
+            if Content::of(&wanted) == replica.content {
+                return Plan::Nothing;
+            }
+            wanted["metadata"]["resourceVersion"] = replica.resource_version.to_string().into();
+            Plan::Update(wanted)
+        }
+    }
+}
+
+/// What the replica of an object should be.
+fn wanted(shard: &str, mut origin: Value) -> Value {
+    if let Some(metadata) = origin.get_mut("metadata").and_then(Value::as_object_mut) {
+        let version = metadata.remove("resourceVersion").unwrap_or_default();
+        let uid = metadata.get("uid").cloned().unwrap_or_default();
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.remove(annotation::CLUSTER);
+            annotations.insert(annotation::CACHE_SHARD.into(), shard.into());
+            annotations.insert(annotation::ORIGINAL_RESOURCE_VERSION.into(), version);
+            annotations.insert(annotation::ORIGINAL_UID.into(), uid);
+        }
+    }
+    origin
+}
+
+impl Replica {
+    /// A replica as the cache server shows it; `None` for what is no object.
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        let metadata = &object["metadata"];
+        Some(Self {
+            uid: metadata["uid"].as_str()?.into(),
+            resource_version: metadata["resourceVersion"].as_str()?.parse().ok()?,
+            content: Content::of(object),
+        })
+    }
+}
+
+impl Content {
+    /// Costs one serialization; keys of maps are in order.
+    pub(super) fn of(object: &Value) -> Self {
+        let mut hasher = Sha256::new();
+        // Writing to a hasher cannot fail, and neither can serializing a tree that was parsed.
+        let mut write = |value: &Value| drop(serde_json::to_writer(&mut hasher, value));
+        for (name, value) in object.as_object().into_iter().flatten() {
+            write(&Value::from(name.as_str()));
+            if name != "metadata" {
+                write(value);
+                continue;
+            }
+            for (name, value) in value.as_object().into_iter().flatten() {
+                match name.as_str() {
+                    "resourceVersion" | "managedFields" | "selfLink" => {}
+                    "annotations" => {
+                        for (key, value) in value.as_object().into_iter().flatten() {
+                            if key != annotation::CLUSTER && key != annotation::CACHE_SHARD {
+                                write(&Value::from(key.as_str()));
+                                write(value);
+                            }
+                        }
+                    }
+                    _ => {
+                        write(&Value::from(name.as_str()));
+                        write(value);
+                    }
+                }
+            }
+        }
+        Self(hasher.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn origin(changes: Value) -> Value {
+        let mut object = json!({
+            "apiVersion": "apis.kcp.io/v1alpha2",
+            "kind": "APIExport",
+            "metadata": {
+                "name": "a", "uid": "u1", "generation": 2, "resourceVersion": "7",
+                "annotations": {"kcp.io/cluster": "root", "own": "x"},
+            },
+            "spec": {"n": 1},
+        });
+        merge(&mut object, changes);
+        object
+    }
+
+    fn merge(object: &mut Value, changes: Value) {
+        match (object, changes) {
+            (Value::Object(object), Value::Object(changes)) => {
+                for (key, value) in changes {
+                    merge(object.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (object, value) => *object = value,
+        }
+    }
+
+    /// The replica that a cache server would hold after an origin was replicated.
+    fn replica(of: Value) -> Replica {
+        let Plan::Create(mut stored) = plan("s1", Some(of), None) else { panic!("no creation") };
+        merge(
+            &mut stored,
+            json!({"metadata": {"resourceVersion": "99", "annotations": {"kcp.io/cluster": "root", "kcp.io/shard": "s1"}}}),
+        );
+        Replica::of(&stored).unwrap()
+    }
+
+    #[test]
+    fn plans() {
+        let same = replica(origin(json!({})));
+        let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let held = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}});
+        for (what, origin, replica, expected) in [
+            ("nothing anywhere", None, None, "nothing"),
+            ("a new origin", Some(json!({})), None, "create"),
+            ("a replica without origin", None, Some(&same), "delete u1"),
+            ("both alike", Some(json!({})), Some(&same), "nothing"),
+            ("a changed spec", Some(json!({"spec": {"n": 2}})), Some(&same), "update 99"),
+            ("a new status", Some(json!({"status": {"phase": "Ready"}})), Some(&same), "update 99"),
+            ("a new label", Some(json!({"metadata": {"labels": {"a": "b"}}})), Some(&same), "update 99"),
+            ("a new annotation", Some(json!({"metadata": {"annotations": {"own": "y"}}})), Some(&same), "update 99"),
+            ("a new version alone", Some(json!({"metadata": {"resourceVersion": "8"}})), Some(&same), "update 99"),
+            ("another object of that name", Some(json!({"metadata": {"uid": "u2"}})), Some(&same), "delete u1"),
+            ("an origin that goes", Some(deleting.clone()), Some(&same), "delete u1"),
+            ("an origin that goes, without replica", Some(deleting), None, "nothing"),
+            ("an origin that waits to go", Some(held.clone()), Some(&same), "nothing"),
+            ("an origin that waits to go, without replica", Some(held), None, "nothing"),
+        ] {
+            let found = match plan("s1", origin.map(self::origin), replica) {
+                Plan::Nothing => "nothing".to_owned(),
+                Plan::Create(_) => "create".to_owned(),
+                Plan::Update(body) => format!("update {}", body["metadata"]["resourceVersion"].as_str().unwrap()),
+                Plan::Delete { uid } => format!("delete {uid}"),
+            };
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_replica_says_where_it_comes_from() {
+        let Plan::Create(body) = plan("s1", Some(origin(json!({}))), None) else { panic!("no creation") };
+        assert_eq!(
+            body["metadata"],
+            json!({
+                "name": "a", "uid": "u1", "generation": 2,
+                "annotations": {
+                    "own": "x",
+                    "kcp.io/shard": "s1",
+                    "cache.kcp.io/original-resource-version": "7",
+                    "cache.kcp.io/original-resource-UID": "u1",
+                },
+            })
+        );
+        assert_eq!(body["spec"], json!({"n": 1}));
+    }
+}

@@ -1,0 +1,125 @@
+//! What a shard replicates: which resources, where they are stored, and which of their objects.
+
+use fairlead_api::annotation;
+use fairlead_apiserver::object::{Head, ObjectBytes};
+use fairlead_apiserver::resource::is_built_in;
+use fairlead_names::Origin;
+
+use crate::global::CacheResource;
+use crate::index::Identities;
+
+/// Group, version, resource, and which objects; all of them are cluster-scoped.
+const RESOURCES: [(&str, &str, &str, Chosen); 12] = [
+    ("apis.kcp.io", "v1alpha1", "apiconversions", Chosen::All),
+    ("apis.kcp.io", "v1alpha1", "apiexportendpointslices", Chosen::All),
+    ("apis.kcp.io", "v1alpha2", "apiexports", Chosen::All),
+    ("apis.kcp.io", "v1alpha1", "apiresourceschemas", Chosen::All),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresourceendpointslices", Chosen::All),
+    ("cache.kcp.io", "v1alpha1", "clustercachedresources", Chosen::All),
+    ("core.kcp.io", "v1alpha1", "logicalclusters", Chosen::Marked),
+    ("core.kcp.io", "v1alpha1", "shards", Chosen::All),
+    ("migration.kcp.io", "v1alpha1", "logicalclustermigrations", Chosen::All),
+    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", Chosen::Marked),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", Chosen::Marked),
+    ("tenancy.kcp.io", "v1alpha1", "workspacetypes", Chosen::All),
+];
+
+/// A replicated resource.
+pub(super) struct Source {
+    pub(super) resource: CacheResource,
+    pub(super) origin: Origin,
+    chosen: Chosen,
+}
+
+/// Which objects of a resource are replicated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Chosen {
+    All,
+    /// Those that somebody has given a reason for, in an annotation.
+    Marked,
+}
+
+/// The sources of a shard that knows these identities. Resources of an export whose identity it does not know are
+/// left out: nobody can have made such objects.
+pub(super) fn sources(identities: &Identities) -> Vec<Source> {
+    let source = |(group, version, resource, chosen)| {
+        let is_system = fairlead_api::system_resources().any(|own| own.group == group && own.plural == resource);
+        let origin = match fairlead_api::root_export_of(group, resource) {
+            _ if is_system => Origin::Custom,
+            Some(export) => Origin::Identity(identities.get(export)?.clone()),
+            None if is_built_in(group, resource) => Origin::BuiltIn,
+            None => return None,
+        };
+        Some(Source { resource: CacheResource::new(group, version, resource), origin, chosen })
+    };
+    RESOURCES.into_iter().filter_map(source).collect()
+}
+
+impl Source {
+    /// Whether objects of a logical cluster are replicated at all: not what each shard has for itself.
+    pub(super) fn covers(cluster: &str) -> bool {
+        !cluster.starts_with("system:")
+    }
+
+    /// Whether an object is replicated.
+    pub(super) fn chooses(&self, object: ObjectBytes<'_>) -> bool {
+        match self.chosen {
+            Chosen::All => true,
+            Chosen::Marked => {
+                Head::parse(object).is_ok_and(|head| {
+                    head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use fairlead_apiserver::object::encode;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn resources_are_read_where_the_shard_stores_them() {
+        let identities: Identities =
+            [("shards.core.kcp.io", "abc")].map(|(export, hash)| (export.to_owned(), hash.into())).into_iter().collect();
+        let origins: Vec<(String, Origin)> = sources(&identities)
+            .into_iter()
+            .map(|source| (source.resource.name.to_string(), source.origin))
+            .collect();
+        for (name, origin) in [
+            ("shards.core.kcp.io", Origin::Identity("abc".into())),
+            ("apiexports.apis.kcp.io", Origin::Custom),
+            ("logicalclusters.core.kcp.io", Origin::Custom),
+            ("clusterroles.rbac.authorization.k8s.io", Origin::BuiltIn),
+        ] {
+            assert!(origins.contains(&(name.to_owned(), origin)), "{name}: {origins:?}");
+        }
+        assert!(!origins.iter().any(|(name, _)| name == "workspacetypes.tenancy.kcp.io"), "identity unknown");
+    }
+
+    #[test]
+    fn some_resources_are_replicated_where_marked() {
+        let sources = sources(&Identities::default());
+        let find = |plural: &str| sources.iter().find(|source| *source.resource.name.resource == *plural).unwrap();
+        for (plural, reasons, chosen) in [
+            ("apiexports", None, true),
+            ("logicalclusters", None, false),
+            ("logicalclusters", Some(""), false),
+            ("logicalclusters", Some("tenancy.kcp.io"), true),
+            ("clusterroles", None, false),
+            ("clusterrolebindings", Some("apis.kcp.io,core.kcp.io"), true),
+        ] {
+            let mut object = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}});
+            if let Some(reasons) = reasons {
+                object["metadata"]["annotations"] = json!({annotation::REPLICATE: reasons});
+            }
+            let object = encode(&object, 0).unwrap();
+            assert_eq!(find(plural).chooses(object.as_object()), chosen, "{plural} {reasons:?}");
+        }
+        assert!(Source::covers("root") && !Source::covers("system:admin"));
+    }
+}
