@@ -1,0 +1,34 @@
+# Everything is built with one profile, so that nothing is compiled twice.
+
+BIN := target/release
+# Extra arguments, for example `make up ARGS='--shards 3 --fresh'`.
+ARGS ?=
+
+.PHONY: up build test bench lint audit
+
+## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
+up: build
+	$(BIN)/fairlead up $(ARGS)
+
+build:
+	@deploy/tools.sh
+	cargo build --release --workspace --bins
+
+## All tests: units, and behaviours of real processes.
+test: build
+	cargo test --release --workspace $(ARGS)
+
+## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
+bench: build
+	@BIN=$(BIN) DIR=target/bench PORT=7443 deploy/bench.sh $(ARGS)
+
+## What reviewers should not have to say.
+lint:
+	@deploy/tools.sh
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+## Licences, advisories, banned crates. Needs the network.
+audit:
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny check
