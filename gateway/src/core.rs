@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_client::Client;
-use fairlead_process::{Health, Status};
+use fairlead_process::{Health, Shutdown, Status};
 use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, Uri};
@@ -47,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) header_limits: HeaderLimits,
     /// The doors, for the status.
     pub(crate) doors: ArcSwap<Vec<crate::local::DoorStatus>>,
+    /// Ends what has no end of its own.
+    pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
 }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod core;
+mod ending;
 mod identity;
 mod index;
 mod listener;

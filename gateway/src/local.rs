@@ -140,12 +140,14 @@ impl Core {
                 last_error: mirrors.last_error,
             }
         });
+        let mut shards: Vec<ShardStatus> = shards.collect();
+        shards.sort_by(|one, other| one.name.cmp(&other.name));
         StatusReport {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.started.elapsed().as_secs(),
             synced: root.is_synced(),
             doors: Vec::clone(&self.doors.load()),
-            shards: shards.collect(),
+            shards,
         }
     }
 }

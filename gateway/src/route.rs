@@ -22,15 +22,22 @@ use crate::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
 pub(crate) struct Patience {
     /// How long a miss may wait.
     pub(crate) wait: Duration,
-    /// How long a miss that waited in vain is believed.
+    /// How long a miss that waited in vain is remembered.
     pub(crate) memory: Duration,
+    /// How long a miss that is remembered may wait. Not zero: what was probed a moment ago may have been created since.
+    pub(crate) wait_remembered: Duration,
     /// How many requests may wait at once.
     pub(crate) waiters: usize,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { wait: Duration::from_millis(500), memory: Duration::from_millis(250), waiters: 4096 }
+        Self {
+            wait: Duration::from_millis(500),
+            memory: Duration::from_millis(1000),
+            wait_remembered: Duration::from_millis(100),
+            waiters: 4096,
+        }
     }
 }
 
@@ -69,10 +76,16 @@ pub(crate) enum Caller {
     Anonymous,
 }
 
+/// Whether the table hears of changes at the moment they happen.
+pub(crate) trait Freshness: Send + Sync {
+    /// Whether the watches of a shard are open; of all shards for `None`.
+    fn is_watching(&self, shard: Option<ShardIndex>) -> bool;
+}
+
 /// Resolves references.
-#[derive(Debug)]
 pub(crate) struct Router {
     table: Arc<RoutingTable>,
+    freshness: Arc<dyn Freshness>,
     patience: ArcSwap<Patience>,
     waiting: AtomicUsize,
     misses: Mutex<FxHashMap<TableKey, Miss>>,
@@ -83,7 +96,7 @@ pub(crate) struct Router {
 struct Miss {
     appeared: Arc<Notify>,
     waiters: usize,
-    believed_until: Option<Instant>,
+    remembered_until: Option<Instant>,
 }
 
 /// Keys remembered at most; beyond it, misses are not remembered.
@@ -91,9 +104,10 @@ const MAX_MISSES: usize = 16_384;
 
 impl Router {
     /// A router over a table.
-    pub(crate) fn new(table: Arc<RoutingTable>, patience: Patience) -> Self {
+    pub(crate) fn new(table: Arc<RoutingTable>, freshness: Arc<dyn Freshness>, patience: Patience) -> Self {
         Self {
             table,
+            freshness,
             patience: ArcSwap::from_pointee(patience),
             waiting: AtomicUsize::new(0),
             misses: Mutex::default(),
@@ -107,16 +121,19 @@ impl Router {
 
     /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
     pub(crate) async fn route(&self, reference: &Reference<'_>, caller: Caller) -> Route {
-        let deadline = Instant::now() + self.patience.load().wait;
+        let began = Instant::now();
         loop {
             let missing = match self.resolve(reference) {
                 Ok(route) => return route,
                 Err(missing) => missing,
             };
             let may_appear = missing.below_known || reference.is_id_shaped();
-            if caller == Caller::Anonymous || !may_appear || self.is_believed(missing.key) {
-                return Route::Unknown;
+            if caller == Caller::Anonymous || !may_appear {
+                return self.verdict(missing);
             }
+            let patience = self.patience.load();
+            let wait = if self.is_remembered(missing.key) { patience.wait_remembered } else { patience.wait };
+            drop(patience);
             let Some(waiter) = Waiter::register(self, missing.key) else {
                 return Route::Busy;
             };
@@ -129,11 +146,21 @@ impl Router {
                 Err(now_missing) if now_missing.key != missing.key => continue,
                 Err(_) => {}
             }
-            if timeout_at(deadline, appeared).await.is_err() {
-                self.believe(missing.key);
-                return self.resolve(reference).unwrap_or(Route::Unknown);
+            if timeout_at(began + wait, appeared).await.is_err() {
+                return match self.resolve(reference) {
+                    Ok(route) => route,
+                    Err(missing) => {
+                        self.remember(missing.key);
+                        self.verdict(missing)
+                    }
+                };
             }
         }
+    }
+
+    /// A miss is only final while the watches that would tell otherwise are open.
+    fn verdict(&self, missing: Missing) -> Route {
+        if self.freshness.is_watching(missing.shard) { Route::Unknown } else { Route::NotSynced }
     }
 
     /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
@@ -145,7 +172,7 @@ impl Router {
         }
         for key in keys {
             let Some(miss) = misses.get_mut(key) else { continue };
-            miss.believed_until = None;
+            miss.remembered_until = None;
             miss.appeared.notify_waiters();
             if miss.waiters == 0 {
                 misses.remove(key);
@@ -169,21 +196,22 @@ impl Router {
         })
     }
 
-    fn is_believed(&self, key: TableKey) -> bool {
+    fn is_remembered(&self, key: TableKey) -> bool {
         let misses = self.misses.lock();
-        misses.get(&key).and_then(|miss| miss.believed_until).is_some_and(|until| Instant::now() < until)
+        misses.get(&key).and_then(|miss| miss.remembered_until).is_some_and(|until| Instant::now() < until)
     }
 
-    fn believe(&self, key: TableKey) {
+    fn remember(&self, key: TableKey) {
         let now = Instant::now();
         let mut misses = self.misses.lock();
         if misses.len() >= MAX_MISSES {
-            misses.retain(|_, miss| miss.waiters > 0 || miss.believed_until.is_some_and(|until| now < until));
+            misses
+                .retain(|_, miss| miss.waiters > 0 || miss.remembered_until.is_some_and(|until| now < until));
         }
         if misses.len() < MAX_MISSES
             && let Some(miss) = misses.get_mut(&key)
         {
-            miss.believed_until = Some(now + self.patience.load().memory);
+            miss.remembered_until = Some(now + self.patience.load().memory);
         }
     }
 }
@@ -205,7 +233,7 @@ impl<'r> Waiter<'r> {
         let miss = misses.entry(key).or_insert_with(|| Miss {
             appeared: Arc::default(),
             waiters: 0,
-            believed_until: None,
+            remembered_until: None,
         });
         miss.waiters += 1;
         let appeared = Arc::clone(&miss.appeared);
@@ -219,7 +247,7 @@ impl Drop for Waiter<'_> {
         let mut misses = self.router.misses.lock();
         if let Some(miss) = misses.get_mut(&self.key) {
             miss.waiters -= 1;
-            if miss.waiters == 0 && miss.believed_until.is_none() {
+            if miss.waiters == 0 && miss.remembered_until.is_none() {
                 misses.remove(&self.key);
             }
         }
@@ -230,6 +258,8 @@ impl Drop for Waiter<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::table::{Change, ClusterRecord, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget};
 
@@ -237,6 +267,13 @@ mod tests {
         writer: TableWriter,
         router: Arc<Router>,
         shard: ShardIndex,
+        watching: Arc<AtomicBool>,
+    }
+
+    impl Freshness for AtomicBool {
+        fn is_watching(&self, _shard: Option<ShardIndex>) -> bool {
+            self.load(Ordering::Relaxed)
+        }
     }
 
     impl World {
@@ -250,8 +287,10 @@ mod tests {
             };
             let shard = writer.put_shard(spec).unwrap();
             writer.shards_listed();
-            let router = Arc::new(Router::new(writer.table(), patience));
-            let mut world = Self { writer, router, shard };
+            let watching = Arc::new(AtomicBool::new(true));
+            let router =
+                Arc::new(Router::new(writer.table(), Arc::clone(&watching) as Arc<dyn Freshness>, patience));
+            let mut world = Self { writer, router, shard, watching };
             world.apply(vec![
                 Change::ReplaceClusters(vec![cluster("root")]),
                 Change::ReplaceWorkspaces(Vec::new()),
@@ -336,7 +375,7 @@ mod tests {
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(500));
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
-        assert_eq!(start.elapsed(), Duration::from_millis(500), "remembered");
+        assert_eq!(start.elapsed(), Duration::from_millis(600), "remembered");
         // Its creation has been seen: somebody may ask for it in earnest now.
         world.apply(vec![Change::TouchWorkspace { parent: "root".into(), name: "nope".into() }]);
         let answer = world.ask("root:nope");
@@ -346,10 +385,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_miss_is_not_believed_for_ever() {
+    async fn a_miss_is_not_remembered_for_ever() {
         let world = World::new(Patience::default());
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
-        tokio::time::advance(Duration::from_millis(251)).await;
+        tokio::time::advance(Duration::from_millis(1001)).await;
         let start = Instant::now();
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(500));
@@ -367,6 +406,17 @@ mod tests {
         assert_eq!(world.router.waiting.load(Ordering::Relaxed), 1);
         assert_eq!(world.ask("root:c").await.unwrap(), "Unknown");
         assert_eq!(second.await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_unknown_while_a_watch_is_cut() {
+        let world = World::new(Patience::default());
+        world.watching.store(false, Ordering::Relaxed);
+        for reference in ["root:new", ID, "name"] {
+            assert_eq!(world.ask(reference).await.unwrap(), "NotSynced", "{reference}");
+        }
+        world.watching.store(true, Ordering::Relaxed);
+        assert_eq!(world.ask("root:new").await.unwrap(), "Unknown");
     }
 
     #[tokio::test(start_paused = true)]

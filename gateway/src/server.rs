@@ -20,18 +20,19 @@ use fairlead_process::{
 };
 use pingora::proxy::HttpProxy;
 use pingora::server::configuration::ServerConf;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::core::{Core, root_cluster};
 use crate::identity::Tokens;
-use crate::index::{Index, IndexOptions, ShardClients};
+use crate::index::{Index, IndexOptions, IndexReport, ShardClients};
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPolicy, ShardPicks, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::pick::Picker;
 use crate::proxy::GatewayProxy;
 use crate::request::HeaderLimits;
-use crate::route::{Patience, Router};
+use crate::route::{Freshness, Patience, Router};
 use crate::table::TableWriter;
 use crate::upstream::{CredentialFiles, UpstreamOptions, Upstreams};
 
@@ -55,6 +56,7 @@ pub struct Gateway {
     core: Arc<Core>,
     policies: Vec<(Arc<Door>, SharedAuthorities)>,
     config: GatewayConfig,
+    ready: watch::Receiver<bool>,
 }
 
 /// The gateway cannot start; the operator has to act.
@@ -108,11 +110,18 @@ impl Gateway {
         let writer = TableWriter::new();
         let table = writer.table();
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
-        let router = Arc::new(Router::new(Arc::clone(&table), patience));
+        let report: Arc<IndexReport> = Arc::default();
+        let freshness = Arc::clone(&report) as Arc<dyn Freshness>;
+        let router = Arc::new(Router::new(Arc::clone(&table), freshness, patience));
         let picker = Arc::new(Picker::new(Arc::clone(&table)));
         let health = Health::new();
         health.ping(&[Probe::Live]);
-        let synced = health.flag("informer-sync", &[Probe::Ready]);
+        let ready = watch::Sender::new(false);
+        let seen = ready.subscribe();
+        health.check("informer-sync", &[Probe::Ready], move || {
+            if *seen.borrow() { Ok(()) } else { Err("the index is not synced yet".to_owned()) }
+        });
+        let when_ready = ready.subscribe();
         health.shutdown(shutdown);
         let index = Index::new(
             writer,
@@ -120,7 +129,8 @@ impl Gateway {
             Arc::clone(&picker),
             clients.clone(),
             IndexOptions::default(),
-            synced,
+            ready,
+            Arc::clone(&report),
         );
 
         let core = Arc::new(Core {
@@ -130,13 +140,14 @@ impl Gateway {
             picker,
             metrics: Arc::clone(&gateway_metrics),
             health,
-            index: index.report(),
+            index: report,
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
             header_limits: HeaderLimits {
                 fields: config.limits.max_header_fields,
                 bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
             },
             doors: ArcSwap::default(),
+            shutdown: shutdown.clone(),
             started: Instant::now(),
         });
         let app = Arc::new(data_plane(&config, Arc::clone(&core)));
@@ -180,12 +191,13 @@ impl Gateway {
             tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
             tasks.spawn("door", listener.serve(options, Arc::clone(&app)));
         }
-        Ok(Self { doors, core, policies, config })
+        Ok(Self { doors, core, policies, config, ready: when_ready })
     }
 
-    /// Whether everything was read once, for those who embed a gateway.
-    pub fn is_synced(&self) -> bool {
-        self.core.table.load().is_synced()
+    /// Returns when everything was read once, as `/readyz` says it.
+    pub async fn ready(&self) {
+        // The sender lives as long as the index; without it nothing becomes ready any more.
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
     }
 
     /// Puts a new configuration in force as far as that goes while connections are open: what the doors accept, the

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_client::{Client, Event, ListWatch, Reflector, ReflectorOptions, ReflectorStatus};
+use fairlead_client::{Client, Event, ListWatch, Phase, Reflector, ReflectorOptions, ReflectorStatus};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -26,6 +26,14 @@ pub(super) struct Mirrors {
     pub(super) clusters: watch::Receiver<ReflectorStatus>,
     /// Not there until the identity of the export is known.
     pub(super) workspaces: Arc<Mutex<Option<watch::Receiver<ReflectorStatus>>>>,
+}
+
+impl Mirrors {
+    /// Whether both watches are open.
+    pub(super) fn are_watching(&self) -> bool {
+        let watching = |status: &watch::Receiver<ReflectorStatus>| status.borrow().phase == Phase::Watching;
+        watching(&self.clusters) && self.workspaces.lock().as_ref().is_some_and(watching)
+    }
 }
 
 /// One follower; runs until it is dropped or nobody listens any more.

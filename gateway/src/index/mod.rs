@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_client::{
-    Backoff, Client, Credentials, Endpoint, Event, ListWatch, Phase, Reflector, ReflectorOptions,
-    ReflectorStatus,
+    Backoff, Client, Credentials, Endpoint, Event, ListWatch, Reflector, ReflectorOptions, ReflectorStatus,
 };
-use fairlead_process::{ReadyFlag, Shutdown};
+use fairlead_process::Shutdown;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::{mpsc, watch};
@@ -21,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::pick::Picker;
-use crate::route::Router;
+use crate::route::{Freshness, Router};
 use crate::table::{ShardIndex, ShardSpec, TableWriter};
 use follow::{Follower, Mirrors, News};
 use objects::{ExportIdentity, ShardObject};
@@ -42,10 +41,10 @@ pub(crate) struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        // All shards start together with the gateway: try often at first.
+        // All shards start together with the gateway, and a stale table costs 503s: try often.
         let reflector = ReflectorOptions {
             initial_backoff: Duration::from_millis(50),
-            longest_backoff: Duration::from_secs(5),
+            longest_backoff: Duration::from_secs(1),
             ..ReflectorOptions::default()
         };
         Self { reflector, sync_deadline: Duration::from_secs(30) }
@@ -75,7 +74,7 @@ pub(crate) struct Index {
     picker: Arc<Picker>,
     clients: ShardClients,
     options: IndexOptions,
-    ready: ReadyFlag,
+    ready: watch::Sender<bool>,
     report: Arc<IndexReport>,
     followed: FxHashMap<Arc<str>, Followed>,
     followers: JoinSet<()>,
@@ -110,6 +109,16 @@ pub(crate) struct MirrorReport {
     pub(crate) last_error: Option<Arc<str>>,
 }
 
+impl Freshness for IndexReport {
+    fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
+        let shards = self.shards.lock();
+        match shard {
+            Some(shard) => shards.get(&shard).is_some_and(Mirrors::are_watching),
+            None => shards.values().all(Mirrors::are_watching),
+        }
+    }
+}
+
 impl IndexReport {
     /// The state of a shard's mirrors at `now`.
     pub(crate) fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
@@ -120,10 +129,9 @@ impl IndexReport {
         let workspaces =
             mirrors.workspaces.lock().as_ref().map(|status| status.borrow().clone()).unwrap_or_default();
         let age = |status: &ReflectorStatus| status.staleness(now);
-        let watching = |status: &ReflectorStatus| status.phase == Phase::Watching;
         MirrorReport {
             age: age(&clusters).zip(age(&workspaces)).map(|(clusters, workspaces)| clusters.max(workspaces)),
-            watching: watching(&clusters) && watching(&workspaces),
+            watching: mirrors.are_watching(),
             relists: clusters.relists + workspaces.relists,
             restarts: clusters.restarts + workspaces.restarts,
             last_error: clusters.last_error.or(workspaces.last_error),
@@ -139,7 +147,8 @@ impl Index {
         picker: Arc<Picker>,
         clients: ShardClients,
         options: IndexOptions,
-        ready: ReadyFlag,
+        ready: watch::Sender<bool>,
+        report: Arc<IndexReport>,
     ) -> Self {
         Self {
             writer,
@@ -148,16 +157,11 @@ impl Index {
             clients,
             options,
             ready,
-            report: Arc::default(),
+            report,
             followed: FxHashMap::default(),
             followers: JoinSet::new(),
             next_follower: 0,
         }
-    }
-
-    /// How the index is doing.
-    pub(crate) fn report(&self) -> Arc<IndexReport> {
-        Arc::clone(&self.report)
     }
 
     /// Follows everything until the process drains.
@@ -176,19 +180,19 @@ impl Index {
                 () = shutdown.draining() => return,
                 event = shards.next() => self.on_shards(event, &known_identity, &news),
                 _ = inbox.recv_many(&mut batch, QUEUE) => self.on_news(&mut batch),
-                () = &mut deadline, if !self.ready.is_set() => {
+                () = &mut deadline, if !*self.ready.borrow() => {
                     // Without the list of shards nothing can be served; with it, what was read can be.
                     if self.writer.table().load().is_listed() {
                         tracing::warn!("not all shards could be read in time; serving what is known");
-                        self.ready.set();
+                        self.ready.send_replace(true);
                     } else {
                         deadline.as_mut().reset(Instant::now() + Duration::from_secs(1));
                     }
                 }
             }
-            if !self.ready.is_set() && self.writer.table().load().is_synced() {
+            if !*self.ready.borrow() && self.writer.table().load().is_synced() {
                 tracing::info!("the index is synced");
-                self.ready.set();
+                self.ready.send_replace(true);
             }
         }
     }

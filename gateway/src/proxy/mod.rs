@@ -3,8 +3,10 @@
 mod context;
 mod failure;
 mod forward;
+mod tunnel;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,10 +21,11 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use crate::answer::{AUDIT_ID, Answer};
 use crate::core::{Asked, Core, Decision};
+use crate::ending::Ending;
 use crate::listener::connection_of;
 use crate::local::MAX_PICK_BYTES;
 use crate::observe::GatewayPhase;
-use crate::request::{RequestClass, Upgrade};
+use crate::request::RequestClass;
 use context::Connect;
 pub(crate) use context::Context;
 
@@ -35,12 +38,18 @@ const CLIENT_LEFT: u16 = 499;
 /// The gateway as pingora sees it.
 pub(crate) struct GatewayProxy {
     core: Arc<Core>,
+    exchanges: AtomicU64,
 }
 
 impl GatewayProxy {
     /// A data plane for this core.
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core }
+        Self { core, exchanges: AtomicU64::new(0) }
+    }
+
+    /// Another number for every exchange without an end.
+    fn number(&self) -> u64 {
+        self.exchanges.fetch_add(1, Ordering::Relaxed)
     }
 
     async fn write(&self, session: &mut Session, answer: Answer) -> Result<()> {
@@ -102,9 +111,8 @@ impl ProxyHttp for GatewayProxy {
         if session.get_keepalive().is_some() {
             session.set_keepalive(Some(KEEP_ALIVE));
         }
-        let upgrade = if session.is_upgrade_req() { Upgrade::Requested } else { Upgrade::None };
         let head = session.req_header();
-        let class = RequestClass::of(&head.method, head.uri.query(), upgrade);
+        let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
         let gauge = self.core.metrics.open(class);
         context.begin(class, connection.peer.ip(), connection.begin_request(), gauge);
         let decision = if head.raw_path_is_utf8() {
@@ -119,6 +127,12 @@ impl ProxyHttp for GatewayProxy {
             Decision::Answer(Answer::bad_request("malformed request path: not UTF-8"))
         };
         let answer = match decision {
+            Decision::Forward(forward) if class == RequestClass::Upgrade => {
+                let ending = Ending::new(&self.core.shutdown, &forward.sender, self.number());
+                let tunnelled = self.tunnel(session, context, &forward, &ending).await;
+                context.forward = Some(forward);
+                return tunnelled.map(|()| true);
+            }
             Decision::Forward(forward) => {
                 context.forward = Some(forward);
                 return Ok(false);
@@ -130,22 +144,18 @@ impl ProxyHttp for GatewayProxy {
         Ok(true)
     }
 
-    async fn upstream_peer(&self, session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
-        let _ = session;
+    async fn upstream_peer(&self, _session: &mut Session, context: &mut Context) -> Result<Box<HttpPeer>> {
         let Some(forward) = &context.forward else {
             return Error::e_explain(ErrorType::InternalError, "a request without a shard");
         };
         context.asked_pool = Some(std::time::Instant::now());
-        // Upgrades have a connection of their own anyway.
-        if context.class != RequestClass::Upgrade {
-            match forward.upstream.gate.enter().await {
-                Ok(pass) => context.pass = Some(pass),
-                Err(_) => {
-                    context.connect = Connect::Failed;
-                    return Err(
-                        Error::explain(ErrorType::ConnectError, "the shard could not be reached").into_up()
-                    );
-                }
+        match forward.upstream.gate.enter().await {
+            Ok(pass) => context.pass = Some(pass),
+            Err(_) => {
+                context.connect = Connect::Failed;
+                return Err(
+                    Error::explain(ErrorType::ConnectError, "the shard could not be reached").into_up()
+                );
             }
         }
         match self.core.upstreams.peer(&forward.upstream, context.class).await {
@@ -218,14 +228,12 @@ impl ProxyHttp for GatewayProxy {
 
     async fn request_body_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         body: &mut Option<Bytes>,
         _end_of_stream: bool,
         context: &mut Context,
     ) -> Result<()> {
-        if !session.was_upgraded() {
-            context.request_bytes += body.as_ref().map_or(0, |chunk| chunk.len() as u64);
-        }
+        context.request_bytes += body.as_ref().map_or(0, |chunk| chunk.len() as u64);
         Ok(())
     }
 
@@ -238,24 +246,21 @@ impl ProxyHttp for GatewayProxy {
         if let Some(forward) = &context.forward {
             forward.upstream.metrics.first_byte(context.class, context.began.elapsed());
         }
-        if head.status != StatusCode::SWITCHING_PROTOCOLS {
-            for name in ["keep-alive", "proxy-connection", "proxy-authenticate"] {
-                head.remove_header(name);
-            }
+        for name in ["keep-alive", "proxy-connection", "proxy-authenticate"] {
+            head.remove_header(name);
         }
         Ok(())
     }
 
     fn response_body_filter(
         &self,
-        session: &mut Session,
+        _session: &mut Session,
         body: &mut Option<Bytes>,
         _end_of_stream: bool,
         context: &mut Context,
     ) -> Result<Option<Duration>> {
         if let Some(chunk) = body
             && !chunk.is_empty()
-            && !session.was_upgraded()
         {
             context.response_bytes += chunk.len() as u64;
             context.at_line_end = chunk.last() == Some(&b'\n');
@@ -271,12 +276,12 @@ impl ProxyHttp for GatewayProxy {
         _context: &mut Context,
         client_reused: bool,
     ) -> Box<Error> {
+        // A connection from the pool may have died unnoticed: what changes nothing is tried once more, on another
+        // one, as long as nothing was answered. Anything else is the client's to repeat.
         let safe = matches!(session.req_header().method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if safe && session.response_written().is_none() && !session.as_ref().retry_buffer_truncated() {
-            error.retry.decide_reuse(client_reused);
-        } else {
-            error.set_retry(false);
-        }
+        let unanswered = session.response_written().is_none() && !session.as_ref().retry_buffer_truncated();
+        let upstream = *error.esource() == ErrorSource::Upstream && *error.etype() != ErrorType::ReadTimedout;
+        error.set_retry(safe && unanswered && upstream && client_reused);
         error
     }
 

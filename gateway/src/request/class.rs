@@ -1,6 +1,9 @@
 //! What kind of exchange a request is, because that decides about its time limits and its metrics.
 
-use http::Method;
+use http::header::{self, HeaderMap};
+use http::{Method, Version};
+
+use super::headers::connection_nominations;
 
 /// The kind of exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,13 +19,13 @@ pub(crate) enum RequestClass {
 }
 
 impl RequestClass {
-    /// Classifies one request. `upgrade` is whether the protocol layer saw a valid upgrade request.
-    pub(crate) fn of(method: &Method, query: Option<&str>, upgrade: Upgrade) -> Self {
-        match (upgrade, method) {
-            (Upgrade::Requested, _) => Self::Upgrade,
-            (Upgrade::None, &Method::GET) if query.is_some_and(streams) => Self::Watch,
-            (Upgrade::None, &Method::GET | &Method::HEAD | &Method::OPTIONS) => Self::Read,
-            (Upgrade::None, _) => Self::Write,
+    /// Classifies one request.
+    pub(crate) fn of(method: &Method, query: Option<&str>, version: Version, headers: &HeaderMap) -> Self {
+        match *method {
+            _ if asks_for_upgrade(version, headers) => Self::Upgrade,
+            Method::GET if query.is_some_and(streams) => Self::Watch,
+            Method::GET | Method::HEAD | Method::OPTIONS => Self::Read,
+            _ => Self::Write,
         }
     }
 
@@ -42,13 +45,15 @@ impl RequestClass {
     }
 }
 
-/// Whether a request asks to leave HTTP.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Upgrade {
-    /// It does not.
-    None,
-    /// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1.
-    Requested,
+/// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer to go on in HTTP/2 is none: it is
+/// made by clients that go on in HTTP/1.1 just as well.
+fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
+    let Some(protocol) = headers.get(header::UPGRADE) else {
+        return false;
+    };
+    version == Version::HTTP_11
+        && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")
+        && connection_nominations(headers).any(|name| name == header::UPGRADE)
 }
 
 /// `watch` and `follow` as the Kubernetes query decoder reads booleans: present, and neither `0` nor `false`.
@@ -61,6 +66,8 @@ fn streams(query: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
     use super::*;
 
     #[test]
@@ -81,8 +88,27 @@ mod tests {
             (Method::DELETE, None, Write),
             (Method::PATCH, None, Write),
         ] {
-            assert_eq!(RequestClass::of(&method, query, Upgrade::None), expected, "{method} {query:?}");
+            let class = RequestClass::of(&method, query, Version::HTTP_11, &HeaderMap::new());
+            assert_eq!(class, expected, "{method} {query:?}");
         }
-        assert_eq!(RequestClass::of(&Method::POST, None, Upgrade::Requested), RequestClass::Upgrade);
+    }
+
+    #[test]
+    fn upgrades_are_told_from_mere_offers() {
+        use RequestClass::{Upgrade, Write};
+        for (version, connection, upgrade, expected) in [
+            (Version::HTTP_11, "Upgrade", "websocket", Upgrade),
+            (Version::HTTP_11, "keep-alive, upgrade", "SPDY/3.1", Upgrade),
+            (Version::HTTP_11, "keep-alive", "websocket", Write),
+            (Version::HTTP_11, "Upgrade, HTTP2-Settings", "h2c", Write),
+            (Version::HTTP_10, "Upgrade", "websocket", Write),
+            (Version::HTTP_2, "Upgrade", "websocket", Write),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("connection", connection.parse().unwrap());
+            headers.insert("upgrade", upgrade.parse().unwrap());
+            let class = RequestClass::of(&Method::POST, None, version, &headers);
+            assert_eq!(class, expected, "{version:?} {connection} {upgrade}");
+        }
     }
 }

@@ -4,6 +4,6 @@ mod class;
 mod headers;
 mod path;
 
-pub(crate) use class::{RequestClass, Upgrade};
+pub(crate) use class::RequestClass;
 pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
 pub(crate) use path::{ClusterTarget, LocalEndpoint, PathError, Reference, RequestPath, ServiceTarget};

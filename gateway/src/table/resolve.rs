@@ -1,7 +1,7 @@
 //! From a reference to the shard that serves it.
 
 use super::bucket::{Entry, Flags};
-use super::{Root, ShardEntry, TableKey, cluster, workspace};
+use super::{Root, ShardEntry, ShardIndex, TableKey, cluster, workspace};
 use crate::request::Reference;
 
 /// What the table says about a reference, borrowed from one view.
@@ -41,6 +41,8 @@ pub(crate) struct Missing {
     pub(crate) key: TableKey,
     /// Everything above it is known, so that it may well be about to appear.
     pub(crate) below_known: bool,
+    /// The shard that would have to bring it; `None` if that may be any.
+    pub(crate) shard: Option<ShardIndex>,
 }
 
 impl Root {
@@ -74,7 +76,11 @@ impl Root {
             if flags.has(Flags::MOUNT) {
                 // A mount is a leaf: what lies below it is not ours to resolve.
                 return match (names.peek(), unavailable) {
-                    (Some(_), _) => Resolution::Unknown(Missing { key: TableKey(key), below_known: false }),
+                    (Some(_), _) => Resolution::Unknown(Missing {
+                        key: TableKey(key),
+                        below_known: false,
+                        shard: Some(current.shard.index),
+                    }),
                     (None, true) => Resolution::Unavailable,
                     (None, false) => Resolution::Mount(value),
                 };
@@ -90,7 +96,7 @@ impl Root {
     fn owner<'t>(&'t self, id: &'t str) -> Option<Found<'t>> {
         let key = self.cluster_key(id);
         let entry = self.bucket(key).find(cluster(key, id)).find(|entry| entry.flags.has(Flags::OWNER))?;
-        let shard = self.shards.get(super::ShardIndex(entry.shard))?;
+        let shard = self.shards.get(ShardIndex(entry.shard))?;
         let workspace_type = entry
             .value
             .try_into()
@@ -103,7 +109,7 @@ impl Root {
     /// Nobody claims this logical cluster; final only if every shard has been heard.
     fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
         if self.is_synced() {
-            Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known })
+            Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
         } else {
             Resolution::NotSynced
         }
@@ -112,7 +118,11 @@ impl Root {
     /// The parent has no such workspace; final only if its shard's workspaces have been read.
     fn missing_workspace(&self, key: u64, parent: Found<'_>) -> Resolution<'_> {
         if parent.shard.workspaces_synced {
-            Resolution::Unknown(Missing { key: TableKey(key), below_known: true })
+            Resolution::Unknown(Missing {
+                key: TableKey(key),
+                below_known: true,
+                shard: Some(parent.shard.index),
+            })
         } else {
             Resolution::NotSynced
         }

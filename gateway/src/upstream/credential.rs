@@ -32,6 +32,8 @@ pub(crate) struct UpstreamCredential {
     /// Over all of the material. pingora's own pool key knows the serial number of the certificate and nothing of
     /// the authorities, and would hand a connection of one credential to another.
     pub(super) group_key: u64,
+    /// For tunnels, which do not go through pingora's pool: HTTP/1.1 only.
+    pub(super) tunnel_tls: Arc<rustls::ClientConfig>,
 }
 
 impl fmt::Debug for UpstreamCredential {
@@ -85,7 +87,8 @@ impl CredentialFiles {
             path: self.private_key.clone(),
             reason: error.to_string(),
         })?;
-        self.check(&chain, &authorities, key.clone_key())?;
+        let mut tls = self.check(&chain, &authorities, key.clone_key())?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
 
         let mut hasher = GROUP_KEYS.build_hasher();
         for part in chain.iter().chain(&authorities) {
@@ -98,6 +101,7 @@ impl CredentialFiles {
             authorities: wrapped.collect(),
             certificate: Arc::new(CertKey::new(chain, key.secret_der().to_vec())),
             group_key: hasher.finish(),
+            tunnel_tls: Arc::new(tls),
         })
     }
 
@@ -107,7 +111,7 @@ impl CredentialFiles {
         chain: &[Vec<u8>],
         authorities: &[Vec<u8>],
         key: PrivateKeyDer<'static>,
-    ) -> Result<(), CredentialError> {
+    ) -> Result<rustls::ClientConfig, CredentialError> {
         let mut roots = RootCertStore::empty();
         for authority in authorities {
             roots
@@ -118,7 +122,6 @@ impl CredentialFiles {
         rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key))
-            .map(drop)
             .map_err(|source| CredentialError::Pair { certificate: self.certificate.clone(), source })
     }
 }

@@ -1,11 +1,12 @@
 //! Shards as servers: where they are, and how they are talked to.
 //!
-//! HTTP/2 with one multiplexed connection where possible; HTTP/1.1 only for upgrades and for servers without
-//! HTTP/2. pingora's pool does the rest, with the settings of which its own defaults would be dangerous here.
+//! HTTP/2 with one multiplexed connection where possible; HTTP/1.1 only for tunnels and for servers without
+//! HTTP/2. pingora's pool does the rest, with settings for which its own defaults would be dangerous here.
 
 mod credential;
 mod gate;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +19,11 @@ use parking_lot::Mutex;
 use pingora::protocols::{ALPN, TcpKeepalive};
 use pingora::upstreams::peer::{H1UpgradePolicy, HttpPeer};
 use rustc_hash::FxHashMap;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::observe::ShardMetrics;
 use crate::request::RequestClass;
@@ -107,6 +112,9 @@ pub(crate) enum UpstreamError {
     /// Its name has no address.
     #[error("{0} has no address")]
     NoAddress(String),
+    /// It cannot be connected to.
+    #[error("it cannot be connected to: {0}")]
+    Dial(#[from] io::Error),
 }
 
 impl Upstreams {
@@ -184,18 +192,44 @@ impl Upstreams {
             count: 4,
             user_timeout: Duration::from_secs(120),
         });
-        options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Preserve;
+        // Tunnels have their own way; a stray offer is not passed on.
+        options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
         if !class.is_long_running() {
             options.read_timeout = Some(wanted.read_timeout);
         }
-        if class == RequestClass::Upgrade {
-            options.alpn = ALPN::H1;
-            // Never a connection that was opened for HTTP/2.
-            peer.group_key = peer.group_key.rotate_left(1) ^ 1;
-        } else {
-            options.alpn = ALPN::H2H1;
-        }
+        options.alpn = ALPN::H2H1;
         Ok(peer)
+    }
+
+    /// A connection of its own in HTTP/1.1, for a tunnel.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the shard has seen nothing then.
+    pub(crate) async fn dial_http1(
+        &self,
+        upstream: &Upstream,
+    ) -> Result<TlsStream<TcpStream>, UpstreamError> {
+        let address = upstream.address().await?;
+        let connector = TlsConnector::from(Arc::clone(&self.credential.load().tunnel_tls));
+        let host = upstream.endpoint.host().to_owned();
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let dial = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            connector.connect(name, stream).await
+        };
+        let limit = self.options.load().connect_timeout;
+        let dialled =
+            tokio::time::timeout(limit, dial).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        dialled.map_err(|error| {
+            upstream.avoid_address();
+            UpstreamError::Dial(error)
+        })
+    }
+
+    /// How long a shard may take to begin its answer.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.options.load().read_timeout
     }
 }
 

@@ -1,0 +1,44 @@
+//! When an exchange without an end of its own has to end: its credential expires, or the process drains.
+
+use std::time::SystemTime;
+
+use fairlead_process::{Drain, Shutdown};
+use tokio::time::Instant;
+
+use crate::identity::Sender;
+
+/// The end of one watch or tunnel.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    drain: Drain,
+    /// Spreads the ends of a drain over its window.
+    number: u64,
+    expires: Option<Instant>,
+}
+
+impl Ending {
+    /// The end of an exchange of `sender`; `number` differs between exchanges.
+    pub(crate) fn new(shutdown: &Shutdown, sender: &Sender, number: u64) -> Self {
+        let expires = match sender {
+            Sender::Known(identity) => identity
+                .expires()
+                .map(|at| Instant::now() + at.duration_since(SystemTime::now()).unwrap_or_default()),
+            Sender::PassedOn => None,
+        };
+        Self { drain: shutdown.drain(), number, expires }
+    }
+
+    /// Returns at that moment.
+    pub(crate) async fn reached(&self) {
+        let expired = async {
+            match self.expires {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.drain.end_of_stream(self.number) => {}
+            () = expired => {}
+        }
+    }
+}

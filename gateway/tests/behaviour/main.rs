@@ -1,0 +1,12 @@
+//! Behaviours of a running gateway, seen from its clients and its shards over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod identity;
+mod index;
+mod outcomes;
+mod pki;
+mod rotation;
+mod shard;
+mod streaming;
+mod world;

@@ -1,0 +1,228 @@
+//! The matrix of outcomes: what each situation answers.
+
+use http::Method;
+use serde_json::json;
+
+use crate::world::{Choices, ORG, World, request};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_requests_go() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    for (path, shard, forwarded) in [
+        ("/clusters/root", "root", "/clusters/root"),
+        ("/clusters/root/", "root", "/clusters/root"),
+        ("/clusters/root/api/v1?limit=1&x=a;b", "root", "/clusters/root/api/v1?limit=1&x=a;b"),
+        ("/clusters/root:org/api", "alpha", "/clusters/0rg0000000000001/api"),
+        ("/clusters/0rg0000000000001/api/v1/", "alpha", "/clusters/0rg0000000000001/api/v1/"),
+        ("/clusters/root%3Aorg/a%20b%2Fc%3Ad", "alpha", "/clusters/0rg0000000000001/a%20b/c:d"),
+        ("/clusters/root/clusters/root/api", "root", "/clusters/root/clusters/root/api"),
+        ("/services/x/clusters/*/api", "root", "/services/x/clusters/*/api"),
+        ("/services/x/clusters/root:org/a%2fb", "root", "/services/x/clusters/root:org/a%2fb"),
+        ("/services/x/apis/g/v1/clusters/any_thing", "root", "/services/x/apis/g/v1/clusters/any_thing"),
+    ] {
+        let echo = client.get(path).await.json();
+        assert_eq!((echo["shard"].as_str(), echo["path"].as_str()), (Some(shard), Some(forwarded)), "{path}");
+        assert_eq!(echo["authority"], "localhost", "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_gateway_answers_itself() {
+    let world = World::new().await;
+    world.put_workspace("root", "away", json!({"cluster": ORG}), "Unavailable");
+    world.put_workspace("root", "early", json!({}), "Scheduling");
+    world.put_workspace(
+        "root",
+        "mount",
+        json!({"mount": {"ref": {}}, "URL": "https://x/clusters/y"}),
+        "Ready",
+    );
+    // A later change of the same shard that is visible means that the earlier ones are.
+    world.create_workspace("root", "marker", "root", "marker0000000001");
+    let user = world.user();
+    for certificate in [Some(&user), None] {
+        let client = world.http2(certificate).await;
+        let with_token = [("authorization", "Bearer x")];
+        let marker = client.send(request(Method::GET, "/clusters/root:marker/api", &with_token, "")).await;
+        assert_eq!(marker.status, 200);
+        for (path, code, reason) in [
+            ("/clusters/root:nope/api", 403, "Forbidden"),
+            ("/clusters/root:early/api", 403, "Forbidden"),
+            ("/clusters/*/api", 403, "Forbidden"),
+            ("/clusters/system:admin/api", 403, "Forbidden"),
+            ("/clusters/Root/api", 403, "Forbidden"),
+            ("/clusters/root%2Fapi", 403, "Forbidden"),
+            ("/clusters/%2e%2e/api", 403, "Forbidden"),
+            ("/services/x/clusters/nope/api", 403, "Forbidden"),
+            ("/clusters/root:away/api", 503, "ServiceUnavailable"),
+            ("/clusters/root:mount/api", 503, "ServiceUnavailable"),
+            ("/clusters/root/%00", 400, "BadRequest"),
+            ("/clusters/root/%zz", 400, "BadRequest"),
+        ] {
+            let answer = client.get(path).await;
+            let status = answer.json();
+            assert_eq!((answer.status, status["reason"].as_str()), (code, Some(reason)), "{path}");
+            assert_eq!(
+                (status["kind"].as_str(), status["code"].as_u64()),
+                (Some("Status"), Some(code.into()))
+            );
+            assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
+            assert_eq!(answer.headers.contains_key("retry-after"), code == 503, "{path}");
+            assert_eq!(answer.headers["audit-id"].len(), 36, "{path}");
+        }
+        for path in [
+            "/",
+            "/foo",
+            "/healthz",
+            "/version",
+            "/api",
+            "/openapi/v3",
+            "/clusters",
+            "/clusters/",
+            "/readyz/foo",
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!((answer.status, answer.text.as_str()), (404, "404 page not found\n"), "{path}");
+        }
+        for (path, location) in [
+            ("/clusters//root/api?a=b", "/clusters/root/api?a=b"),
+            ("/clusters/root/../root/api", "/clusters/root/api"),
+            ("/clusters/root/%2e%2e/root/version", "/clusters/root/version"),
+        ] {
+            let answer = client.get(path).await;
+            assert_eq!(
+                (answer.status, answer.headers["location"].to_str().unwrap()),
+                (307, location),
+                "{path}"
+            );
+        }
+    }
+    let answer = world.get(None, "/clusters/root:nope/api").await;
+    assert_eq!(
+        answer.json()["message"],
+        "forbidden: User \"\" cannot get path \"/clusters/root:nope/api\": workspace access not permitted"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_and_who_may_see_metrics_and_status() {
+    let world = World::new().await;
+    for (path, text) in
+        [("/livez", "ok"), ("/livez/ping", "ok"), ("/readyz", "ok"), ("/readyz/informer-sync", "ok")]
+    {
+        let answer = world.get(None, path).await;
+        assert_eq!((answer.status, answer.text.as_str()), (200, text), "{path}");
+    }
+    let reader = world.client_ca.client("metrics-reader", &[]);
+    for path in ["/metrics", "/services/fairlead/v1/status"] {
+        for (certificate, expected) in [(None, 401), (Some(world.user()), 403), (Some(world.operator()), 200)]
+        {
+            assert_eq!(world.get(certificate.as_ref(), path).await.status, expected, "{path}");
+        }
+    }
+    // A shard's rules may allow others.
+    let metrics = world.get(Some(&reader), "/metrics").await;
+    assert_eq!(metrics.status, 200);
+    for line in [
+        "kcp_indexed_logicalclusters{shard=\"root\"} 1\n",
+        "fairlead_gateway_index_synced 1\n",
+        "proxy_request_duration_seconds_count{code=\"200\",method=\"get\"}",
+        "fairlead_gateway_answers_total{code=\"401\",why=\"unauthorized\"} 2\n",
+    ] {
+        assert!(metrics.text.contains(line), "{line}");
+    }
+    let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
+    assert_eq!(status["synced"], true);
+    assert_eq!(status["doors"][0]["name"], "internal");
+    assert_eq!(status["shards"][0]["name"], "alpha");
+    assert_eq!(status["shards"][0]["workspaces"], 1);
+    assert_eq!(status["shards"][0]["url"], world.alpha.url());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_the_first_sync_nothing_is_unknown() {
+    let world = World::with(Choices { unsynced: true, ..Choices::default() }).await;
+    let user = world.user();
+    for path in ["/clusters/root/api", "/clusters/root:nope/api", "/services/x"] {
+        let answer = world.get(Some(&user), path).await;
+        assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"), "{path}");
+    }
+    assert_eq!(world.get(None, "/readyz").await.status, 500);
+    assert_eq!(world.get(None, "/livez").await.status, 200);
+    // The shards move to where they can be reached.
+    for shard in [&world.root, &world.alpha] {
+        let name = shard.state.name.as_str();
+        let object = json!({"metadata": {"name": name}, "spec": {"baseURL": shard.url()}});
+        world.root.state.put("shards", name, object);
+    }
+    world.gateway.as_ref().unwrap().ready().await;
+    assert_eq!(world.get(None, "/readyz").await.status, 200);
+    assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.json()["shard"], "alpha");
+    assert_eq!(world.get(Some(&user), "/clusters/root:nope/api").await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_much_header_is_431_and_the_connection_lives() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let long = "x".repeat(33 << 10);
+    let many: Vec<(String, String)> =
+        (0..130).map(|number| (format!("x-{number}"), "y".to_owned())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    for headers in [&[("x-long", long.as_str())][..], &many] {
+        let answer = client.send(request(Method::GET, "/clusters/root/api", headers, "")).await;
+        assert_eq!((answer.status, answer.json()["kind"].as_str()), (431, Some("Status")));
+    }
+    assert_eq!(client.get("/clusters/root/api").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_ask_where_a_workspace_should_live() {
+    let world = World::new().await;
+    let path = "/services/fairlead/v1/shard-picks";
+    let body = |uid: &str, selector: &str| {
+        format!(r#"{{"workspaceUID":"{uid}","parentCluster":"root","selector":{selector}}}"#)
+    };
+    let shard = world.client_ca.client("system:fairlead:shard:alpha", &["system:fairlead:shard"]);
+    let client = world.http2(Some(&shard)).await;
+    let pick = async |body: String| client.send(request(Method::POST, path, &[], &body)).await;
+    // alpha has one workspace already.
+    let picked = pick(body("1", "{}")).await.json();
+    assert_eq!(
+        (picked["shard"].as_str(), picked["policy"].as_str()),
+        (Some("root"), Some("least-workspaces"))
+    );
+    assert_eq!(pick(body("1", "{}")).await.json()["shard"], "root");
+    assert_eq!(pick(body("2", "{}")).await.json()["shard"], "alpha");
+    assert_eq!(pick(body("3", r#"{"matchLabels":{"name":"alpha"}}"#)).await.json()["shard"], "alpha");
+    let none = pick(body("4", r#"{"matchLabels":{"name":"nobody"}}"#)).await;
+    assert_eq!((none.status, none.json()["reason"].as_str()), (422, Some("NoShardFits")));
+    assert_eq!(pick("{".to_owned()).await.status, 400);
+    assert_eq!(pick("x".repeat(70_000)).await.status, 413);
+
+    let question = body("5", "{}");
+    for (certificate, expected) in [(None, 401), (Some(world.user()), 403), (Some(world.operator()), 403)] {
+        let client = world.http2(certificate.as_ref()).await;
+        assert_eq!(client.send(request(Method::POST, path, &[], &question)).await.status, expected);
+    }
+    assert_eq!(client.get(path).await.status, 405);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_down_is_503_for_its_workspaces_only() {
+    let mut world = World::new().await;
+    let user = world.user();
+    let client = world.http2(Some(&user)).await;
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+    let elsewhere =
+        crate::shard::Shard::start("nobody", world.serving_ca.server().server_config(&[&world.client_ca]))
+            .await;
+    std::mem::replace(&mut world.alpha, elsewhere).stop().await;
+    for method in [Method::GET, Method::POST] {
+        let answer = client.send(request(method, "/clusters/root:org/api", &[], "body")).await;
+        assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"));
+        assert_eq!(answer.json()["reason"], "ServiceUnavailable");
+    }
+    assert_eq!(client.get("/clusters/root/api").await.status, 200);
+}

@@ -1,0 +1,131 @@
+//! Certificates for one test world.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// An authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub pem: String,
+}
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct Leaf {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    pub fn server(&self) -> Leaf {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.issue(CertificateParams::new(names).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    pub fn client(&self, name: &str, groups: &[&str]) -> Leaf {
+        self.issue(subject(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A client certificate that is good until then (whole seconds).
+    pub fn client_until(&self, name: &str, until: std::time::SystemTime) -> Leaf {
+        let mut params = subject(name, &[]);
+        params.not_after = until.into();
+        self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
+        let key = KeyPair::generate().unwrap();
+        params.extended_key_usages = vec![usage];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Leaf { certificate, key: key.serialize_pem() }
+    }
+}
+
+fn subject(name: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    // rcgen keeps one name per type, so the second organisation comes by its number.
+    assert!(groups.len() <= 2);
+    for (group, kind) in
+        groups.iter().zip([DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])])
+    {
+        params.distinguished_name.push(kind, *group);
+    }
+    params
+}
+
+impl Leaf {
+    pub fn write(&self, directory: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (certificate, key) =
+            (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
+        fs::write(&certificate, &self.certificate).unwrap();
+        fs::write(&key, &self.key).unwrap();
+        (certificate, key)
+    }
+
+    fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).map(Result::unwrap).collect();
+        (chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap())
+    }
+
+    /// A server that asks for client certificates of these authorities, and takes clients without one.
+    pub fn server_config(&self, clients: &[&Authority]) -> Arc<ServerConfig> {
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots(clients)),
+            Arc::new(aws_lc_rs::default_provider()),
+        )
+        .allow_unauthenticated()
+        .build()
+        .unwrap();
+        let (chain, key) = self.der();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+/// A client that believes this authority, shows this certificate and speaks this protocol.
+pub fn client_config(server: &Authority, certificate: Option<&Leaf>, alpn: &[u8]) -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots(&[server]));
+    let mut config = match certificate {
+        Some(leaf) => {
+            let (chain, key) = leaf.der();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![alpn.to_vec()];
+    Arc::new(config)
+}
+
+fn roots(authorities: &[&Authority]) -> RootCertStore {
+    let mut store = RootCertStore::empty();
+    for authority in authorities {
+        store.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    }
+    store
+}

@@ -1,0 +1,134 @@
+//! Certificates, bundles and settings are replaced while requests and watches go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use fairlead_config::TokenPolicy;
+use http::Method;
+use http_body_util::BodyExt;
+
+use crate::pki::Authority;
+use crate::world::{Http2, World, connect, request, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_rotate_under_load_without_a_failed_request() {
+    let world = Arc::new(World::new().await);
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let watch = world.http2(Some(&world.user())).await;
+    let mut events =
+        watch.open(request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    let load: Vec<_> = (0..4)
+        .map(|number| {
+            let (world, stop, done) = (Arc::clone(&world), Arc::clone(&stop), Arc::clone(&done));
+            tokio::spawn(async move {
+                let user = world.user();
+                let kept = world.http2(Some(&user)).await;
+                while !stop.load(Ordering::Relaxed) {
+                    // Old connections and new ones.
+                    let client = if number % 2 == 0 { kept.clone() } else { world.http2(Some(&user)).await };
+                    let method = if number < 2 { Method::GET } else { Method::POST };
+                    let answer = client.send(request(method, "/clusters/root:org/api", &[], "body")).await;
+                    assert_eq!(answer.status, 200, "{}", answer.text);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let shard_connections = || world.alpha.state.connections.load(Ordering::SeqCst);
+    let before = shard_connections();
+    for _ in 0..5 {
+        let target = done.load(Ordering::Relaxed) + 100;
+        world.serving_ca.server().write(world.directory.path(), "tls");
+        world.front_proxy_ca.client("kcp-front-proxy", &[]).write(world.directory.path(), "front-proxy");
+        world
+            .client_ca
+            .client("shard-admin", &["system:masters"])
+            .write(world.directory.path(), "shard-admin");
+        std::fs::write(world.directory.path().join("client-ca.crt"), &world.client_ca.pem).unwrap();
+        let reloads = world.environment.reloads.clone();
+        tokio::task::spawn_blocking(move || reloads.check_now()).await.unwrap();
+        while done.load(Ordering::Relaxed) < target {
+            tokio::task::yield_now().await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.unwrap();
+    }
+    // Each new credential has its own connection; nothing else opened any.
+    assert_eq!(shard_connections() - before, 5);
+    // The watch is still the same.
+    world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+    assert_eq!(events.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_that_is_removed_counts_no_more_not_even_on_open_connections() {
+    let world = World::new().await;
+    let user = world.user();
+    let open = world.http2(Some(&user)).await;
+    assert_eq!(open.get("/clusters/root:org/api").await.status, 200);
+    let successor = Authority::new("successor");
+    std::fs::write(world.directory.path().join("client-ca.crt"), &successor.pem).unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(open.get("/clusters/root:org/api").await.status, 401);
+    // A resumed session brings the old certificate along; it is judged all the same.
+    assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.status, 401);
+    let newcomer = successor.client("bob", &[]);
+    let answer = world.get(Some(&newcomer), "/clusters/root:org/api").await;
+    assert!(answer.echoed("x-remote-user").contains(&"x-remote-user: bob".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_file_keeps_what_was_good() {
+    let world = World::new().await;
+    let user = world.user();
+    for file in ["tls.crt", "client-ca.crt", "front-proxy.key", "serving-ca.crt"] {
+        std::fs::write(world.directory.path().join(file), "not PEM").unwrap();
+    }
+    world.environment.reloads.check_now();
+    assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.status, 200);
+    let metrics = world.environment.metrics.text().unwrap();
+    let metrics = std::str::from_utf8(&metrics).unwrap();
+    assert!(
+        metrics.contains("fairlead_reload_total{result=\"failure\",what=\"credential for shards\"} 1"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_serving_certificate_is_shown_to_new_connections() {
+    let world = World::new().await;
+    let old = world.http2(None).await;
+    let other = Authority::new("another serving authority");
+    other.server().write(world.directory.path(), "tls");
+    world.environment.reloads.check_now();
+    assert!(connect(world.address, &world.serving_ca, None, b"h2").await.is_err());
+    let new = Http2::over(connect(world.address, &other, None, b"h2").await.unwrap()).await;
+    assert_eq!(new.get("/livez").await.status, 200);
+    assert_eq!(old.get("/livez").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_change_while_a_watch_goes_on() {
+    let mut world = World::new().await;
+    let client = world.http2(None).await;
+    let token = [("authorization", "Bearer t")];
+    let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &token, "");
+    let mut events = client.open(watch).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    let mut changed = world.config.clone();
+    changed.listeners[0].tokens = TokenPolicy::Refuse;
+    changed.listeners[0].shard_pick = false;
+    world.gateway.as_mut().unwrap().reconfigure(changed);
+    let refused = client.send(request(Method::GET, "/clusters/root:org/api", &token, "")).await;
+    assert_eq!(refused.status, 401);
+    let shard = world.client_ca.client("s", &["system:fairlead:shard"]);
+    let picks = world.http2(Some(&shard)).await;
+    let answer = picks.send(request(Method::POST, "/services/fairlead/v1/shard-picks", &[], "{}")).await;
+    assert_eq!(answer.status, 404);
+    world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+    assert_eq!(events.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
+}

@@ -1,0 +1,391 @@
+//! A shard that exists only as far as the gateway can tell: lists and watches of what the index reads, and
+//! otherwise an echo of every request, with some odd behaviours by path.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+pub struct Shard {
+    pub address: SocketAddr,
+    pub state: Arc<State>,
+    server: JoinHandle<()>,
+}
+
+pub struct State {
+    pub name: String,
+    log: Mutex<Log>,
+    changed: watch::Sender<u64>,
+    /// Open `/stream` responses.
+    pub streams: watch::Sender<usize>,
+    /// What `/stream` responses send.
+    pub events: broadcast::Sender<Bytes>,
+    /// Accepted connections.
+    pub connections: AtomicUsize,
+    /// Lists served to the index.
+    pub lists: AtomicUsize,
+    open: Mutex<Vec<AbortHandle>>,
+    /// `/wait` answers when this becomes true.
+    pub release: watch::Sender<bool>,
+    /// Requests that wait in `/wait`.
+    pub waiting: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Log {
+    objects: BTreeMap<(String, String), Value>,
+    events: Vec<(u64, String, Value)>,
+    revision: u64,
+}
+
+impl Shard {
+    pub async fn start(name: &str, tls: Arc<rustls::ServerConfig>) -> Self {
+        Self::start_at(name, tls, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    pub async fn start_at(name: &str, tls: Arc<rustls::ServerConfig>, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            name: name.to_owned(),
+            log: Mutex::default(),
+            changed: watch::Sender::new(0),
+            streams: watch::Sender::new(0),
+            events: broadcast::Sender::new(1024),
+            connections: AtomicUsize::new(0),
+            lists: AtomicUsize::new(0),
+            open: Mutex::default(),
+            release: watch::Sender::new(false),
+            waiting: watch::Sender::new(0),
+        });
+        let server = tokio::spawn(serve(listener, TlsAcceptor::from(tls), Arc::clone(&state)));
+        Self { address, state, server }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// Closes the listener and all connections.
+    pub async fn stop(self) {
+        self.server.abort();
+        let _ = self.server.await;
+        self.state.cut_connections();
+    }
+}
+
+impl State {
+    /// Cuts all connections; new ones are accepted.
+    pub fn cut_connections(&self) {
+        self.open.lock().drain(..).for_each(|connection| connection.abort());
+    }
+
+    pub fn put(&self, collection: &str, key: &str, object: Value) {
+        self.write(collection, key, Some(object));
+    }
+
+    pub fn delete(&self, collection: &str, key: &str) {
+        self.write(collection, key, None);
+    }
+
+    fn write(&self, collection: &str, key: &str, object: Option<Value>) {
+        let mut log = self.log.lock();
+        log.revision += 1;
+        let revision = log.revision;
+        let place = (collection.to_owned(), key.to_owned());
+        let (kind, mut object) = match object {
+            Some(object) => {
+                let known = log.objects.insert(place, object.clone()).is_some();
+                (if known { "MODIFIED" } else { "ADDED" }, object)
+            }
+            None => ("DELETED", log.objects.remove(&place).unwrap()),
+        };
+        object["metadata"]["resourceVersion"] = json!(revision.to_string());
+        log.events.push((revision, collection.to_owned(), json!({"type": kind, "object": object})));
+        drop(log);
+        self.changed.send_replace(revision);
+    }
+
+    fn list(&self, collection: &str) -> Value {
+        let log = self.log.lock();
+        let items: Vec<&Value> = log
+            .objects
+            .iter()
+            .filter(|((known, _), _)| known == collection)
+            .map(|(_, object)| object)
+            .collect();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": log.revision.to_string()}, "items": items})
+    }
+
+    fn events_after(&self, collection: &str, revision: u64) -> (Vec<Bytes>, u64) {
+        let log = self.log.lock();
+        let lines = log
+            .events
+            .iter()
+            .filter(|(at, known, _)| *at > revision && known == collection)
+            .map(|(_, _, event)| Bytes::from(format!("{event}\n")))
+            .collect();
+        (lines, log.revision)
+    }
+}
+
+async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        state.connections.fetch_add(1, Ordering::SeqCst);
+        let (tls, shared) = (tls.clone(), Arc::clone(&state));
+        let connection = tokio::spawn(async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let session = stream.get_ref().1;
+            let peer = session.peer_certificates().map(|chain| common_name(&chain[0]));
+            let is_http2 = session.alpn_protocol() == Some(b"h2");
+            let service = service_fn(move |request| {
+                let (state, peer) = (Arc::clone(&shared), peer.clone());
+                async move { Ok::<_, Infallible>(answer(state, peer, request).await) }
+            });
+            let io = TokioIo::new(stream);
+            if is_http2 {
+                let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                server.max_concurrent_streams(1000);
+                let _ = server.serve_connection(io, service).await;
+            } else {
+                let server = hyper::server::conn::http1::Builder::new();
+                let _ = server.serve_connection(io, service).with_upgrades().await;
+            }
+        });
+        state.open.lock().push(connection.abort_handle());
+    }
+}
+
+fn common_name(der: &[u8]) -> String {
+    use x509_parser::prelude::FromDer as _;
+    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).unwrap();
+    certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
+}
+
+async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let wildcard = path.strip_prefix("/clusters/*").or_else(|| path.strip_prefix("/clusters/root"));
+    let collection = match wildcard {
+        Some("/apis/core.kcp.io/v1alpha1/shards") => Some("shards"),
+        Some("/apis/core.kcp.io/v1alpha1/logicalclusters") if path.contains('*') => Some("logicalclusters"),
+        Some("/apis/tenancy.kcp.io/v1alpha1/workspaces:1de17174") => Some("workspaces"),
+        Some("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io") => {
+            return json_response(&json!({"metadata": {}, "status": {"identityHash": "1de17174"}}));
+        }
+        Some("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            if peer.as_deref() == Some("shard-admin") =>
+        {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let review: Value = serde_json::from_slice(&body).unwrap();
+            let allowed = review["spec"]["user"] == "metrics-reader";
+            return json_response(&json!({"status": {"allowed": allowed}}));
+        }
+        _ => None,
+    };
+    if let Some(collection) = collection
+        && peer.as_deref() == Some("shard-admin")
+    {
+        return collection_answer(state, collection, &query);
+    }
+    let last = path.rsplit('/').next().unwrap_or_default();
+    match last {
+        "stream" => stream(&state),
+        "broken" => broken(&state),
+        "big" => big(),
+        "upgrade" => upgrade(request),
+        "wait" => {
+            let mut release = state.release.subscribe();
+            state.waiting.send_modify(|count| *count += 1);
+            let _guard = CountDown(Arc::clone(&state));
+            release.wait_for(|released| *released).await.unwrap();
+            json_response(&json!({"released": true}))
+        }
+        _ => echo(&state, peer, request).await,
+    }
+}
+
+struct CountDown(Arc<State>);
+
+impl Drop for CountDown {
+    fn drop(&mut self) {
+        self.0.waiting.send_modify(|count| *count -= 1);
+    }
+}
+
+fn collection_answer(state: Arc<State>, collection: &'static str, query: &str) -> Response<Body> {
+    let parameter = |name: &str| {
+        query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+    };
+    if parameter("watch").is_none() {
+        state.lists.fetch_add(1, Ordering::SeqCst);
+        return json_response(&state.list(collection));
+    }
+    let mut revision: u64 = parameter("resourceVersion").unwrap().parse().unwrap();
+    let (sender, receiver) = mpsc::channel(64);
+    tokio::spawn(async move {
+        let mut changed = state.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            let (lines, until) = state.events_after(collection, revision);
+            revision = until;
+            for line in lines {
+                if sender.send(line).await.is_err() {
+                    return;
+                }
+            }
+            tokio::select! {
+                outcome = changed.changed() => if outcome.is_err() { return },
+                () = sender.closed() => return,
+            }
+        }
+    });
+    streaming(receiver)
+}
+
+/// Sends every event of the shard, one line each, until the client leaves.
+fn stream(state: &Arc<State>) -> Response<Body> {
+    let (sender, receiver) = mpsc::channel(64);
+    let mut events = state.events.subscribe();
+    let state = Arc::clone(state);
+    state.streams.send_modify(|count| *count += 1);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Ok(line) => if sender.send(line).await.is_err() { break },
+                    Err(_) => break,
+                },
+                () = sender.closed() => break,
+            }
+        }
+        state.streams.send_modify(|count| *count -= 1);
+    });
+    streaming(receiver)
+}
+
+/// Promises ten bytes, sends three and breaks off when released.
+fn broken(state: &Arc<State>) -> Response<Body> {
+    let mut release = state.release.subscribe();
+    let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"abc")))]);
+    let rest = futures_util::stream::once(async move {
+        release.wait_for(|released| *released).await.unwrap();
+        Err(std::io::Error::other("broken on purpose"))
+    });
+    Response::builder()
+        .header(header::CONTENT_LENGTH, 10)
+        .body(StreamBody::new(first.chain(rest)).boxed_unsync())
+        .unwrap()
+}
+
+/// More than any window holds.
+fn big() -> Response<Body> {
+    let chunk = Bytes::from(vec![b'x'; 64 << 10]);
+    let frames = futures_util::stream::iter((0..1024).map(move |_| Ok(Frame::data(chunk.clone()))));
+    Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+/// Switches to whatever is asked for and sends everything back in upper case.
+fn upgrade(request: Request<Incoming>) -> Response<Body> {
+    let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
+        return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
+    };
+    let has_connection = request.headers().get(header::CONNECTION).is_some_and(|value| value == "Upgrade");
+    if !has_connection {
+        return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
+    }
+    tokio::spawn(async move {
+        let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
+        let mut stream = TokioIo::new(upgraded);
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            if stream.write_all(&buffer[..count].to_ascii_uppercase()).await.is_err() {
+                return;
+            }
+        }
+    });
+    Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, protocol)
+        .body(empty())
+        .unwrap()
+}
+
+async fn echo(state: &State, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let collected = body.collect().await;
+    let (body, trailers) = match collected {
+        Ok(collected) => (collected.trailers().cloned(), collected.to_bytes()),
+        Err(_) => (None, Bytes::new()),
+    }
+    .swap();
+    let lines = |map: &http::HeaderMap| -> Vec<String> {
+        map.iter()
+            .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+            .collect()
+    };
+    let authority = head.uri.authority().map(ToString::to_string);
+    json_response(&json!({
+        "shard": state.name,
+        "peer": peer,
+        "method": head.method.as_str(),
+        "path": head.uri.path_and_query().map(ToString::to_string),
+        "authority": authority,
+        "version": format!("{:?}", head.version),
+        "headers": lines(&head.headers),
+        "trailers": trailers.as_ref().map(lines),
+        "body": String::from_utf8_lossy(&body),
+    }))
+}
+
+trait Swap<A, B> {
+    fn swap(self) -> (B, A);
+}
+
+impl<A, B> Swap<A, B> for (A, B) {
+    fn swap(self) -> (B, A) {
+        (self.1, self.0)
+    }
+}
+
+fn streaming(receiver: mpsc::Receiver<Bytes>) -> Response<Body> {
+    let frames = futures_util::stream::unfold(receiver, |mut receiver| async {
+        let line = receiver.recv().await?;
+        Some((line, receiver))
+    })
+    .map(|line| Ok(Frame::data(line)));
+    Response::builder()
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap()
+}
+
+fn json_response(value: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(value.to_string())).map_err(|never| match never {});
+    Response::builder().header(header::CONTENT_TYPE, "application/json").body(body.boxed_unsync()).unwrap()
+}
+
+fn empty() -> Body {
+    Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync()
+}

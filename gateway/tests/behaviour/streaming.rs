@@ -1,0 +1,172 @@
+//! Watches, upgrades and large bodies: bytes go through as they come, and nobody waits for somebody else.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::world::{World, request, until};
+
+const WATCH: &str = "/clusters/root:org/stream?watch=true";
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn next_chunk(response: &mut Response<Incoming>) -> Option<Bytes> {
+    loop {
+        let frame = timeout(LIMIT, response.body_mut().frame()).await.expect("nothing came")?;
+        let chunk = frame.unwrap().into_data().unwrap();
+        if !chunk.is_empty() {
+            return Some(chunk);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_watch_come_through_one_by_one() {
+    let world = World::new().await;
+    let user = world.user();
+    let http2 = world.http2(Some(&user)).await;
+    let mut http1 = world.http1(Some(&user)).await;
+    let get = || request(Method::GET, WATCH, &[("host", "localhost")], "");
+    let mut over_http2 = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    let mut over_http1 = http1.send_request(get()).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 2).await;
+    for number in 0..20 {
+        let event = Bytes::from(format!("{{\"type\":\"ADDED\",\"number\":{number}}}\n"));
+        world.alpha.state.events.send(event.clone()).unwrap();
+        // The next event is only sent once this one has arrived: nothing is held back.
+        assert_eq!(next_chunk(&mut over_http2).await.unwrap(), event);
+        assert_eq!(next_chunk(&mut over_http1).await.unwrap(), event);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_ends_its_watch_at_the_shard() {
+    let world = World::new().await;
+    let user = world.user();
+    // One of several streams on a connection, silent.
+    let http2 = world.http2(Some(&user)).await;
+    let stays = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    let leaves = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 2).await;
+    drop(leaves);
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    drop((stays, http2));
+    until(&world.alpha.state.streams, |open| *open == 0).await;
+    // A whole HTTP/1.1 connection.
+    let mut http1 = world.http1(Some(&user)).await;
+    let leaves = http1.send_request(request(Method::GET, WATCH, &[("host", "localhost")], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    drop((leaves, http1));
+    until(&world.alpha.state.streams, |open| *open == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_whose_shard_dies_ends_cleanly() {
+    let world = World::new().await;
+    let user = world.user();
+    let http2 = world.http2(Some(&user)).await;
+    let mut http1 = world.http1(Some(&user)).await;
+    let mut over_http2 = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    let mut over_http1 =
+        http1.send_request(request(Method::GET, WATCH, &[("host", "localhost")], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 2).await;
+    world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+    for response in [&mut over_http2, &mut over_http1] {
+        assert_eq!(next_chunk(response).await.unwrap(), "{}\n");
+    }
+    world.alpha.state.cut_connections();
+    for response in [&mut over_http2, &mut over_http1] {
+        assert_eq!(next_chunk(response).await, None);
+    }
+    // In the middle of an event the end must be seen as what it is.
+    let mut broken = http2.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    world.alpha.state.events.send(Bytes::from_static(b"{\"type\":")).unwrap();
+    assert_eq!(next_chunk(&mut broken).await.unwrap(), "{\"type\":");
+    world.alpha.state.cut_connections();
+    assert!(timeout(LIMIT, broken.body_mut().frame()).await.unwrap().unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_answer_is_not_made_whole() {
+    let world = World::new().await;
+    let http2 = world.http2(Some(&world.user())).await;
+    let mut response = http2.open(request(Method::GET, "/clusters/root:org/broken", &[], "")).await.unwrap();
+    assert_eq!((response.status().as_u16(), next_chunk(&mut response).await.unwrap()), (200, "abc".into()));
+    world.alpha.state.release.send_replace(true);
+    assert!(timeout(LIMIT, response.into_body().collect()).await.unwrap().is_err());
+    assert_eq!(http2.get("/clusters/root:org/api").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_stop_reading_do_not_stall_others_on_the_same_connection_to_the_shard() {
+    let world = World::new().await;
+    let user = world.user();
+    let mut stalled = Vec::new();
+    for _ in 0..8 {
+        let client = world.http2(Some(&user)).await;
+        let response = client.open(request(Method::GET, "/clusters/root:org/big", &[], "")).await.unwrap();
+        stalled.push((client, response));
+    }
+    let other = world.http2(Some(&user)).await;
+    for _ in 0..50 {
+        let answer = timeout(LIMIT, other.get("/clusters/root:org/api")).await.expect("stalled");
+        assert_eq!(answer.status, 200);
+    }
+    // They get everything once they read again.
+    let (_client, response) = stalled.pop().unwrap();
+    let body = timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();
+    assert_eq!(body.len(), 64 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn websocket_and_spdy_tunnels_pass_in_both_directions() {
+    let world = World::new().await;
+    let user = world.user();
+    for protocol in ["websocket", "SPDY/3.1"] {
+        let mut client = world.http1(Some(&user)).await;
+        let headers = [("host", "localhost"), ("connection", "Upgrade"), ("upgrade", protocol)];
+        let response = client
+            .send_request(request(Method::GET, "/clusters/root:org/upgrade", &headers, ""))
+            .await
+            .unwrap();
+        assert_eq!(response.status(), 101, "{protocol}");
+        assert_eq!(response.headers()["upgrade"], protocol);
+        let mut tunnel = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+        let data = vec![b'a'; 100_000];
+        for _ in 0..5 {
+            let mut back = vec![0; data.len()];
+            let (mut reader, mut writer) = tokio::io::split(&mut tunnel);
+            let (written, read) = tokio::join!(writer.write_all(&data), reader.read_exact(&mut back));
+            written.unwrap();
+            read.unwrap();
+            assert!(back.iter().all(|byte| *byte == b'A'), "{protocol}");
+        }
+    }
+    // Ordinary requests are not affected by the tunnels' connections.
+    assert_eq!(world.get(Some(&user), "/clusters/root:org/api").await.json()["version"], "HTTP/2.0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_start_does_not_open_a_connection_per_request() {
+    let world = World::new().await;
+    let before = world.alpha.state.connections.load(std::sync::atomic::Ordering::SeqCst);
+    let client = world.http2(Some(&world.user())).await;
+    let requests = (0..200).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move { client.get("/clusters/root:org/api").await.status })
+    });
+    for answer in requests.collect::<Vec<_>>() {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+    let after = world.alpha.state.connections.load(std::sync::atomic::Ordering::SeqCst);
+    // One; the pool loses sight of a connection for a moment when a stream ends, and may open another.
+    assert!((1..=4).contains(&(after - before)), "{} connections", after - before);
+}

@@ -1,0 +1,314 @@
+//! A gateway with two shards behind it, and clients in front.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use bytes::Bytes;
+use fairlead_config::GatewayConfig;
+use fairlead_gateway::{Environment, Gateway};
+use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::pki::{Authority, Leaf, client_config};
+use crate::shard::Shard;
+
+/// The id of `root:org`, which lives on alpha.
+pub const ORG: &str = "0rg0000000000001";
+
+pub struct World {
+    pub serving_ca: Authority,
+    pub client_ca: Authority,
+    pub front_proxy_ca: Authority,
+    pub directory: tempfile::TempDir,
+    pub root: Shard,
+    pub alpha: Shard,
+    pub gateway: Option<Gateway>,
+    pub environment: Environment,
+    pub address: SocketAddr,
+    pub config: GatewayConfig,
+}
+
+/// What a test may choose before the gateway starts.
+#[derive(Default)]
+pub struct Choices {
+    pub config: Option<fn(&mut GatewayConfig)>,
+    /// The shards' lists cannot be read yet.
+    pub unsynced: bool,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(Choices::default()).await
+    }
+
+    pub async fn with(choices: Choices) -> Self {
+        let (serving_ca, client_ca) = (Authority::new("serving"), Authority::new("clients"));
+        let front_proxy_ca = Authority::new("front proxies");
+        let shard_tls = || serving_ca.server().server_config(&[&client_ca, &front_proxy_ca]);
+        let root = Shard::start("root", shard_tls()).await;
+        let alpha = Shard::start("alpha", shard_tls()).await;
+        for shard in [&root, &alpha] {
+            let name = shard.state.name.as_str();
+            let url = if choices.unsynced { "https://127.0.0.1:1".to_owned() } else { shard.url() };
+            root.state.put(
+                "shards",
+                name,
+                json!({
+                    "metadata": {"name": name, "labels": {"name": name}}, "spec": {"baseURL": url},
+                }),
+            );
+        }
+        root.state.put("logicalclusters", "root", logical_cluster("root", None));
+        let directory = tempfile::tempdir().unwrap();
+        let config = write_files(directory.path(), &serving_ca, &client_ca, &front_proxy_ca, &root);
+        let mut world = Self {
+            config: with_choice(config, choices.config),
+            serving_ca,
+            client_ca,
+            front_proxy_ca,
+            directory,
+            root,
+            alpha,
+            gateway: None,
+            environment: environment(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        };
+        world.create_workspace("root", "org", "alpha", ORG);
+        world.start_gateway();
+        if !choices.unsynced {
+            world.gateway.as_ref().unwrap().ready().await;
+        }
+        world
+    }
+
+    fn start_gateway(&mut self) {
+        let gateway = Gateway::start(self.config.clone(), &self.environment).unwrap();
+        self.address = gateway.doors[0].1;
+        self.gateway = Some(gateway);
+    }
+
+    /// A shard that nobody knows of yet.
+    pub async fn another_shard(&self, name: &str) -> Shard {
+        Shard::start(name, self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]))
+            .await
+    }
+
+    pub fn shard(&self, name: &str) -> &Shard {
+        match name {
+            "root" => &self.root,
+            _ => &self.alpha,
+        }
+    }
+
+    /// A workspace of `root`, as it is once it is Ready.
+    pub fn create_workspace(&self, parent: &str, name: &str, shard: &str, id: &str) {
+        self.shard(shard).state.put("logicalclusters", id, logical_cluster(id, Some(name)));
+        self.put_workspace(parent, name, json!({"cluster": id}), "Ready");
+    }
+
+    pub fn put_workspace(&self, parent: &str, name: &str, spec: Value, phase: &str) {
+        self.root.state.put(
+            "workspaces",
+            &format!("{parent}/{name}"),
+            json!({
+                "metadata": {"name": name, "annotations": {"kcp.io/cluster": parent}},
+                "spec": spec, "status": {"phase": phase},
+            }),
+        );
+    }
+
+    pub fn user(&self) -> Leaf {
+        self.client_ca.client("alice", &["team", "system:masters"])
+    }
+
+    pub fn operator(&self) -> Leaf {
+        self.client_ca.client("kcp-admin", &["system:kcp:admin"])
+    }
+
+    pub async fn connect(&self, certificate: Option<&Leaf>, alpn: &[u8]) -> TlsStream<TcpStream> {
+        connect(self.address, &self.serving_ca, certificate, alpn).await.unwrap()
+    }
+
+    pub async fn http2(&self, certificate: Option<&Leaf>) -> Http2 {
+        Http2::over(self.connect(certificate, b"h2").await).await
+    }
+
+    pub async fn http1(&self, certificate: Option<&Leaf>) -> http1::SendRequest<Full<Bytes>> {
+        let stream = self.connect(certificate, b"http/1.1").await;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender
+    }
+
+    /// One request on a connection of its own.
+    pub async fn get(&self, certificate: Option<&Leaf>, path: &str) -> Answer {
+        self.http2(certificate).await.get(path).await
+    }
+}
+
+pub async fn connect(
+    address: SocketAddr,
+    authority: &Authority,
+    certificate: Option<&Leaf>,
+    alpn: &[u8],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let connector = TlsConnector::from(client_config(authority, certificate, alpn));
+    let stream = TcpStream::connect(address).await?;
+    connector.connect(ServerName::try_from("localhost").unwrap(), stream).await
+}
+
+/// A client's HTTP/2 connection.
+#[derive(Clone)]
+pub struct Http2(http2::SendRequest<Full<Bytes>>);
+
+impl Http2 {
+    pub async fn over(stream: TlsStream<TcpStream>) -> Self {
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(request(Method::GET, path, &[], "")).await
+    }
+
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        Answer::of(self.open(request).await.unwrap()).await
+    }
+
+    /// The response, its body still to come.
+    pub async fn open(&self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        let mut sender = self.0.clone();
+        sender.ready().await?;
+        sender.send_request(request).await
+    }
+}
+
+pub fn request(method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Request<Full<Bytes>> {
+    let mut request = Request::builder().method(method).uri(format!("https://localhost{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap()
+}
+
+/// A complete answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub async fn of(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Self {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            text: String::from_utf8_lossy(&body).into_owned(),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    /// The echoed headers whose names begin with `prefix`.
+    pub fn echoed(&self, prefix: &str) -> Vec<String> {
+        let echo = self.json();
+        let lines = echo["headers"].as_array().unwrap_or_else(|| panic!("no echo: {self:?}"));
+        let mut lines: Vec<String> = lines
+            .iter()
+            .map(|line| line.as_str().unwrap().to_owned())
+            .filter(|line| line.to_ascii_lowercase().starts_with(prefix))
+            .collect();
+        lines.sort();
+        lines
+    }
+}
+
+fn environment() -> Environment {
+    let metrics = Metrics::new("gateway", "test").unwrap();
+    let drain = serde_json::from_value(json!({"window": "5s"})).unwrap();
+    let shutdown = Shutdown::new(&drain);
+    Environment {
+        reloads: Reloads::new(&metrics).unwrap(),
+        tasks: Tasks::new(shutdown.clone()),
+        metrics,
+        shutdown,
+    }
+}
+
+fn logical_cluster(id: &str, name: Option<&str>) -> Value {
+    json!({
+        "metadata": {"name": "cluster", "annotations": {"kcp.io/cluster": id}},
+        "spec": {"owner": name.map(|name| json!({"uid": format!("uid-of-{name}")}))},
+    })
+}
+
+fn with_choice(mut config: GatewayConfig, choice: Option<fn(&mut GatewayConfig)>) -> GatewayConfig {
+    if let Some(choice) = choice {
+        choice(&mut config);
+    }
+    config
+}
+
+fn write_files(
+    directory: &Path,
+    serving: &Authority,
+    clients: &Authority,
+    front_proxies: &Authority,
+    root: &Shard,
+) -> GatewayConfig {
+    serving.server().write(directory, "tls");
+    front_proxies.client("kcp-front-proxy", &[]).write(directory, "front-proxy");
+    clients.client("shard-admin", &["system:masters"]).write(directory, "shard-admin");
+    fs::write(directory.join("serving-ca.crt"), &serving.pem).unwrap();
+    fs::write(directory.join("client-ca.crt"), &clients.pem).unwrap();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "s", "user": "u"}}],
+        "clusters": [{"name": "s", "cluster": {
+            "server": root.url(), "certificate-authority": directory.join("serving-ca.crt"),
+        }}],
+        "users": [{"name": "u", "user": {
+            "client-certificate": directory.join("shard-admin.crt"), "client-key": directory.join("shard-admin.key"),
+        }}],
+    });
+    fs::write(directory.join("shards.kubeconfig"), kubeconfig.to_string()).unwrap();
+    let path = |name: &str| directory.join(name);
+    serde_json::from_value(json!({
+        "listeners": [{
+            "name": "internal",
+            "serving": {"address": "127.0.0.1:0", "certificate": path("tls.crt"), "privateKey": path("tls.key")},
+            "clientCA": path("client-ca.crt"),
+            "shardPick": true,
+        }],
+        "index": {
+            "rootShardKubeconfig": path("shards.kubeconfig"), "shardsKubeconfig": path("shards.kubeconfig"),
+        },
+        "upstream": {
+            "certificate": path("front-proxy.crt"), "privateKey": path("front-proxy.key"),
+            "serverCA": path("serving-ca.crt"),
+        },
+    }))
+    .unwrap()
+}
+
+/// Waits until a counter satisfies a condition.
+pub async fn until<T>(counter: &tokio::sync::watch::Sender<T>, condition: impl FnMut(&T) -> bool) {
+    counter.subscribe().wait_for(condition).await.unwrap();
+}
