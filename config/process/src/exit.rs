@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use crate::reload::chain;
+use crate::supervised::end_with_supervisor;
 
 /// An error that ends the process, with advice if there is some.
 pub trait FatalError: Error {
@@ -19,8 +20,13 @@ impl FatalError for fairlead_config::ConfigError {
     }
 }
 
-/// Runs a `main` and turns its error into one sentence, a hint and exit code 1.
+/// Runs a `main` and turns its error into one sentence, a hint and exit code 1. A process that was started by a
+/// supervisor (`FAIRLEAD_SUPERVISED`, a pipe as standard input) also ends as soon as the supervisor is gone.
 pub fn run<E: FatalError>(main: impl FnOnce() -> Result<(), E>) -> ExitCode {
+    if let Err(error) = end_with_supervisor() {
+        eprintln!("the supervisor cannot be watched: {error}");
+        return ExitCode::FAILURE;
+    }
     match main() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -28,5 +28,4 @@ pub use reload::{LoadError, ReloadTrigger, Reloadable, Reloads};
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
-pub use supervised::end_with_supervisor;
 pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

@@ -7,10 +7,10 @@ const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
 
 /// If a supervisor has started this process, ends it as soon as the supervisor is gone, however that went: nobody would
 /// look after it, and its successor needs its port and its files. Ends at once and without a drain, because the
-/// supervisor's own orderly end is SIGTERM to us. Call it first in `main`.
+/// supervisor's own orderly end is SIGTERM to us.
 ///
 /// The thread that waits is neither awaited nor stopped: it is there for the moments in which nothing else works.
-pub fn end_with_supervisor() -> std::io::Result<()> {
+pub(crate) fn end_with_supervisor() -> std::io::Result<()> {
     if std::env::var_os(SUPERVISED).is_none() {
         return Ok(());
     }
