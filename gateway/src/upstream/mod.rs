@@ -55,8 +55,9 @@ impl Default for UpstreamOptions {
     }
 }
 
-/// Concurrent streams on one connection to a shard, if it allows as many. pingora's default is one.
-const MAX_STREAMS: usize = 1000;
+/// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
+/// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
+const MAX_STREAMS: usize = 200;
 /// What a shard may send ahead on a stream.
 const STREAM_WINDOW: u32 = 256 << 10;
 /// The connection as a whole is not limited: else one client that stops reading would stall all others that share
