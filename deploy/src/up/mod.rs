@@ -149,7 +149,11 @@ impl UpCommand {
             kubeconfig: site.admin_kubeconfig(),
             logs: site.logs(),
             program: own_name(),
-            stop: if self.detach { Stop::Down } else { Stop::ControlC },
+            stop: match (self.detach, self.dir == default_directory()) {
+                (false, _) => Stop::ControlC,
+                (true, true) => Stop::Down { directory: None },
+                (true, false) => Stop::Down { directory: Some(self.dir.clone()) },
+            },
         }
     }
 }

@@ -41,12 +41,12 @@ pub(crate) struct Welcome {
 }
 
 /// How `up` ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// It has the terminal.
     ControlC,
-    /// It runs in the background.
-    Down,
+    /// It runs in the background; with the directory if that has to be named.
+    Down { directory: Option<PathBuf> },
 }
 
 impl Screen {
@@ -105,9 +105,12 @@ impl Welcome {
         let here = std::env::current_dir().unwrap_or_default();
         let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
         let kubeconfig = short(&self.kubeconfig);
-        let stop = match self.stop {
+        let stop = match &self.stop {
             Stop::ControlC => "Ctrl-C".to_owned(),
-            Stop::Down => format!("{} down", self.program),
+            Stop::Down { directory: None } => format!("`{} down`", self.program),
+            Stop::Down { directory: Some(directory) } => {
+                format!("`{} down --dir {}`", self.program, directory.display())
+            }
         };
         let shards = match processes.saturating_sub(2) {
             1 => "1 shard".to_owned(),

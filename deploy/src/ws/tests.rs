@@ -302,7 +302,15 @@ async fn a_tree_is_read_workspace_by_workspace() {
     dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut mounted = server.workspace("root:mount", "root:team", "Ready");
     mounted["spec"]["mount"] = json!({ "ref": {} });
-    list("root", &[server.workspace("root:a", "root:team", "Ready"), dying, mounted]);
+    list(
+        "root",
+        &[
+            server.workspace("root:a", "root:team", "Ready"),
+            dying,
+            mounted,
+            server.workspace("root:z", "root:team", "Ready"),
+        ],
+    );
     list("root:a", &[server.workspace("root:a:b", "root:team", "Initializing")]);
     list("root:a:b", &[]);
     for path in ["root", "root:a"] {
@@ -311,12 +319,14 @@ async fn a_tree_is_read_workspace_by_workspace() {
     }
     assert_eq!(
         server.run(&["tree"]).await,
-        said(".\n└── root\n    ├── a\n    │   └── b\n    └── mount [m]\n\n")
+        said(".\n└── root\n    ├── a\n    │   └── b\n    ├── mount [m]\n    └── z [?]\n\n")
     );
-    assert_eq!(server.requests().len(), 3);
+    assert_eq!(server.requests().len(), 4);
     assert_eq!(
         server.run(&["tree", "-f"]).await,
-        said(".\n└── root\n    ├── root:a\n    │   └── root:a:b\n    └── root:mount [m]\n\n")
+        said(
+            ".\n└── root\n    ├── root:a\n    │   └── root:a:b\n    ├── root:mount [m]\n    └── root:z [?]\n\n"
+        )
     );
     assert_eq!(
         server.run(&["tree", "--wide"]).await,
@@ -325,7 +335,8 @@ async fn a_tree_is_read_workspace_by_workspace() {
              └── root           ws=-             lc=Ready\n    \
                  ├── a          ws=Ready         lc=Ready\n    \
                  │   └── b      ws=Initializing  lc=-\n    \
-                 └── mount [m]\n"
+                 ├── mount [m]\n    \
+                 └── z [?]      ws=Ready         lc=-\n"
         )
     );
 }

@@ -31,37 +31,49 @@ struct Node {
 pub(crate) async fn tree(session: &Session, style: Style) -> Result<String, WsError> {
     let here = session.path()?;
     let label = here.to_string();
-    let root = node(session, &here, label, "-".to_owned(), style).await?;
+    let client = session.client(&here);
+    let columns = columns(&client, "-".to_owned(), style).await?;
+    let children = remote::workspaces(&client).await?;
+    let children = nodes(session, &here, children, style).await?;
+    let root = Node { label, columns, children };
     let blank = if style == Style::Wide { "" } else { "\n" };
     Ok(format!("{}{blank}", draw(&root)))
 }
 
-async fn node(
+/// The nodes of the workspaces of one parent, with all below them.
+async fn nodes(
     session: &Session,
-    path: &WorkspacePath,
-    label: String,
-    phase: String,
+    parent: &WorkspacePath,
+    workspaces: Vec<Workspace>,
     style: Style,
-) -> Result<Node, WsError> {
-    let client = session.client(path);
-    let columns = columns(&client, phase, style).await?;
-    let mut children = Vec::new();
-    for workspace in remote::workspaces(&client).await? {
-        let name = &workspace.metadata.name;
+) -> Result<Vec<Node>, WsError> {
+    let mut below = Vec::new();
+    for workspace in workspaces {
         if workspace.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let child_path = path_of(path, &workspace);
-        let mut label = if style == Style::Full { child_path.to_string() } else { name.clone() };
+        let path = path_of(parent, &workspace);
+        let mut label = if style == Style::Full { path.to_string() } else { workspace.metadata.name.clone() };
         if workspace.spec.mount.is_some() {
             label.push_str(" [m]");
-            children.push(Node { label, ..Node::default() });
-        } else {
-            let phase = workspace.status.phase;
-            children.push(Box::pin(node(session, &child_path, label, phase, style)).await?);
+            below.push(Node { label, ..Node::default() });
+            continue;
         }
+        let client = session.client(&path);
+        let columns = columns(&client, workspace.status.phase, style).await?;
+        let children = match remote::workspaces(&client).await {
+            Ok(children) => children,
+            // Not for us to see, or only just being made: no reason to hide its siblings.
+            Err(error) if matches!(error.code(), Some(403 | 404)) => {
+                label.push_str(" [?]");
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let children = Box::pin(nodes(session, &path, children, style)).await?;
+        below.push(Node { label, columns, children });
     }
-    Ok(Node { label, columns, children })
+    Ok(below)
 }
 
 /// Where a child is, by its URL: only that is right in a home, which is also known by its user's name.
