@@ -15,6 +15,7 @@ mod index;
 mod names;
 mod peers;
 mod placement;
+mod replication;
 mod run;
 mod types;
 mod writes;

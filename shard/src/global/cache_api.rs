@@ -35,7 +35,8 @@ pub(super) const FIRST_OBJECT: &str = "/services/cache/shards/system:cache:serve
     /apis/apiextensions.k8s.io/v1/customresourcedefinitions/shards.core.kcp.io";
 
 /// RFC 3986 unreserved characters, and the colon, stand for themselves.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+const UNRESERVED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 #[cfg(test)]
 mod tests {

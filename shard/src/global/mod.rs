@@ -3,11 +3,18 @@
 //! One reflector per resource reads the replicas of all shards. With the cache server down the last
 //! state stays; without one the view is empty.
 
+mod cache_api;
+mod mirror;
+mod replicas;
+#[cfg(test)]
+pub(crate) mod test_cache;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fairlead_api::annotation;
-use fairlead_client::{Client, Event, ListWatch, Query, Reflector, ReflectorOptions};
+use fairlead_client::Client;
 use fairlead_names::ResourceName;
 use fairlead_process::Shutdown;
 use futures_util::future::join_all;
@@ -15,6 +22,11 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::sync::watch;
+
+use self::replicas::Replicas;
+
+pub(crate) use self::cache_api::CacheResource;
+pub(crate) use self::mirror::{Mirror, Mirrored};
 
 /// The resources that are read, with the version they are replicated in.
 const RESOURCES: [(&str, &str, &str); 7] = [
@@ -27,45 +39,37 @@ const RESOURCES: [(&str, &str, &str); 7] = [
     ("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
 ];
 
-/// Is told of the logical cluster whose objects of a resource changed.
+/// Is told of the logical cluster whose objects of a resource changed, after the view shows it.
 pub(crate) type OnChange = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The replicas of all shards.
 pub(crate) struct GlobalView {
-    objects: RwLock<FxHashMap<ResourceName, Replicas>>,
+    objects: FxHashMap<ResourceName, RwLock<Replicas>>,
     observers: RwLock<FxHashMap<ResourceName, Vec<OnChange>>>,
     generation: watch::Sender<u64>,
     synced: AtomicUsize,
 }
 
-/// By logical cluster, then name.
-type Replicas = FxHashMap<Box<str>, FxHashMap<Box<str>, Arc<Value>>>;
-
 impl GlobalView {
     /// An empty view.
     pub(crate) fn new() -> Arc<Self> {
-        let (generation, _) = watch::channel(0);
+        let names = RESOURCES.map(|(group, _, resource)| ResourceName::new(group, resource));
         Arc::new(Self {
-            objects: RwLock::default(),
+            objects: names.into_iter().map(|name| (name, RwLock::default())).collect(),
             observers: RwLock::default(),
-            generation,
+            generation: watch::Sender::new(0),
             synced: AtomicUsize::new(0),
         })
     }
 
-    /// One replica.
+    /// One replica. Costs two look-ups.
     pub(crate) fn get(&self, resource: &ResourceName, cluster: &str, name: &str) -> Option<Arc<Value>> {
-        self.objects.read().get(resource)?.get(cluster)?.get(name).cloned()
+        self.objects.get(resource)?.read().get(cluster, name)
     }
 
-    /// The replicas of a resource, of one logical cluster or of all.
+    /// The replicas of a resource, of one logical cluster or of all, in the order of logical clusters and names.
     pub(crate) fn list(&self, resource: &ResourceName, cluster: Option<&str>) -> Vec<Arc<Value>> {
-        let objects = self.objects.read();
-        let Some(replicas) = objects.get(resource) else { return Vec::new() };
-        match cluster {
-            Some(cluster) => replicas.get(cluster).into_iter().flat_map(FxHashMap::values).cloned().collect(),
-            None => replicas.values().flat_map(FxHashMap::values).cloned().collect(),
-        }
+        self.objects.get(resource).map(|replicas| replicas.read().list(cluster)).unwrap_or_default()
     }
 
     /// Counts up with every change.
@@ -73,7 +77,7 @@ impl GlobalView {
         self.generation.subscribe()
     }
 
-    /// Registers somebody who derives something from a resource.
+    /// Registers somebody who derives something from a resource. He must be quick, and must not register others.
     pub(crate) fn on_change(&self, resource: ResourceName, observer: OnChange) {
         self.observers.write().entry(resource).or_default().push(observer);
     }
@@ -85,99 +89,45 @@ impl GlobalView {
 
     /// Follows the cache server until the process drains.
     pub(crate) async fn run(&self, client: Client, shutdown: Shutdown) {
-        let reflectors = RESOURCES.map(|(group, version, resource)| {
-            let path = format!("/services/cache/shards/*/clusters/*/apis/{group}/{version}/{resource}");
-            let source = ListWatch::new(Query::new(&path).as_str());
-            let reflector = Reflector::<Value>::new(client.clone(), source, ReflectorOptions::default());
-            self.follow(ResourceName::new(group, resource), reflector)
+        let following = RESOURCES.map(|(group, version, resource)| {
+            self.follow(client.clone(), CacheResource::new(group, version, resource))
         });
         tokio::select! {
             () = shutdown.draining() => {}
-            _ = join_all(reflectors) => {}
+            _ = join_all(following) => {}
         }
     }
 
-    async fn follow(&self, resource: ResourceName, mut reflector: Reflector<Value>) {
+    async fn follow(&self, client: Client, resource: CacheResource) {
+        let mut mirror = Mirror::<Value>::open(client, resource.collection("*", "*")).await;
         let mut is_first = true;
         loop {
-            let touched = match reflector.next().await {
-                Event::Replaced { items, .. } => self.replace(&resource, items),
-                Event::Applied(item) => self.put(&resource, item),
-                Event::Deleted(item) => self.remove(&resource, &item),
-                Event::Progress(_) => continue,
-            };
-            for observer in self.observers.read().get(&resource).into_iter().flatten() {
-                for cluster in &touched {
-                    observer(cluster);
-                }
-            }
-            if is_first {
+            let event = mirror.next().await;
+            let is_list = matches!(event, Mirrored::Replaced(_));
+            self.take(&resource.name, event);
+            if is_list && is_first {
                 is_first = false;
                 self.synced.fetch_add(1, Ordering::AcqRel);
-            }
-            self.generation.send_modify(|generation| *generation += 1);
-        }
-    }
-
-    fn replace(&self, resource: &ResourceName, items: Vec<Value>) -> Vec<Box<str>> {
-        let mut replicas = Replicas::default();
-        for item in items {
-            if let Some((cluster, name)) = place_of(&item) {
-                replicas.entry(cluster).or_default().insert(name, Arc::new(item));
+                // Whoever waits for the sync is woken only by changes.
+                self.generation.send_modify(|generation| *generation += 1);
             }
         }
-        let mut touched: Vec<Box<str>> = replicas.keys().cloned().collect();
-        let before = self.objects.write().insert(resource.clone(), replicas);
-        touched.extend(before.into_iter().flat_map(FxHashMap::into_keys));
-        touched
     }
 
-    fn put(&self, resource: &ResourceName, item: Value) -> Vec<Box<str>> {
-        let Some((cluster, name)) = place_of(&item) else { return Vec::new() };
-        let mut objects = self.objects.write();
-        let replicas = objects.entry(resource.clone()).or_default();
-        replicas.entry(cluster.clone()).or_default().insert(name, Arc::new(item));
-        vec![cluster]
-    }
-
-    fn remove(&self, resource: &ResourceName, item: &Value) -> Vec<Box<str>> {
-        let Some((cluster, name)) = place_of(item) else { return Vec::new() };
-        let mut objects = self.objects.write();
-        if let Some(replicas) = objects.get_mut(resource)
-            && let Some(in_cluster) = replicas.get_mut(&cluster)
-        {
-            in_cluster.remove(&name);
-            if in_cluster.is_empty() {
-                replicas.remove(&cluster);
-            }
+    fn take(&self, resource: &ResourceName, event: Mirrored<Value>) {
+        let Some(replicas) = self.objects.get(resource) else { return };
+        let touched = match event {
+            Mirrored::Replaced(items) => replicas.write().replace(items),
+            Mirrored::Applied(item) => replicas.write().put(item).into_iter().collect(),
+            Mirrored::Deleted(item) => replicas.write().remove(&item).into_iter().collect(),
+            Mirrored::Reopened => return,
+        };
+        if touched.is_empty() {
+            return;
         }
-        vec![cluster]
-    }
-}
-
-fn place_of(item: &Value) -> Option<(Box<str>, Box<str>)> {
-    let metadata = &item["metadata"];
-    Some((metadata["annotations"][annotation::CLUSTER].as_str()?.into(), metadata["name"].as_str()?.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn replicas_are_found_by_logical_cluster_and_name() {
-        let view = GlobalView::new();
-        let resource = ResourceName::new("core.kcp.io", "shards");
-        let shard =
-            |name: &str| json!({"metadata": {"name": name, "annotations": {annotation::CLUSTER: "root"}}});
-        view.replace(&resource, vec![shard("a"), shard("b")]);
-        view.put(&resource, shard("c"));
-        view.remove(&resource, &shard("a"));
-        assert_eq!(view.list(&resource, Some("root")).len(), 2);
-        assert!(view.get(&resource, "root", "c").is_some() && view.get(&resource, "root", "a").is_none());
-        assert_eq!(view.replace(&resource, Vec::new()), ["root".into()] as [Box<str>; 1]);
-        assert!(view.list(&resource, None).is_empty());
+        for observer in self.observers.read().get(resource).into_iter().flatten() {
+            touched.iter().for_each(|cluster| observer(cluster));
+        }
+        self.generation.send_modify(|generation| *generation += 1);
     }
 }

@@ -89,8 +89,10 @@ impl Replication {
                     "Writes to the cache server that failed and are tried again.",
                     &["resource"],
                 )?,
-                pending: metrics
-                    .gauge("fairlead_replication_pending", "Objects that are about to be compared or written.")?,
+                pending: metrics.gauge(
+                    "fairlead_replication_pending",
+                    "Objects that are about to be compared or written.",
+                )?,
             },
         })))
     }
@@ -100,7 +102,10 @@ impl Replication {
         let Self(replicator) = self;
         let queue = Arc::clone(&replicator.queue);
         let followed = join_all((0..replicator.resources.len()).map(|index| {
-            join(replicator.follow_origins(index, shutdown.clone()), replicator.follow_replicas(index, &shutdown))
+            join(
+                replicator.follow_origins(index, shutdown.clone()),
+                replicator.follow_replicas(index, &shutdown),
+            )
         }));
         join(drive(Arc::clone(&replicator), queue, shutdown.clone()), followed).await;
     }
@@ -111,12 +116,19 @@ impl Replicator {
     async fn follow_origins(&self, index: usize, shutdown: Shutdown) {
         let Replicated { source, replicas } = &self.resources[index];
         let name = source.resource.name.clone();
-        feed(self.hub.clone(), name, Some(source.origin.clone()), shutdown, || self.add_origins(index), |event| {
-            let place: Place = (event.scope.clone(), (*event.name).into());
-            if self.concerns(source, event) || replicas.contains(&place) {
-                self.queue.add((index, place));
-            }
-        })
+        feed(
+            self.hub.clone(),
+            name,
+            Some(source.origin.clone()),
+            shutdown,
+            || self.add_origins(index),
+            |event| {
+                let place: Place = (event.scope.clone(), (*event.name).into());
+                if self.concerns(source, event) || replicas.contains(&place) {
+                    self.queue.add((index, place));
+                }
+            },
+        )
         .await;
     }
 
@@ -208,7 +220,8 @@ impl Replicator {
             }
             Plan::Delete { uid } => {
                 let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
-                let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+                let options =
+                    DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
                 match self.client.delete(&path, &options).await {
                     Ok(()) => wrote("delete"),
                     Err(error) if error.is_not_found() => {}

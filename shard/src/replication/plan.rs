@@ -105,7 +105,7 @@ impl Content {
                     "annotations" => {
                         for (key, value) in value.as_object().into_iter().flatten() {
                             if key != annotation::CLUSTER && key != annotation::CACHE_SHARD {
-                                write(&Value::from(key.as_str()));
+                                write(&Value::from_iter([name.as_str(), key.as_str()]));
                                 write(value);
                             }
                         }
@@ -176,9 +176,24 @@ mod tests {
             ("a changed spec", Some(json!({"spec": {"n": 2}})), Some(&same), "update 99"),
             ("a new status", Some(json!({"status": {"phase": "Ready"}})), Some(&same), "update 99"),
             ("a new label", Some(json!({"metadata": {"labels": {"a": "b"}}})), Some(&same), "update 99"),
-            ("a new annotation", Some(json!({"metadata": {"annotations": {"own": "y"}}})), Some(&same), "update 99"),
-            ("a new version alone", Some(json!({"metadata": {"resourceVersion": "8"}})), Some(&same), "update 99"),
-            ("another object of that name", Some(json!({"metadata": {"uid": "u2"}})), Some(&same), "delete u1"),
+            (
+                "a new annotation",
+                Some(json!({"metadata": {"annotations": {"own": "y"}}})),
+                Some(&same),
+                "update 99",
+            ),
+            (
+                "a new version alone",
+                Some(json!({"metadata": {"resourceVersion": "8"}})),
+                Some(&same),
+                "update 99",
+            ),
+            (
+                "another object of that name",
+                Some(json!({"metadata": {"uid": "u2"}})),
+                Some(&same),
+                "delete u1",
+            ),
             ("an origin that goes", Some(deleting.clone()), Some(&same), "delete u1"),
             ("an origin that goes, without replica", Some(deleting), None, "nothing"),
             ("an origin that waits to go", Some(held.clone()), Some(&same), "nothing"),
@@ -187,7 +202,9 @@ mod tests {
             let found = match plan("s1", origin.map(self::origin), replica) {
                 Plan::Nothing => "nothing".to_owned(),
                 Plan::Create(_) => "create".to_owned(),
-                Plan::Update(body) => format!("update {}", body["metadata"]["resourceVersion"].as_str().unwrap()),
+                Plan::Update(body) => {
+                    format!("update {}", body["metadata"]["resourceVersion"].as_str().unwrap())
+                }
                 Plan::Delete { uid } => format!("delete {uid}"),
             };
             assert_eq!(found, expected, "{what}");

@@ -43,7 +43,8 @@ enum Chosen {
 /// left out: nobody can have made such objects.
 pub(super) fn sources(identities: &Identities) -> Vec<Source> {
     let source = |(group, version, resource, chosen)| {
-        let is_system = fairlead_api::system_resources().any(|own| own.group == group && own.plural == resource);
+        let is_system =
+            fairlead_api::system_resources().any(|own| own.group == group && own.plural == resource);
         let origin = match fairlead_api::root_export_of(group, resource) {
             _ if is_system => Origin::Custom,
             Some(export) => Origin::Identity(identities.get(export)?.clone()),
@@ -65,11 +66,9 @@ impl Source {
     pub(super) fn chooses(&self, object: ObjectBytes<'_>) -> bool {
         match self.chosen {
             Chosen::All => true,
-            Chosen::Marked => {
-                Head::parse(object).is_ok_and(|head| {
-                    head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
-                })
-            }
+            Chosen::Marked => Head::parse(object).is_ok_and(|head| {
+                head.annotation(annotation::REPLICATE).is_some_and(|reasons| !reasons.is_empty())
+            }),
         }
     }
 }
@@ -84,8 +83,10 @@ mod tests {
 
     #[test]
     fn resources_are_read_where_the_shard_stores_them() {
-        let identities: Identities =
-            [("shards.core.kcp.io", "abc")].map(|(export, hash)| (export.to_owned(), hash.into())).into_iter().collect();
+        let identities: Identities = [("shards.core.kcp.io", "abc")]
+            .map(|(export, hash)| (export.to_owned(), hash.into()))
+            .into_iter()
+            .collect();
         let origins: Vec<(String, Origin)> = sources(&identities)
             .into_iter()
             .map(|source| (source.resource.name.to_string(), source.origin))
@@ -104,7 +105,8 @@ mod tests {
     #[test]
     fn some_resources_are_replicated_where_marked() {
         let sources = sources(&Identities::default());
-        let find = |plural: &str| sources.iter().find(|source| *source.resource.name.resource == *plural).unwrap();
+        let find =
+            |plural: &str| sources.iter().find(|source| *source.resource.name.resource == *plural).unwrap();
         for (plural, reasons, chosen) in [
             ("apiexports", None, true),
             ("logicalclusters", None, false),

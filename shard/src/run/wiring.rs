@@ -28,6 +28,7 @@ use crate::index::{ClusterIndex, Definitions, PathIndex, PolicyIndex};
 use crate::names::{LOGICAL_CLUSTERS, SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::peers::{Peers, owner_key};
 use crate::placement::{GatewayPick, Placement};
+use crate::replication::Replication;
 use crate::types::TypeLookup;
 use crate::writes::Writes;
 
@@ -46,6 +47,7 @@ pub(super) struct Parts {
     definitions: Arc<Definitions>,
     types: Arc<TypeLookup>,
     picks: IntCounterVec,
+    metrics: Metrics,
     pub(super) api: Arc<ApiServer<ShardHost>>,
 }
 
@@ -108,6 +110,7 @@ impl Parts {
             definitions,
             types,
             picks,
+            metrics: metrics.clone(),
             api,
         })
     }
@@ -136,6 +139,7 @@ impl Parts {
             };
             bootstrap::root(&self.objects, &self.definitions, &exports, &place).await?;
         }
+        self.replicate(&config, &exports, &tasks, &shutdown)?;
         self.load_paths()?;
         self.register(&config, &tasks, &shutdown).await?;
         self.control(config, exports, &tasks, &shutdown)?;
@@ -156,6 +160,23 @@ impl Parts {
         let client = client_of(kubeconfig, "cache")?;
         let (global, shutdown) = (self.global.clone(), shutdown.clone());
         tasks.spawn("replicas of other shards", async move { global.run(client, shutdown).await });
+        Ok(())
+    }
+
+    fn replicate(
+        &self,
+        config: &ShardConfig,
+        exports: &RootExports,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+    ) -> Result<(), ShardError> {
+        let Some(kubeconfig) = &config.cache_kubeconfig else { return Ok(()) };
+        let client = client_of(kubeconfig, "cache")?;
+        let (objects, hub) = (self.objects.clone(), self.hub.clone());
+        let identities = exports.identities();
+        let replication =
+            Replication::new(config.name.as_str(), objects, hub, &identities, client, &self.metrics)?;
+        tasks.spawn("replication", replication.run(shutdown.clone()));
         Ok(())
     }
 

@@ -137,6 +137,26 @@ impl ObjectStore {
         Ok(objects)
     }
 
+    /// Visits the latest state of all objects of a resource in the selected scopes, without copying them. The
+    /// visitor must be short: it is called under a read transaction.
+    ///
+    /// # Errors
+    /// 500 when the store cannot be read.
+    pub fn for_each(
+        &self,
+        resource: &ResourceName,
+        origin: &Origin,
+        scopes: &ScopeSelector,
+        visit: &mut dyn FnMut(Listed<'_>),
+    ) -> Result<(), Status> {
+        let range = Range::prefix(self.codec.range(resource, origin, scopes.leading(), None));
+        let mut visit = |_: &[u8], listed: Listed<'_>| {
+            visit(listed);
+            ControlFlow::Continue(())
+        };
+        self.visit(&range, scopes, None, &mut visit).map(drop).map_err(|error| read_status(&error))
+    }
+
     /// Encodes a tree for a mutation that creates or replaces it.
     ///
     /// # Errors

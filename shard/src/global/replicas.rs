@@ -1,0 +1,168 @@
+//! The replicas of one resource, by logical cluster and name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairlead_api::annotation;
+use serde_json::Value;
+
+/// Logical cluster, then name, then the copies: one, but two while a logical cluster moves to another shard, or when a
+/// shard that is no more left one behind.
+#[derive(Default)]
+pub(super) struct Replicas(BTreeMap<Box<str>, BTreeMap<Box<str>, Vec<Replica>>>);
+
+struct Replica {
+    shard: Box<str>,
+    resource_version: u64,
+    object: Arc<Value>,
+}
+
+impl Replicas {
+    /// The newest copy.
+    pub(super) fn get(&self, cluster: &str, name: &str) -> Option<Arc<Value>> {
+        newest(self.0.get(cluster)?.get(name)?)
+    }
+
+    /// The newest copies, of one logical cluster or of all.
+    pub(super) fn list(&self, cluster: Option<&str>) -> Vec<Arc<Value>> {
+        let of_one = |cluster| self.0.get(cluster).into_iter().flat_map(BTreeMap::values);
+        match cluster {
+            Some(cluster) => of_one(cluster).filter_map(|copies| newest(copies)).collect(),
+            None => self.0.values().flat_map(BTreeMap::values).filter_map(|copies| newest(copies)).collect(),
+        }
+    }
+
+    /// Takes a complete list and returns the logical clusters where something changed.
+    pub(super) fn replace(&mut self, items: Vec<Value>) -> Vec<Box<str>> {
+        let mut replicas = Self::default();
+        for item in items {
+            replicas.put(item);
+        }
+        let before = core::mem::replace(self, replicas);
+        let clusters: BTreeSet<&Box<str>> = before.0.keys().chain(self.0.keys()).collect();
+        let differs = |cluster: &&&Box<str>| before.versions(cluster) != self.versions(cluster);
+        clusters.iter().filter(differs).map(|cluster| (**cluster).clone()).collect()
+    }
+
+    /// Takes a replica; returns its logical cluster.
+    pub(super) fn put(&mut self, item: Value) -> Option<Box<str>> {
+        let Place { shard, cluster, name, resource_version } = Place::of(&item)?;
+        let replica = Replica { shard: shard.into(), resource_version, object: Arc::default() };
+        let (cluster, name): (Box<str>, Box<str>) = (cluster.into(), name.into());
+        let copies = self.0.entry(cluster.clone()).or_default().entry(name).or_default();
+        copies.retain(|copy| copy.shard != replica.shard);
+        copies.push(Replica { object: Arc::new(item), ..replica });
+        Some(cluster)
+    }
+
+    /// Forgets a replica; returns its logical cluster.
+    pub(super) fn remove(&mut self, item: &Value) -> Option<Box<str>> {
+        let Place { shard, cluster, name, .. } = Place::of(item)?;
+        let names = self.0.get_mut(cluster)?;
+        let copies = names.get_mut(name)?;
+        copies.retain(|copy| *copy.shard != *shard);
+        if copies.is_empty() {
+            names.remove(name);
+        }
+        if names.is_empty() {
+            self.0.remove(cluster);
+        }
+        Some(cluster.into())
+    }
+
+    /// What distinguishes two states of a logical cluster: UIDs and versions.
+    fn versions(&self, cluster: &str) -> Vec<(&str, u64, &str)> {
+        let copies = self.0.get(cluster).into_iter().flat_map(BTreeMap::values).flatten();
+        copies
+            .map(|copy| {
+                let uid = copy.object["metadata"]["uid"].as_str().unwrap_or_default();
+                (&*copy.shard, copy.resource_version, uid)
+            })
+            .collect()
+    }
+}
+
+fn newest(copies: &[Replica]) -> Option<Arc<Value>> {
+    copies.iter().max_by_key(|copy| copy.resource_version).map(|copy| Arc::clone(&copy.object))
+}
+
+/// Where a replica is, as its metadata say.
+struct Place<'a> {
+    shard: &'a str,
+    cluster: &'a str,
+    name: &'a str,
+    resource_version: u64,
+}
+
+impl<'a> Place<'a> {
+    fn of(item: &'a Value) -> Option<Self> {
+        let metadata = &item["metadata"];
+        let annotations = &metadata["annotations"];
+        Some(Self {
+            shard: annotations[annotation::CACHE_SHARD].as_str()?,
+            cluster: annotations[annotation::CLUSTER].as_str()?,
+            name: metadata["name"].as_str()?,
+            resource_version: metadata["resourceVersion"].as_str()?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn replica(shard: &str, cluster: &str, name: &str, version: u64) -> Value {
+        json!({"metadata": {"name": name, "uid": format!("{shard}-{name}"), "resourceVersion": version.to_string(),
+            "annotations": {annotation::CACHE_SHARD: shard, annotation::CLUSTER: cluster}}})
+    }
+
+    fn versions(replicas: &Replicas, cluster: Option<&str>) -> Vec<String> {
+        let text =
+            |object: &Arc<Value>| object["metadata"]["resourceVersion"].as_str().unwrap_or("?").to_owned();
+        replicas.list(cluster).iter().map(text).collect()
+    }
+
+    #[test]
+    fn replicas_are_found_by_logical_cluster_and_name() {
+        let mut replicas = Replicas::default();
+        replicas.replace(vec![
+            replica("s1", "a", "y", 1),
+            replica("s1", "a", "x", 2),
+            replica("s2", "b", "x", 3),
+        ]);
+        assert_eq!(replicas.put(replica("s1", "a", "z", 4)).as_deref(), Some("a"));
+        assert_eq!(replicas.remove(&replica("s1", "a", "y", 5)).as_deref(), Some("a"));
+        assert_eq!(versions(&replicas, Some("a")), ["2", "4"]);
+        assert_eq!(versions(&replicas, None), ["2", "4", "3"]);
+        assert!(replicas.get("a", "y").is_none() && replicas.get("b", "x").is_some());
+        assert_eq!(replicas.remove(&replica("s1", "c", "y", 5)), None);
+        assert_eq!(replicas.put(json!({"metadata": {"name": "nowhere"}})), None);
+    }
+
+    #[test]
+    fn a_copy_that_was_left_behind_hides_nothing() {
+        let mut replicas = Replicas::default();
+        replicas.replace(vec![replica("old", "a", "x", 7), replica("new", "a", "x", 9)]);
+        assert_eq!(versions(&replicas, Some("a")), ["9"]);
+        replicas.remove(&replica("old", "a", "x", 10));
+        assert_eq!(versions(&replicas, Some("a")), ["9"]);
+        replicas.put(replica("old", "a", "x", 11));
+        replicas.remove(&replica("old", "a", "x", 12));
+        assert_eq!(versions(&replicas, Some("a")), ["9"]);
+    }
+
+    #[test]
+    fn a_list_tells_where_something_changed() {
+        let mut replicas = Replicas::default();
+        let first =
+            vec![replica("s", "same", "x", 1), replica("s", "gone", "x", 2), replica("s", "other", "x", 3)];
+        let touched = |clusters: Vec<Box<str>>| clusters.join(" ");
+        assert_eq!(touched(replicas.replace(first)), "gone other same");
+        let second =
+            vec![replica("s", "same", "x", 1), replica("s", "other", "x", 4), replica("s", "new", "x", 5)];
+        assert_eq!(touched(replicas.replace(second)), "gone new other");
+        assert_eq!(touched(replicas.replace(Vec::new())), "new other same");
+    }
+}

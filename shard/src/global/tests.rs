@@ -1,0 +1,95 @@
+//! The view, against a cache server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use fairlead_config::DrainConfig;
+use fairlead_process::Shutdown;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::test_cache::{TestCache, until_view};
+use super::{CacheResource, GlobalView};
+
+fn types() -> CacheResource {
+    CacheResource::new("tenancy.kcp.io", "v1alpha1", "workspacetypes")
+}
+
+fn object(name: &str) -> Value {
+    json!({"metadata": {"name": name, "annotations": {"kcp.io/shard": "x"}}})
+}
+
+/// A view that follows `cache` until the test ends.
+fn follow(cache: &TestCache) -> Arc<GlobalView> {
+    let view = GlobalView::new();
+    let (followed, client) = (view.clone(), cache.client());
+    tokio::spawn(async move { followed.run(client, Shutdown::new(&DrainConfig::default())).await });
+    view
+}
+
+fn names(view: &GlobalView, cluster: Option<&str>) -> Vec<String> {
+    let name = |object: &Arc<Value>| object["metadata"]["name"].as_str().unwrap().to_owned();
+    view.list(&types().name, cluster).iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn replicas_of_all_shards_are_seen_and_changes_are_told() {
+    let cache = TestCache::start().await;
+    cache.create(&types(), "s1", "root", &object("a")).await;
+    cache.create(&types(), "s2", "org", &object("b")).await;
+    let view = GlobalView::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let note = told.clone();
+    view.on_change(types().name, Box::new(move |cluster| note.lock().push(cluster.to_owned())));
+    assert!(!view.synced() && view.list(&types().name, None).is_empty());
+    let (followed, client) = (view.clone(), cache.client());
+    tokio::spawn(async move { followed.run(client, Shutdown::new(&DrainConfig::default())).await });
+
+    until_view(&view, "the first state", || view.synced()).await;
+    assert_eq!(names(&view, None), ["b", "a"]);
+    assert_eq!(names(&view, Some("root")), ["a"]);
+    assert_eq!(*told.lock(), ["org", "root"]);
+
+    cache.create(&types(), "s1", "root", &object("c")).await;
+    until_view(&view, "a new type", || names(&view, Some("root")) == ["a", "c"]).await;
+    cache.client().delete(&types().object("s1", "root", "a"), &Default::default()).await.unwrap();
+    until_view(&view, "a deletion", || view.get(&types().name, "root", "a").is_none()).await;
+    assert_eq!(*told.lock(), ["org", "root", "root", "root"]);
+}
+
+#[tokio::test]
+async fn the_last_state_stays_while_the_cache_is_down_and_is_brought_up_to_date_afterwards() {
+    let mut cache = TestCache::start().await;
+    cache.create(&types(), "s1", "root", &object("a")).await;
+    let view = follow(&cache);
+    until_view(&view, "the first state", || view.synced()).await;
+    cache.stop().await;
+    assert_eq!(names(&view, None), ["a"]);
+    assert!(view.synced());
+    cache.resume().await;
+    cache.create(&types(), "s2", "root", &object("b")).await;
+    until_view(&view, "what came after the restart", || names(&view, None) == ["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn a_cache_that_lost_its_store_is_read_anew() {
+    let mut cache = TestCache::start().await;
+    cache.create(&types(), "s1", "root", &object("lost")).await;
+    let view = follow(&cache);
+    until_view(&view, "the first state", || view.synced()).await;
+    cache.stop().await;
+    cache.lose_store().await;
+    cache.resume().await;
+    cache.create(&types(), "s1", "root", &object("new")).await;
+    until_view(&view, "the new store", || names(&view, None) == ["new"]).await;
+}
+
+#[tokio::test]
+async fn a_view_waits_for_a_cache_that_is_not_there_yet() {
+    let mut cache = TestCache::start().await;
+    cache.stop().await;
+    let view = follow(&cache);
+    cache.resume().await;
+    until_view(&view, "the first state", || view.synced()).await;
+}
