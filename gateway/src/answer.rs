@@ -12,7 +12,7 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// Status, headers and body.
-    pub(crate) response: Response<Bytes>,
+    pub(crate) response: Box<Response<Bytes>>,
     /// Why the gateway answered itself.
     pub(crate) why: &'static str,
 }
@@ -20,14 +20,14 @@ pub(crate) struct Answer {
 impl Answer {
     /// Any response.
     pub(crate) fn new(response: Response<Bytes>, why: &'static str) -> Self {
-        Self { response, why }
+        Self { response: Box::new(response), why }
     }
 
     /// A Kubernetes `Status`.
     pub(crate) fn status(status: &Status, why: &'static str) -> Self {
         let mut response = status.to_response();
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Self { response, why }
+        Self::new(response, why)
     }
 
     /// JSON.
@@ -35,7 +35,7 @@ impl Answer {
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = code;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self { response, why }
+        Self::new(response, why)
     }
 
     /// 403 with kcp's words: the name is empty because nobody has asked yet who it is. `path` is decoded.
@@ -84,7 +84,7 @@ impl Answer {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Self { response, why: "unmapped" }
+        Self::new(response, "unmapped")
     }
 
     /// 307 to a clean path, with the small page that Go adds. `location` is percent-encoded.
@@ -101,7 +101,7 @@ impl Answer {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         headers.insert(LOCATION, value);
-        Self { response, why: "redirect" }
+        Self::new(response, "redirect")
     }
 }
 

@@ -49,7 +49,6 @@ pub struct Environment {
 }
 
 /// A running gateway.
-
 pub struct Gateway {
     /// Its doors by name, with the real ports.
     pub doors: Vec<(String, SocketAddr)>,

@@ -3,6 +3,7 @@
 use pingora::{Error, ErrorSource, ErrorType};
 
 use super::context::Connect;
+use super::watch::WATCH_IS_OVER;
 use crate::answer::Answer;
 use crate::observe::TlsErrorKind;
 
@@ -11,6 +12,9 @@ pub(super) fn answer_for(error: &Error, connect: Connect) -> Option<Answer> {
     // Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
     if connect == Connect::Failed {
         return Some(Answer::unavailable("the shard cannot be reached", "connect_failed"));
+    }
+    if *error.etype() == WATCH_IS_OVER {
+        return Some(Answer::unavailable("the gateway is going away or the credential has expired", "over"));
     }
     match (error.esource(), error.etype()) {
         (
@@ -68,10 +72,9 @@ fn tls_cause(error: &Error) -> Option<&rustls::Error> {
         }
         if let Some(io) = current.downcast_ref::<std::io::Error>()
             && let Some(inner) = io.get_ref()
+            && let Some(found) = inner.downcast_ref::<rustls::Error>()
         {
-            if let Some(found) = inner.downcast_ref::<rustls::Error>() {
-                return Some(found);
-            }
+            return Some(found);
         }
         cause = current.source();
     }

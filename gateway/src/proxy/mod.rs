@@ -4,6 +4,7 @@ mod context;
 mod failure;
 mod forward;
 mod tunnel;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use crate::observe::GatewayPhase;
 use crate::request::RequestClass;
 use context::Connect;
 pub(crate) use context::Context;
+use watch::WATCH_IS_OVER;
 
 /// How long an idle HTTP/1.1 connection is kept, in seconds: longer than Go's clients do, so that it is the client
 /// that closes it and no request meets a closing connection.
@@ -54,7 +56,7 @@ impl GatewayProxy {
 
     async fn write(&self, session: &mut Session, answer: Answer) -> Result<()> {
         let Answer { response, why } = answer;
-        let (parts, body) = response.into_parts();
+        let (parts, body) = (*response).into_parts();
         self.core.metrics.answered(parts.status.as_u16(), why);
         let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
         for (name, value) in &parts.headers {
@@ -81,11 +83,11 @@ impl GatewayProxy {
         Ok(self.core.pick_shard(&body))
     }
 
-    /// Ends a watch that its shard has left, so that the client sees a clean end where it is possible: between two
+    /// Ends a watch that its shard has left, or whose time is over, so that the client sees a clean end where it is possible: between two
     /// events.
     async fn end_watch(&self, session: &mut Session, error: &Error, context: &Context) -> bool {
         let started = session.response_written().is_some_and(|head| head.status == StatusCode::OK);
-        let cut_off = *error.esource() != ErrorSource::Downstream;
+        let cut_off = *error.esource() != ErrorSource::Downstream || *error.etype() == WATCH_IS_OVER;
         if context.class != RequestClass::Watch || !started || !cut_off || !context.at_line_end {
             return false;
         }
@@ -134,6 +136,9 @@ impl ProxyHttp for GatewayProxy {
                 return tunnelled.map(|()| true);
             }
             Decision::Forward(forward) => {
+                if class == RequestClass::Watch {
+                    watch::end_by(session, Ending::new(&self.core.shutdown, &forward.sender, self.number()));
+                }
                 context.forward = Some(forward);
                 return Ok(false);
             }

@@ -54,9 +54,8 @@ impl Root {
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
         let (top, names) = reference.labels();
         let mut unavailable = false;
-        let mut current = match self.owner(top) {
-            Some(found) => found,
-            None => return self.missing_cluster(top, false),
+        let Some(mut current) = self.owner(top) else {
+            return self.missing_cluster(top, false);
         };
         let mut names = names.peekable();
         while let Some(name) = names.next() {
@@ -85,10 +84,10 @@ impl Root {
                     (None, false) => Resolution::Mount(value),
                 };
             }
-            current = match self.owner(value) {
-                Some(found) => found,
-                None => return self.missing_cluster(value, true),
+            let Some(below) = self.owner(value) else {
+                return self.missing_cluster(value, true);
             };
+            current = below;
         }
         if unavailable { Resolution::Unavailable } else { Resolution::Found(current) }
     }

@@ -257,6 +257,7 @@ impl TableWriter {
         Root::clone(&self.table.root.load())
     }
 
+    #[expect(clippy::needless_pass_by_ref_mut, reason = "two writers at once would lose changes")]
     fn swap(&mut self, root: Root) {
         self.table.root.store(Arc::new(root));
     }

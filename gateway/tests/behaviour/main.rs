@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod ending;
 mod identity;
 mod index;
 mod outcomes;
 mod pki;
+mod process;
 mod rotation;
 mod shard;
 mod streaming;
