@@ -15,15 +15,23 @@ pub(super) struct Continuation {
     revision: i64,
     /// The key to start from, relative to the list's own prefix so that it cannot leave it.
     start: String,
+    /// How many objects there are from `start` on; counted once, on the first page.
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
 }
 
 impl Continuation {
-    /// The page behind `last_key`, of the list below `prefix`.
-    pub(super) fn after(last_key: &[u8], prefix: &str, revision: Option<Revision>) -> Self {
+    /// The page behind `last_key`, of the list below `prefix`, on which `remaining` objects are left.
+    pub(super) fn after(
+        last_key: &[u8],
+        prefix: &str,
+        revision: Option<Revision>,
+        remaining: Option<u64>,
+    ) -> Self {
         let relative = last_key.strip_prefix(prefix.as_bytes()).unwrap_or_default();
         let start = format!("{}\0", String::from_utf8_lossy(relative));
         let revision = revision.map_or(-1, |revision| i64::try_from(revision.0).unwrap_or(i64::MAX));
-        Self { version: "meta.k8s.io/v1".into(), revision, start }
+        Self { version: "meta.k8s.io/v1".into(), revision, start, remaining }
     }
 
     /// Reads a token.
@@ -53,9 +61,14 @@ impl Continuation {
         u64::try_from(self.revision).ok().map(Revision)
     }
 
+    /// How many objects are left, if it was counted.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
     /// The token with which a client whose list has expired may go on at the latest revision.
     pub(super) fn inconsistent(&self) -> Self {
-        Self { revision: -1, ..self.clone() }
+        Self { revision: -1, remaining: None, ..self.clone() }
     }
 }
 
@@ -69,18 +82,19 @@ mod tests {
             b"/registry/core/configmaps/root/n/a",
             "/registry/core/configmaps/root/",
             Some(Revision(9)),
+            Some(3),
         );
         let parsed = Continuation::parse(&page.token()).unwrap();
         assert_eq!(parsed, page);
         assert_eq!(parsed.start_key("/p/"), "/p/n/a\0");
-        assert_eq!(parsed.revision(), Some(Revision(9)));
+        assert_eq!((parsed.revision(), parsed.remaining()), (Some(Revision(9)), Some(3)));
         assert_eq!(parsed.inconsistent().revision(), None);
     }
 
     #[test]
     fn tokens_cannot_leave_their_list() {
         for start in ["/x", "../other/x", "a/../../x", ""] {
-            let forged = Continuation { version: "meta.k8s.io/v1".into(), revision: 1, start: start.into() };
+            let forged = Continuation { version: "meta.k8s.io/v1".into(), revision: 1, start: start.into(), remaining: None };
             assert_eq!(Continuation::parse(&forged.token()), None, "{start}");
         }
         assert_eq!(Continuation::parse("%%%"), None);

@@ -65,30 +65,20 @@ impl StoreRegistry {
             range.start = range.start.max(page.start_key(&prefix).into());
         }
         let limit = options.limit.unwrap_or(usize::MAX);
+        // How many are left is counted on the first page and carried along, so that paging through a
+        // large list does not count it again for each page.
+        let known = page.as_ref().and_then(Continuation::remaining);
+        let counts = known.is_none() && selection.is_everything();
         let mut visited = 0;
         let mut last_key: Option<Vec<u8>> = None;
-        let mut remaining = 0_u64;
-        let mut stopped = false;
+        let mut behind = 0_u64;
         let read = self.objects.visit(&range, &target.scopes, at, &mut |key, listed| {
-            if stopped {
-                remaining += 1;
-                return if selection.is_everything() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                };
-            }
-            if !selection.selects(listed.object) {
+            if behind == 0 && !selection.selects(listed.object) {
                 return ControlFlow::Continue(());
             }
             if visited == limit {
-                stopped = true;
-                remaining = 1;
-                return if selection.is_everything() {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                };
+                behind += 1;
+                return if counts { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
             }
             visited += 1;
             if visited == limit {
@@ -105,11 +95,15 @@ impl StoreRegistry {
             }
             _ => read_status(&error),
         })?;
-        let token = last_key
-            .filter(|_| remaining > 0)
-            .map(|key| Continuation::after(&key, &prefix, Some(revision)).token());
-        let remaining = (token.is_some() && selection.is_everything()).then_some(remaining);
-        Ok(ListEnd { revision, continue_token: token, remaining })
+        let Some(last_key) = last_key.filter(|_| behind > 0) else {
+            return Ok(ListEnd { revision, continue_token: None, remaining: None });
+        };
+        let remaining = match known {
+            Some(known) => Some(known.saturating_sub(visited as u64).max(1)),
+            None => counts.then_some(behind),
+        };
+        let token = Continuation::after(&last_key, &prefix, Some(revision), remaining).token();
+        Ok(ListEnd { revision, continue_token: Some(token), remaining })
     }
 
     pub(super) async fn open_watch(
