@@ -42,7 +42,8 @@ fn gateway_tables(gateway: &GatewayStatus) -> String {
     let mut shards = vec![row(["SHARD", "STATE", "WORKSPACES", "INDEX AGE", "URL"])];
     shards.extend(gateway.shards.iter().map(shard_row));
     let workspaces: u64 = gateway.shards.iter().map(|shard| shard.workspaces).sum();
-    format!("\n{}\n{}\n{workspaces} workspaces\n", aligned(&doors), aligned(&shards))
+    let noun = if workspaces == 1 { "workspace" } else { "workspaces" };
+    format!("\n{}\n{}\n{workspaces} {noun}\n", aligned(&doors), aligned(&shards))
 }
 
 fn shard_row(shard: &ShardStatus) -> Vec<String> {

@@ -122,12 +122,13 @@ impl Welcome {
              Kubeconfig: {kubeconfig}   Logs: {logs}\n\
              \n\
              Try:\n  \
-               export KUBECONFIG={kubeconfig}\n  \
+               export KUBECONFIG={}\n  \
                {program} ws create hello --enter\n  \
                kubectl create configmap greeting --from-literal=text=ahoy\n\
              \n\
              Stop with {stop}.\n",
-            seconds(after_ms)
+            seconds(after_ms),
+            self.kubeconfig.display()
         )
     }
 }
