@@ -3,6 +3,8 @@
 BIN := target/release
 # Extra arguments, for example `make up ARGS='--shards 3 --fresh'`.
 ARGS ?=
+# Where the installation that is measured listens.
+BENCH_PORT ?= 7443
 
 .PHONY: up build test bench lint audit
 
@@ -20,7 +22,7 @@ test: build
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
 bench: build
-	@BIN=$(BIN) DIR=target/bench PORT=7443 deploy/bench.sh $(ARGS)
+	@BIN=$(BIN) DIR=target/bench PORT=$(BENCH_PORT) deploy/bench.sh $(ARGS)
 
 ## What reviewers should not have to say.
 lint:
