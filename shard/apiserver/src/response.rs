@@ -1,19 +1,23 @@
 //! Answers: status, headers and a body that is bytes or a watch.
 
+mod audit_id;
+
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io::Write as _;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fairlead_process::Status;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY, WARNING,
 };
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use serde_json::Value;
 
+use crate::request::{Accepted, Form, Query};
 use crate::watch::WatchBody;
 
 /// The header that ties an answer to the server's log.
@@ -21,6 +25,9 @@ pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// From this size on an answer is compressed for who accepts it.
 const COMPRESS_FROM: usize = 128 * 1024;
+
+/// From this size on it is compressed on a thread of its own.
+const COMPRESS_BESIDE_FROM: usize = 1024 * 1024;
 
 /// An answer.
 pub type Response = http::Response<ResponseBody>;
@@ -86,6 +93,53 @@ pub fn content(code: StatusCode, content_type: &'static str, bytes: impl Into<By
     response
 }
 
+/// JSON in the accepted encoding, with a newline at its end.
+///
+/// # Errors
+/// 500 when it is no JSON.
+pub(crate) fn encoded(
+    accepted: Accepted,
+    code: StatusCode,
+    json: impl Into<Bytes>,
+) -> Result<Response, Status> {
+    let json: Bytes = json.into();
+    let bytes = match (accepted.yaml, accepted.pretty) {
+        (false, false) => json,
+        (true, _) => {
+            let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
+            serde_saphyr::to_string(&value).map_err(Status::internal)?.into()
+        }
+        (false, true) => {
+            let value: Value = serde_json::from_slice(&json).map_err(Status::internal)?;
+            serde_json::to_vec_pretty(&value).map_err(Status::internal)?.into()
+        }
+    };
+    let ended = if bytes.ends_with(b"\n") {
+        bytes
+    } else {
+        // Not shared yet as a rule, so that this only appends.
+        let mut bytes = bytes.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&*shared));
+        bytes.extend_from_slice(b"\n");
+        bytes.freeze()
+    };
+    Ok(content(code, accepted.content_type(), ended))
+}
+
+/// A failure in the encoding that the client reads best.
+pub(crate) fn readable(mut response: Response, headers: &HeaderMap, query: &Query<'_>) -> Response {
+    if let Ok(accepted) = Accepted::of(headers, query)
+        && (accepted.pretty || accepted.yaml)
+        && let ResponseBody::Full(Some(bytes)) = response.body()
+        && let Ok(encoded) =
+            encoded(Accepted { form: Form::Object, ..accepted }, response.status(), bytes.clone())
+    {
+        let (parts, body) = encoded.into_parts();
+        response.headers_mut().extend(parts.headers);
+        *response.body_mut() = body;
+    }
+    response
+}
+
 /// A failure.
 pub fn failure(status: &Status) -> Response {
     status.to_response().map(ResponseBody::full)
@@ -98,24 +152,18 @@ pub fn unknown_path() -> Response {
     response
 }
 
-/// Adds what every answer carries, and compresses large ones. `audit_id` is the request's.
-pub(crate) fn finish(mut response: Response, request: &Finishing, warnings: &[String]) -> Response {
+/// Adds what every answer carries, and compresses large ones.
+pub(crate) async fn finish(mut response: Response, request: &Finishing, warnings: &[String]) -> Response {
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&request.audit_id) {
-        headers.insert(AUDIT_ID, value);
-    }
+    headers.insert(AUDIT_ID, request.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     for warning in warnings {
-        // RFC 9111 5.5: code, agent, quoted text.
-        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-            headers.append("warning", value);
-        }
+        headers.extend(warning_header(warning).map(|value| (WARNING, value)));
     }
     if request.gzip
         && let ResponseBody::Full(Some(bytes)) = response.body()
         && bytes.len() >= COMPRESS_FROM
-        && let Ok(compressed) = gzip(bytes)
+        && let Some(compressed) = compressed(bytes.clone()).await
     {
         *response.body_mut() = ResponseBody::full(compressed);
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -124,21 +172,50 @@ pub(crate) fn finish(mut response: Response, request: &Finishing, warnings: &[St
     response
 }
 
+/// RFC 9111 5.5: code, agent, quoted text. What is not ASCII goes out as UTF-8.
+fn warning_header(text: &str) -> Option<HeaderValue> {
+    let mut value = Vec::with_capacity(text.len() + 16);
+    value.extend_from_slice(b"299 - \"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => value.extend([b'\\', byte]),
+            byte if byte.is_ascii_control() => value.push(b' '),
+            byte => value.push(byte),
+        }
+    }
+    value.push(b'"');
+    HeaderValue::from_bytes(&value).ok()
+}
+
 /// What [`finish`] needs of the request, which is gone by then.
 pub(crate) struct Finishing {
-    audit_id: String,
+    audit_id: HeaderValue,
     gzip: bool,
 }
 
 impl Finishing {
     /// Takes the client's audit id, or makes one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let given =
-            headers.get(AUDIT_ID).and_then(|value| value.to_str().ok()).filter(|text| text.len() <= 64);
-        let audit_id = given.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned);
+        let given = headers.get(AUDIT_ID).filter(|value| value.len() <= 64).cloned();
+        let audit_id = given.unwrap_or_else(audit_id::draw);
         let accepts = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Self { audit_id, gzip: accepts.split(',').any(|coding| coding.trim().starts_with("gzip")) }
+        Self { audit_id, gzip: accepts.split(',').any(is_gzip) }
     }
+}
+
+/// Whether one coding of Accept-Encoding is gzip, and not refused by a weight of 0.
+fn is_gzip(coding: &str) -> bool {
+    let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+    let weight = weight.trim().strip_prefix("q=").map_or(1.0, |weight| weight.parse().unwrap_or(0.0));
+    name.trim() == "gzip" && weight > 0.0
+}
+
+/// Some 5 ms for 1 MiB: from there on, beside the threads that serve.
+async fn compressed(bytes: Bytes) -> Option<Vec<u8>> {
+    if bytes.len() < COMPRESS_BESIDE_FROM {
+        return gzip(&bytes).ok();
+    }
+    tokio::task::spawn_blocking(move || gzip(&bytes)).await.ok()?.ok()
 }
 
 fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {

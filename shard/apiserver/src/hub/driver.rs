@@ -74,11 +74,8 @@ impl Hub {
     /// # Errors
     /// [`FollowError`] when the feed broke; the process cannot go on serving watches then.
     pub async fn run(&self) -> Result<(), FollowError> {
-        let outcome = self.follow().await;
-        // Whoever waits learns that he waits in vain.
-        self.shared.progress.send_modify(|passed| passed.closed = true);
-        self.end_all(SubscriptionEnd::Shutdown);
-        outcome
+        let _closing = Closing(self);
+        self.follow().await
     }
 
     async fn follow(&self) -> Result<(), FollowError> {
@@ -143,9 +140,7 @@ impl Hub {
             Arc::new(Queue::new(id, interest, registered_at, progress, self.shared.options.queue_capacity));
         index.insert(queue.clone());
         drop(index);
-        if let Some(until) = until {
-            self.shared.deadlines.lock().insert(until, queue.clone());
-        }
+        self.shared.deadlines.lock().insert(until, queue.clone());
         Subscription { queue, hub: Arc::downgrade(&self.shared) }
     }
 
@@ -166,11 +161,8 @@ impl Hub {
         }
         let mut follower: Follower = self.store.follow(after)?;
         loop {
-            let batch = match follower.next().await {
-                Ok(batch) => batch,
-                Err(_) => {
-                    return Err(ReadError::Compacted { oldest: self.store.compacted() });
-                }
+            let Ok(batch) = follower.next().await else {
+                return Err(ReadError::Compacted { oldest: self.store.compacted() });
             };
             if batch.revision > up_to {
                 return Ok(events);
@@ -198,13 +190,14 @@ impl Hub {
         wakers.into_iter().for_each(core::task::Waker::wake);
     }
 
-    /// Ends all subscriptions evenly over a window, so that their clients do not all come back at once. The
-    /// hub must be driven meanwhile.
+    /// Ends all subscriptions evenly over a window, so that their clients do not all come back at once, and
+    /// those that are still to come at its end. The hub must be driven meanwhile.
     pub fn end_evenly(&self, window: Duration) {
         let queues: Vec<_> = self.shared.index.read().iter().cloned().collect();
         let now = Instant::now();
         let step = window / u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
         let mut deadlines = self.shared.deadlines.lock();
+        deadlines.latest = Some(now + window);
         for (queue, position) in queues.into_iter().zip(0_u32..) {
             deadlines.bring_forward(now + step * position, queue);
         }
@@ -238,6 +231,17 @@ impl Hub {
                 .inspect_err(|error| tracing::warn!(%error, revision = batch.revision.0, "skipped an event"))
                 .ok()
         })
+    }
+}
+
+/// Closes the hub when it is driven no more, also because its task was aborted: whoever waits must learn
+/// that he waits in vain.
+struct Closing<'h>(&'h Hub);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.shared.progress.send_modify(|passed| passed.closed = true);
+        self.0.end_all(SubscriptionEnd::Shutdown);
     }
 }
 
@@ -296,10 +300,13 @@ impl Shared {
 struct Deadlines {
     order: BTreeSet<(Instant, u64)>,
     queues: FxHashMap<u64, (Instant, Arc<Queue>)>,
+    /// When the hub is to have ended all of them.
+    latest: Option<Instant>,
 }
 
 impl Deadlines {
-    fn insert(&mut self, until: Instant, queue: Arc<Queue>) {
+    fn insert(&mut self, until: Option<Instant>, queue: Arc<Queue>) {
+        let Some(until) = until.into_iter().chain(self.latest).min() else { return };
         self.order.insert((until, queue.id));
         self.queues.insert(queue.id, (until, queue));
     }
@@ -307,7 +314,7 @@ impl Deadlines {
     fn bring_forward(&mut self, until: Instant, queue: Arc<Queue>) {
         if self.queues.get(&queue.id).is_none_or(|(present, _)| until < *present) {
             self.remove(queue.id);
-            self.insert(until, queue);
+            self.insert(Some(until), queue);
         }
     }
 

@@ -21,7 +21,8 @@ pub(super) struct SubscriptionIndex {
 #[derive(Default)]
 struct ResourceIndex {
     by_scope: FxHashMap<Box<str>, Vec<Arc<Queue>>>,
-    by_label: FxHashMap<(Arc<str>, Arc<str>), Vec<Arc<Queue>>>,
+    /// By key, then by value, so that looking up costs no allocation.
+    by_label: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Vec<Arc<Queue>>>>,
     every: Vec<Arc<Queue>>,
 }
 
@@ -54,8 +55,8 @@ impl SubscriptionIndex {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.resources.values().flat_map(|index| {
-            let scoped = index.by_scope.values().chain(index.by_label.values()).flatten();
-            scoped.chain(&index.every)
+            let labelled = index.by_label.values().flat_map(FxHashMap::values);
+            index.by_scope.values().chain(labelled).flatten().chain(&index.every)
         })
     }
 
@@ -78,8 +79,8 @@ impl SubscriptionIndex {
                 continue;
             };
             for (key, value) in &head.labels {
-                let term = (Arc::from(&**key), Arc::from(&**value));
-                for queue in index.by_label.get(&term).into_iter().flatten() {
+                let values = index.by_label.get(&**key);
+                for queue in values.and_then(|values| values.get(&**value)).into_iter().flatten() {
                     if !seen.contains(&queue.id) && queue.interest.wants(event) {
                         seen.push(queue.id);
                         visit(queue);
@@ -94,7 +95,9 @@ impl ResourceIndex {
     fn bucket(&mut self, queue: &Queue) -> &mut Vec<Arc<Queue>> {
         match (&queue.interest.scopes, &queue.interest.label) {
             (ScopeSelector::One(scope), _) => self.by_scope.entry(scope.as_str().into()).or_default(),
-            (ScopeSelector::Every { .. }, Some(label)) => self.by_label.entry(label.clone()).or_default(),
+            (ScopeSelector::Every { .. }, Some((key, value))) => {
+                self.by_label.entry(key.clone()).or_default().entry(value.clone()).or_default()
+            }
             (ScopeSelector::Every { .. }, None) => &mut self.every,
         }
     }
@@ -104,8 +107,13 @@ impl ResourceIndex {
             (ScopeSelector::One(scope), _) => {
                 self.by_scope.remove(scope.as_str());
             }
-            (ScopeSelector::Every { .. }, Some(label)) => {
-                self.by_label.remove(label);
+            (ScopeSelector::Every { .. }, Some((key, value))) => {
+                if let Some(values) = self.by_label.get_mut(key) {
+                    values.remove(value);
+                    if values.is_empty() {
+                        self.by_label.remove(key);
+                    }
+                }
             }
             (ScopeSelector::Every { .. }, None) => {}
         }

@@ -122,6 +122,7 @@ impl Accepted {
         if !asked {
             return Ok(Self { form: Form::Object, yaml: false, pretty });
         }
+        ranges.retain(|(weight, ..)| *weight > 0.0);
         // A stable sort keeps the client's order among equal weights.
         ranges.sort_by(|one, other| other.0.total_cmp(&one.0));
         let (_, form, yaml) = ranges.first().copied().ok_or(NegotiationError::Accept)?;
@@ -226,6 +227,7 @@ mod tests {
             ("application/yaml", Form::Object, true),
             ("application/yaml;q=0.5,application/json;q=0.9", Form::Object, false),
             ("application/json;as=Unknown;g=x;v=v1,application/json", Form::Object, false),
+            ("application/json;q=0,application/yaml;q=0.1", Form::Object, true),
         ] {
             let accepted = accept(text).unwrap();
             assert_eq!((accepted.form, accepted.yaml), (form, yaml), "{text}");
@@ -236,6 +238,7 @@ mod tests {
     fn what_cannot_be_served_is_said() {
         assert!(accept("application/vnd.kubernetes.protobuf").is_err());
         assert!(accept("application/cbor").is_err());
+        assert!(accept("application/json;q=0").is_err());
     }
 
     #[test]

@@ -301,6 +301,8 @@ impl DeleteOptions {
     pub fn parse(query: &Query<'_>, body: serde_json::Value) -> Result<Self, OptionsError> {
         let wire: WireDeleteOptions = match body {
             serde_json::Value::Null => WireDeleteOptions::default(),
+            // What is derived would also read a list, by position.
+            body if !body.is_object() => return Err(OptionsError::Body("it is no object".to_owned())),
             body => serde_json::from_value(body).map_err(|error| OptionsError::Body(error.to_string()))?,
         };
         let policy = wire.propagation_policy.as_deref().or_else(|| query.get("propagationPolicy"));
@@ -432,9 +434,9 @@ impl OptionsError {
     /// The option that is wrong, for the causes of a 422.
     pub fn field(&self) -> Option<&'static str> {
         match self {
-            Self::Forbidden { field, .. } | Self::Invalid { field, .. } | Self::NotSupported { field, .. } => {
-                Some(field)
-            }
+            Self::Forbidden { field, .. }
+            | Self::Invalid { field, .. }
+            | Self::NotSupported { field, .. } => Some(field),
             Self::FieldManager => Some("fieldManager"),
             Self::Number { name, .. } => Some(name),
             Self::Body(_) | Self::Selector(_) | Self::VersionWithContinue => None,

@@ -44,7 +44,9 @@ impl Shape {
                 unknown.extend(admit_metadata(object)?);
                 match schema.apply_defaults(object) {
                     Defaulting::Complete => Ok(unknown),
-                    Defaulting::LimitReached => Err(Status::request_entity_too_large(MAX_COMMIT_BYTES as u64)),
+                    Defaulting::LimitReached => {
+                        Err(Status::request_entity_too_large(MAX_COMMIT_BYTES as u64))
+                    }
                 }
             }
         }

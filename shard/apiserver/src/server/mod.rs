@@ -62,9 +62,12 @@ impl<H: Host> ApiServer<H> {
         let mut warnings = Vec::new();
         let timer = self.metrics.begin();
         let answer = self.answer(&parts, body, &mut warnings).await;
-        let response = answer.unwrap_or_else(|status| response::failure(&status));
+        let response = answer.unwrap_or_else(|status| {
+            let query = Query::parse(parts.uri.query().unwrap_or_default());
+            response::readable(response::failure(&status), &parts.headers, &query)
+        });
         timer.finish(&parts.method, response.status());
-        response::finish(response, &finishing, &warnings)
+        response::finish(response, &finishing, &warnings).await
     }
 
     async fn answer<B>(&self, parts: &Parts, body: B, warnings: &mut Vec<String>) -> Result<Response, Status>
@@ -126,29 +129,24 @@ impl<H: Host> ApiServer<H> {
         if !matches!(*context.method(), Method::GET | Method::HEAD) {
             return Err(Status::unknown_method());
         }
+        let is_open_api = words[0] == "openapi";
+        if is_open_api && context.scopes.is_none() {
+            return Ok(response::unknown_path());
+        }
         let scopes =
             context.scopes.ok_or_else(|| Status::bad_request("the request names no logical cluster"))?;
         let catalog = self.host.common_catalog(scopes)?;
-        let form = match words.as_slice() {
-            ["api" | "apis"] => context.accepted()?.form,
-            _ => Form::Object,
-        };
-        let aggregated = match form {
-            Form::AggregatedDiscovery(version) => Some(version),
-            Form::Object | Form::PartialMetadata | Form::Table(_) => None,
+        if is_open_api {
+            return self.open_api.answer(&words[1..], context, &catalog).await;
+        }
+        let accepted = context.accepted()?;
+        let aggregated = match (accepted.form, words.as_slice()) {
+            (Form::AggregatedDiscovery(version), [_]) => Some(version),
+            _ => None,
         };
         let document = match (words.as_slice(), aggregated) {
-            (["openapi", rest @ ..], _) => {
-                return self.open_api.answer(rest, context, &catalog).await;
-            }
             ([root @ ("api" | "apis")], Some(version)) => {
-                let document = Document::Aggregated { core: *root == "api", version };
-                let bytes =
-                    self.discovery.document(&catalog, document).ok_or_else(Status::unknown_resource)?;
-                let accepted = context.accepted()?;
-                let mut response = response::content(StatusCode::OK, accepted.content_type(), bytes);
-                response.headers_mut().insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
-                return Ok(response);
+                Document::Aggregated { core: *root == "api", version }
             }
             (["api"], None) => Document::Versions,
             (["apis"], None) => Document::Groups,
@@ -161,10 +159,16 @@ impl<H: Host> ApiServer<H> {
             }
             _ => return Ok(response::unknown_path()),
         };
-        match self.discovery.document(&catalog, document) {
-            Some(bytes) => Ok(response::content(StatusCode::OK, "application/json", bytes)),
-            None => Ok(response::unknown_path()),
-        }
+        let Some(bytes) = self.discovery.document(&catalog, document) else {
+            return Ok(response::unknown_path());
+        };
+        let mut response = match aggregated {
+            Some(_) => response::content(StatusCode::OK, accepted.content_type(), bytes),
+            None => response::encoded(accepted, StatusCode::OK, bytes)?,
+        };
+        // The same path has two forms.
+        response.headers_mut().insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
+        Ok(response)
     }
 }
 

@@ -42,10 +42,7 @@ impl OpenApi {
         context: &Context<'_>,
         catalog: &Arc<Catalog>,
     ) -> Result<Response, Status> {
-        let path = match path {
-            ["v3", path @ ..] => path,
-            _ => return Ok(response::unknown_path()),
-        };
+        let ["v3", path @ ..] = path else { return Ok(response::unknown_path()) };
         let accepted = context.accepted().ok().filter(|accepted| !accepted.yaml);
         if accepted.is_none_or(|accepted| accepted.form != Form::Object) {
             return Err(Status::not_acceptable(&["application/json"]));

@@ -44,8 +44,9 @@ impl<H: Host> ApiServer<H> {
         stored: &StoredObject,
         code: StatusCode,
     ) -> Result<Response, Status> {
-        let bytes = self.renderer(context.query, target, accepted.form)?.answer(stored)?;
-        encoded(accepted, code, bytes)
+        let mut bytes = self.renderer(context.query, target, accepted.form)?.answer(stored)?;
+        bytes.push(b'\n');
+        response::encoded(accepted, code, bytes)
     }
 
     pub(super) async fn list(&self, context: &Context<'_>, target: &Target) -> Result<Response, Status> {
@@ -92,7 +93,7 @@ impl<H: Host> ApiServer<H> {
                 &items,
             ),
         };
-        encoded(accepted, StatusCode::OK, bytes)
+        response::encoded(accepted, StatusCode::OK, bytes)
     }
 
     pub(super) async fn watch(
@@ -152,22 +153,6 @@ impl<H: Host> ApiServer<H> {
     }
 }
 
-/// Bytes of JSON in the accepted encoding.
-pub(super) fn encoded(accepted: Accepted, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response, Status> {
-    if accepted.yaml || accepted.pretty {
-        let value: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
-        bytes = if accepted.yaml {
-            serde_saphyr::to_string(&value).map_err(Status::internal)?.into_bytes()
-        } else {
-            serde_json::to_vec_pretty(&value).map_err(Status::internal)?
-        };
-    }
-    if !accepted.yaml {
-        bytes.push(b'\n');
-    }
-    Ok(response::content(code, accepted.content_type(), bytes))
-}
-
 /// Items are already text; only the frame is built here.
 fn list_of(kind: &str, api_version: &str, metadata: &Value, items: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(items.len() + 256);
@@ -175,7 +160,7 @@ fn list_of(kind: &str, api_version: &str, metadata: &Value, items: &[u8]) -> Vec
     out.extend_from_slice(&head.as_bytes()[..head.len() - 1]);
     out.extend_from_slice(b",\"items\":[");
     out.extend_from_slice(items);
-    out.extend_from_slice(b"]}");
+    out.extend_from_slice(b"]}\n");
     out
 }
 

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::body::{self, Document};
-use super::read::{encoded, list_options, options_status};
+use super::read::{list_options, options_status};
 use super::{ApiServer, Context, negotiation_status};
 use crate::host::Host;
 use crate::registry::{Deleted, StoredObject, Target, Written, group_resource};
 use crate::request::{DeleteOptions, PatchKind, WriteOptions};
-use crate::response::Response;
+use crate::response::{self, Response};
 
 impl<H: Host> ApiServer<H> {
     pub(super) async fn create<B>(
@@ -122,7 +122,7 @@ impl<H: Host> ApiServer<H> {
                     uid: head.uid.into_owned(),
                     ..StatusDetails::default()
                 };
-                encoded(accepted, StatusCode::OK, Status::success_json(&details).to_vec())
+                response::encoded(accepted, StatusCode::OK, Status::success_json(&details))
             }
         }
     }
@@ -151,7 +151,7 @@ impl<H: Host> ApiServer<H> {
             "metadata": {"resourceVersion": revision.to_string()},
             "items": items?,
         });
-        encoded(accepted, StatusCode::OK, list.to_string().into_bytes())
+        response::encoded(accepted, StatusCode::OK, list.to_string().into_bytes())
     }
 
     fn written(&self, context: &Context<'_>, target: &Target, written: &Written) -> Result<Response, Status> {
@@ -160,7 +160,7 @@ impl<H: Host> ApiServer<H> {
             Written::Created(stored) => self.one(context, target, accepted, stored, StatusCode::CREATED),
             Written::Updated(stored) => self.one(context, target, accepted, stored, StatusCode::OK),
             Written::Answered(value) => {
-                encoded(accepted, StatusCode::CREATED, value.to_string().into_bytes())
+                response::encoded(accepted, StatusCode::CREATED, value.to_string().into_bytes())
             }
         }
     }

@@ -1,0 +1,223 @@
+//! Requests to a test server, and its answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairlead_apiserver::ResponseBody;
+use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_store::{Revision, Store};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+
+use crate::host::{Parted, assemble};
+
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub(crate) const GADGETS: &str = "/apis/example.com/v1/gadgets";
+pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// A server with a namespace `default` in the logical cluster `c`, and its client.
+pub(crate) struct Server(Parted);
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(HubOptions::default()).await
+    }
+
+    pub(crate) async fn start_with(options: HubOptions) -> Self {
+        let server = Self(assemble(options));
+        server.create("/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+        server
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    /// Lets the hub's task die.
+    pub(crate) fn abandon_hub(&self) {
+        self.0.driver.abort();
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    /// A request within the logical cluster `c`, unless the path begins with two slashes.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let (parts, body) = self.open(method, path, headers, body).await.into_parts();
+        assert!(!matches!(body, ResponseBody::Watch(_)), "{path} is a watch");
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { code: parts.status, headers: parts.headers, bytes }
+    }
+
+    async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> fairlead_apiserver::Response {
+        let uri = match path.strip_prefix("//") {
+            Some(path) => format!("/{path}"),
+            None => format!("/clusters/c{path}"),
+        };
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.0.api.handle(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.send("GET", path, &[("accept", accept)], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+        let content_type = format!("application/{kind}-patch+json");
+        self.send("PATCH", path, &[("content-type", &content_type)], body.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, &[], "").await
+    }
+
+    /// Creates an object that must not exist yet.
+    pub(crate) async fn create(&self, path: &str, body: &Value) -> Value {
+        let answer = self.post(path, body).await;
+        assert_eq!(answer.code, 201, "{answer:?}");
+        answer.json()
+    }
+
+    /// Creates a config map in `default`.
+    pub(crate) async fn config_map(&self, name: &str, labels: Value) -> Value {
+        self.create(CONFIG_MAPS, &json!({"metadata": {"name": name, "labels": labels}})).await
+    }
+
+    pub(crate) async fn watch(&self, path: &str) -> Watching {
+        self.watch_as(path, "application/json").await
+    }
+
+    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watching {
+        let headers = [("accept", accept), ("accept-encoding", "gzip")];
+        let response = self.open("GET", path, &headers, "").await;
+        let (parts, body) = response.into_parts();
+        assert_eq!(parts.status, StatusCode::OK, "{path}");
+        assert_eq!(parts.headers["content-type"], "application/json");
+        assert_eq!(parts.headers.get("content-encoding"), None, "watches are never compressed");
+        Watching { body, text: Vec::new() }
+    }
+
+    /// Waits until the hub has delivered everything that was written.
+    pub(crate) async fn settled(&self) -> Revision {
+        let revision = self.store().revision();
+        self.hub().wait(revision).await.unwrap();
+        revision
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The `Warning` headers.
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        self.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    /// Code, reason and message of a failure.
+    pub(crate) fn failure(&self) -> (u16, String, String) {
+        let status = self.json();
+        assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")), "{self:?}");
+        assert_eq!(status["code"], self.code.as_u16());
+        let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+        (self.code.as_u16(), text("reason"), text("message"))
+    }
+
+    /// The names of a list's items.
+    pub(crate) fn names(&self) -> Vec<String> {
+        assert_eq!(self.code, 200, "{self:?}");
+        let list = self.json();
+        let items = list["items"].as_array().unwrap_or_else(|| panic!("{list}"));
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// An open watch.
+pub(crate) struct Watching {
+    body: ResponseBody,
+    text: Vec<u8>,
+}
+
+impl Watching {
+    /// The next event; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        // By the paused clock: only a watch that never answers runs into it.
+        tokio::time::timeout(Duration::from_secs(4 * 3600), self.read()).await.expect("the watch hangs")
+    }
+
+    async fn read(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            match self.body.frame().await {
+                Some(frame) => self.text.extend_from_slice(&frame.unwrap().into_data().unwrap()),
+                None => {
+                    assert!(self.text.is_empty(), "the stream ends within a frame");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The next event as `TYPE name revision`.
+    pub(crate) async fn brief(&mut self) -> String {
+        let Some(event) = self.next().await else { return "end".to_owned() };
+        let metadata = &event["object"]["metadata"];
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        format!("{} {} {}", text(&event["type"]), text(&metadata["name"]), text(&metadata["resourceVersion"]))
+    }
+}
+
+pub(crate) fn version_of(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}

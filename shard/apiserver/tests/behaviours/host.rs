@@ -1,0 +1,244 @@
+//! A small host over a memory store, whose feed is late at random: built-in kinds, two custom resources,
+//! and users whose rights show in their names.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fairlead_apiserver::hub::{Hub, HubOptions};
+use fairlead_apiserver::object::ScopeAnnotations;
+use fairlead_apiserver::registry::{NamespaceLifecycle, ObjectStore, Registry, StoreRegistry};
+use fairlead_apiserver::request::RequestPath;
+use fairlead_apiserver::resource::{
+    Catalog, Column, Columns, Conversion, CustomStrategy, SelectableField, ServedResource, ServedVersion,
+    Shape, Subresource, Verb, Verbs, built_in_resources, is_built_in,
+};
+use fairlead_apiserver::{
+    Action, Admission, Admitted, ApiServer, Attributes, Decision, Host, Intercepted, Located, RequestMetrics,
+    Response, Scope, ScopeSelector, Wanted, version_document,
+};
+use fairlead_authn::{Identity, Method, UserInfo};
+use fairlead_names::{KeyCodec, Origin, ResourceName};
+use fairlead_process::{Metrics, Status};
+use fairlead_schema::names::NameRule;
+use fairlead_schema::{CompileOptions, JsonPath, Schema};
+use fairlead_store::{FollowError, MemoryStore, Mutation, Store};
+use http::HeaderMap;
+use http::request::Parts;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub(crate) const ANNOTATIONS: ScopeAnnotations = &["kcp.io/cluster"];
+
+/// Serves `/clusters/<name>/…` and `/clusters/*/…`.
+pub(crate) struct TestHost {
+    catalog: Arc<Catalog>,
+    version: Bytes,
+}
+
+/// A server with the parts that tests look behind.
+pub(crate) struct Parted {
+    pub(crate) api: Arc<ApiServer<TestHost>>,
+    pub(crate) hub: Hub,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) driver: JoinHandle<Result<(), FollowError>>,
+}
+
+/// Assembles a server. Its hub is driven by a task of the runtime.
+pub(crate) fn assemble(options: HubOptions) -> Parted {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let codec = KeyCodec::new("/registry", 1, is_built_in);
+    let hub = Hub::new(Arc::clone(&store), codec, options);
+    let objects = ObjectStore::new(Arc::clone(&store), codec, ANNOTATIONS);
+    let admission = Arc::new(Namespaces(NamespaceLifecycle::new(objects.clone())));
+    let registry: Arc<dyn Registry> = Arc::new(StoreRegistry::new(objects, hub.clone(), admission));
+    let mut resources = built_in_resources(|_| Some(Arc::clone(&registry)));
+    resources.push(Arc::new(widgets(Arc::clone(&registry))));
+    resources.push(Arc::new(gadgets(registry)));
+    resources.sort_by(|one, other| one.name.cmp(&other.name));
+    let host = TestHost { catalog: Arc::new(Catalog { resources, hash: 1 }), version: version_document() };
+    let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
+    let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
+    let driven = hub.clone();
+    let driver = tokio::spawn(async move { driven.run().await });
+    Parted { api, hub, store, driver }
+}
+
+#[async_trait]
+impl Host for TestHost {
+    fn locate<'p>(&self, path: RequestPath<'p>, _headers: &HeaderMap) -> Result<Located<'p>, Status> {
+        let scopes = match path.segments() {
+            [first, name, ..] if first == "clusters" => match &**name {
+                "*" => ScopeSelector::all(),
+                name => ScopeSelector::One(Scope::new(name)),
+            },
+            _ => return Ok(Located { scopes: None, path }),
+        };
+        Ok(Located { scopes: Some(scopes), path: path.skip(2) })
+    }
+
+    async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
+        let name = parts.headers.get("x-user").and_then(|value| value.to_str().ok()).unwrap_or("admin");
+        if name == "impostor" {
+            return Err(Status::unauthorized());
+        }
+        let user = UserInfo { name: name.to_owned(), ..UserInfo::default() };
+        Ok(Arc::new(Identity::new(user, Method::BearerToken, None)))
+    }
+
+    async fn intercept(&self, request: Intercepted<'_>) -> Option<Response> {
+        let metrics = request.path.text() == "/metrics";
+        metrics.then(|| fairlead_apiserver::content(http::StatusCode::OK, "text/plain", "figures 1\n"))
+    }
+
+    /// `only:<name>` may do everything with objects of that name.
+    fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+        let allowed = match (attributes.user.name.split_once(':'), attributes.action) {
+            (Some(("only", own)), Action::Resource { name, .. }) => name == Some(own),
+            (Some(("in", own)), Action::Resource { namespace, .. }) => namespace == Some(own),
+            (Some(_), Action::NonResource { .. }) => false,
+            _ => attributes.user.name != "nobody",
+        };
+        if allowed { Decision::Allow } else { Decision::NoOpinion }
+    }
+
+    fn resolve(
+        &self,
+        _scopes: &ScopeSelector,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Arc<ServedResource>>, Status> {
+        Ok(self.catalog.resources.iter().find(|resource| resource.name == *wanted.name).cloned())
+    }
+
+    fn catalog(&self, scope: &Scope) -> Result<Arc<Catalog>, Status> {
+        match scope.as_str() {
+            "unsynced" => Err(Status::service_unavailable("not synced yet", 1)),
+            _ => Ok(Arc::clone(&self.catalog)),
+        }
+    }
+
+    fn version(&self) -> &Bytes {
+        &self.version
+    }
+}
+
+/// Admits everything that has a namespace to go to; refuses to keep secrets called `forbidden`.
+struct Namespaces(NamespaceLifecycle);
+
+#[async_trait]
+impl Admission for Namespaces {
+    async fn mutate(
+        &self,
+        _write: &Admitted<'_>,
+        object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if object["metadata"]["labels"]["mutate"] == "me" {
+            object["metadata"]["labels"]["mutated"] = "yes".into();
+        }
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        write: &Admitted<'_>,
+        _object: Option<&Value>,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        Ok(self.0.validate(write)?.into_iter().collect())
+    }
+}
+
+/// `widgets.example.com`: two versions, status, a selectable field, an immutable default.
+fn widgets(registry: Arc<dyn Registry>) -> ServedResource {
+    let schema = |default: i64| {
+        json!({"type": "object", "required": ["spec"], "properties": {
+            "spec": {"type": "object", "properties": {
+                "color": {"type": "string", "enum": ["red", "green", "blue"]},
+                "size": {"type": "integer", "default": default, "minimum": 0},
+                "tags": {"type": "array", "items": {"type": "string"}},
+            }},
+            "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+        }})
+    };
+    let version = |name: &str, default: i64, deprecation: Option<&str>| {
+        let schema = schema(default);
+        ServedVersion {
+            name: name.into(),
+            shape: Shape::Structural(Arc::new(
+                Schema::compile(&schema, &CompileOptions::structural()).unwrap(),
+            )),
+            open_api: Some(Arc::new(schema)),
+            columns: Arc::new(NameAndColor),
+            selectable_fields: vec![SelectableField {
+                name: "spec.color".into(),
+                path: JsonPath::parse(".spec.color").unwrap(),
+                default: "",
+            }],
+            deprecation_warning: deprecation.map(Into::into),
+        }
+    };
+    let versions =
+        vec![version("v1", 1, None), version("v1beta1", 2, Some("example.com/v1beta1 Widget is deprecated"))];
+    custom("widgets", "Widget", true, versions, true, registry)
+}
+
+/// `gadgets.example.com`: in no namespace, any content, no status of its own.
+fn gadgets(registry: Arc<dyn Registry>) -> ServedResource {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = ServedVersion {
+        name: "v1".into(),
+        shape: Shape::Structural(Arc::new(Schema::compile(&schema, &CompileOptions::structural()).unwrap())),
+        open_api: Some(Arc::new(schema)),
+        columns: Arc::new(NameAndColor),
+        selectable_fields: Vec::new(),
+        deprecation_warning: None,
+    };
+    custom("gadgets", "Gadget", false, vec![version], false, registry)
+}
+
+fn custom(
+    plural: &str,
+    kind: &str,
+    namespaced: bool,
+    versions: Vec<ServedVersion>,
+    status_subresource: bool,
+    registry: Arc<dyn Registry>,
+) -> ServedResource {
+    let status =
+        Subresource { name: "status", verbs: Verbs::of(&[Verb::Get, Verb::Patch, Verb::Update]), kind: None };
+    ServedResource {
+        name: ResourceName::new("example.com", plural),
+        kind: kind.into(),
+        list_kind: format!("{kind}List").into(),
+        singular: kind.to_ascii_lowercase().into(),
+        short_names: Vec::new(),
+        categories: vec!["all".into()],
+        namespaced,
+        origin: Origin::Custom,
+        versions,
+        storage_version: "v1".into(),
+        schema_hash: 7,
+        conversion: Conversion::Rename,
+        storage_version_hash: Some("hash=".into()),
+        name_rule: NameRule::Dns1123Subdomain,
+        verbs: Verbs::STANDARD,
+        subresources: status_subresource.then_some(status).into_iter().collect(),
+        strategy: Arc::new(CustomStrategy { status_subresource }),
+        registry,
+    }
+}
+
+struct NameAndColor;
+
+impl Columns for NameAndColor {
+    fn definitions(&self) -> Vec<Column> {
+        ["Name", "Color"]
+            .map(|name| Column { name: name.to_owned(), kind: "string".to_owned(), ..Column::default() })
+            .to_vec()
+    }
+
+    fn cells(&self, object: &Value, _now: i64) -> Vec<Value> {
+        vec![object["metadata"]["name"].clone(), object["spec"]["color"].clone()]
+    }
+}

@@ -1,0 +1,236 @@
+//! Lists: selectors, pages, and which state is shown.
+
+use fairlead_store::Revision;
+use serde_json::json;
+
+use crate::client::{CONFIG_MAPS, GADGETS, Server, WIDGETS, version_of};
+
+async fn numbered(server: &Server, count: usize) {
+    for number in 0..count {
+        server
+            .config_map(
+                &format!("n{number:02}"),
+                json!({"parity": if number % 2 == 0 { "even" } else { "odd" }}),
+            )
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_as_new_as_the_store() {
+    let server = Server::start().await;
+    let empty = server.get("/api/v1/namespaces/default/secrets").await.json();
+    assert_eq!(empty["items"], json!([]));
+    assert_eq!((&empty["kind"], &empty["apiVersion"]), (&json!("SecretList"), &json!("v1")));
+    assert!(version_of(&empty) > 0);
+    let last = server.config_map("a", json!({})).await;
+    server.create(GADGETS, &json!({"metadata": {"name": "g"}})).await;
+    let list = server.get(CONFIG_MAPS).await.json();
+    assert_eq!(
+        version_of(&list),
+        server.store().revision().0,
+        "the revision it was read at, not its newest item's"
+    );
+    assert_eq!(version_of(&list["items"][0]), version_of(&last));
+    // Typed lists carry no kinds, those of custom resources do.
+    assert_eq!((list["items"][0].get("kind"), list["items"][0].get("apiVersion")), (None, None));
+    let gadget = &server.get(GADGETS).await.json()["items"][0];
+    assert_eq!((&gadget["kind"], &gadget["apiVersion"]), (&json!("Gadget"), &json!("example.com/v1")));
+    assert_eq!(gadget["metadata"]["annotations"], json!({"kcp.io/cluster": "c"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_select() {
+    let server = Server::start().await;
+    for (name, labels) in
+        [("a", json!({"app": "web"})), ("b", json!({"app": "db", "tier": "x"})), ("c", json!({}))]
+    {
+        server.config_map(name, labels).await;
+    }
+    server.create("/api/v1/namespaces", &json!({"metadata": {"name": "other"}})).await;
+    server.create("/api/v1/namespaces/other/configmaps", &json!({"metadata": {"name": "a"}})).await;
+    for (name, color) in [("w1", "red"), ("w2", "blue")] {
+        server.create(WIDGETS, &json!({"metadata": {"name": name}, "spec": {"color": color}})).await;
+    }
+    let table: &[(&str, &str, &[&str])] = &[
+        (CONFIG_MAPS, "labelSelector=app", &["a", "b"]),
+        (CONFIG_MAPS, "labelSelector=app%3Dweb", &["a"]),
+        (CONFIG_MAPS, "labelSelector=app%20in%20(web,db),tier", &["b"]),
+        (CONFIG_MAPS, "labelSelector=app!%3Dweb", &["b", "c"]),
+        (CONFIG_MAPS, "labelSelector=!app", &["c"]),
+        (CONFIG_MAPS, "fieldSelector=metadata.name%3Db", &["b"]),
+        (CONFIG_MAPS, "fieldSelector=metadata.name!%3Db", &["a", "c"]),
+        (CONFIG_MAPS, "fieldSelector=metadata.name%3Da&labelSelector=app%3Ddb", &[]),
+        (CONFIG_MAPS, "fieldSelector=metadata.namespace%3Dother", &[]),
+        ("/api/v1/configmaps", "fieldSelector=metadata.namespace%3Dother", &["a"]),
+        ("/api/v1/configmaps", "fieldSelector=metadata.name%3Da", &["a", "a"]),
+        ("/api/v1/namespaces", "fieldSelector=status.phase%3DActive", &["default", "other"]),
+        (WIDGETS, "fieldSelector=spec.color%3Dblue", &["w2"]),
+        (WIDGETS, "fieldSelector=spec.color!%3Dblue", &["w1"]),
+    ];
+    for (path, query, names) in table {
+        assert_eq!(server.get(&format!("{path}?{query}")).await.names(), *names, "{query}");
+    }
+    for (path, field, message) in [
+        (
+            CONFIG_MAPS,
+            "data.x",
+            "\"data.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        (WIDGETS, "spec.size", "field label not supported: spec.size"),
+        ("/api/v1/namespaces", "spec.x", "field label not supported: spec.x"),
+    ] {
+        for watch in ["", "&watch=true"] {
+            let failure = server.get(&format!("{path}?fieldSelector={field}%3D1{watch}")).await.failure();
+            assert_eq!(failure, (400, "BadRequest".into(), message.to_owned()));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_show_one_state() {
+    let server = Server::start().await;
+    numbered(&server, 11).await;
+    let (mut names, mut pages, mut next) = (Vec::new(), Vec::new(), String::new());
+    let first = version_of(&server.get(CONFIG_MAPS).await.json());
+    loop {
+        let page = server.get(&format!("{CONFIG_MAPS}?limit=4{next}")).await;
+        names.extend(page.names());
+        let metadata = page.json()["metadata"].clone();
+        assert_eq!(metadata["resourceVersion"], first.to_string());
+        pages.push(metadata["remainingItemCount"].as_u64());
+        // Neither of these may show on later pages.
+        server.config_map(&format!("n05-{}", pages.len()), json!({})).await;
+        server.delete(&format!("{CONFIG_MAPS}/n10")).await;
+        let Some(token) = metadata["continue"].as_str() else { break };
+        next = format!("&continue={token}");
+    }
+    assert_eq!(names, (0..11).map(|number| format!("n{number:02}")).collect::<Vec<_>>());
+    assert_eq!(pages, [Some(7), Some(3), None]);
+
+    let odd = server.get(&format!("{CONFIG_MAPS}?limit=2&labelSelector=parity%3Dodd")).await;
+    assert_eq!(
+        (odd.names(), &odd.json()["metadata"]["remainingItemCount"]),
+        (vec!["n01".into(), "n03".into()], &json!(null))
+    );
+    assert!(odd.json()["metadata"]["continue"].is_string());
+    let exact = server.get(&format!("{CONFIG_MAPS}?limit=5&labelSelector=parity%3Dodd")).await;
+    assert_eq!(exact.json()["metadata"].get("continue"), None, "a page that holds the rest is the last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_offers_a_way_on() {
+    let server = Server::start().await;
+    numbered(&server, 5).await;
+    let page = server.get(&format!("{CONFIG_MAPS}?limit=2")).await.json();
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    server.config_map("n99", json!({})).await;
+    server.store().compact(server.store().revision()).await.unwrap();
+    let expired = server.get(&format!("{CONFIG_MAPS}?limit=2&continue={token}")).await;
+    let (code, reason, message) = expired.failure();
+    assert_eq!((code, &*reason), (410, "Expired"));
+    assert!(
+        message
+            .starts_with("The provided continue parameter is too old to display a consistent list result.")
+    );
+    let token = expired.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let on = server.get(&format!("{CONFIG_MAPS}?limit=500&continue={token}")).await;
+    assert_eq!(on.names(), ["n02", "n03", "n04", "n99"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_one_list_leads_nowhere_else() {
+    let server = Server::start().await;
+    numbered(&server, 3).await;
+    server.create("//clusters/d/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    server.create(&format!("//clusters/d{CONFIG_MAPS}"), &json!({"metadata": {"name": "zz"}})).await;
+    let page = server.get(&format!("{CONFIG_MAPS}?limit=1")).await.json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let elsewhere = server.get(&format!("//clusters/d{CONFIG_MAPS}?continue={token}")).await;
+    assert_eq!(elsewhere.names(), ["zz"], "the token is a place within the list that it is used on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_versions_of_lists() {
+    let server = Server::start().await;
+    numbered(&server, 2).await;
+    let then = server.store().revision().0;
+    server.config_map("n02", json!({})).await;
+    let now = server.store().revision().0;
+    let (old, new): (&[&str], &[&str]) = (&["n00", "n01"], &["n00", "n01", "n02"]);
+    let table = [
+        ("".to_owned(), new, now),
+        ("resourceVersion=0".to_owned(), new, now),
+        (format!("resourceVersion={then}"), new, now),
+        (format!("resourceVersion={then}&resourceVersionMatch=NotOlderThan"), new, now),
+        (format!("resourceVersion={then}&resourceVersionMatch=Exact"), old, then),
+        (format!("resourceVersion={then}&limit=5"), old, then),
+        (format!("resourceVersion={then}&limit=5&resourceVersionMatch=NotOlderThan"), new, now),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan".to_owned(), new, now),
+        ("limit=-1".to_owned(), new, now),
+    ];
+    for (query, names, version) in table {
+        let list = server.get(&format!("{CONFIG_MAPS}?{query}")).await;
+        assert_eq!(
+            (&*list.names(), version_of(&list.json())),
+            (&*names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), version),
+            "{query}"
+        );
+    }
+    let invalid = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: ";
+    let table = [
+        (
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            422,
+            format!("{invalid}resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        ),
+        (
+            "resourceVersionMatch=Exact",
+            422,
+            format!("{invalid}resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        ),
+        (
+            "resourceVersion=5&continue=abc",
+            400,
+            "specifying resource version is not allowed when using continue".to_owned(),
+        ),
+        ("continue=garbage", 400, "continue key is not valid".to_owned()),
+        ("resourceVersion=abc", 400, "resourceVersion: Invalid value: \"abc\"".to_owned()),
+        ("limit=abc", 400, "abc".to_owned()),
+        ("labelSelector=%3D%3D%3D", 400, "unable to parse requirement".to_owned()),
+        ("fieldSelector=a", 400, "unable to parse".to_owned()),
+        (
+            "resourceVersion=99999999",
+            504,
+            format!("Timeout: Too large resource version: 99999999, current: {now}"),
+        ),
+        ("resourceVersion=99999999&resourceVersionMatch=Exact", 504, "Too large".to_owned()),
+    ];
+    for (query, code, message) in table {
+        let failure = server.get(&format!("{CONFIG_MAPS}?{query}")).await.failure();
+        assert_eq!(failure.0, code, "{query} {failure:?}");
+        assert!(failure.2.contains(&message), "{query} {failure:?}");
+    }
+    server.store().compact(Revision(now)).await.unwrap();
+    let gone = server.get(&format!("{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")).await;
+    assert_eq!(
+        gone.failure(),
+        (410, "Expired".into(), "The resourceVersion for the provided list is too old.".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_waits_for_a_version_that_is_about_to_come() {
+    let server = std::sync::Arc::new(Server::start().await);
+    server.config_map("a", json!({})).await;
+    let next = server.store().revision().0 + 1;
+    let reader = server.clone();
+    let read =
+        tokio::spawn(async move { reader.get(&format!("{CONFIG_MAPS}/a?resourceVersion={next}")).await });
+    tokio::task::yield_now().await;
+    server.patch(&format!("{CONFIG_MAPS}/a"), "merge", &json!({"data": {"a": "b"}})).await;
+    assert_eq!(read.await.unwrap().json()["data"], json!({"a": "b"}));
+    let never = server.get(&format!("{CONFIG_MAPS}/a?resourceVersion=99999999")).await;
+    assert_eq!((never.failure().0, never.header("retry-after")), (504, "1"));
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}/a?resourceVersion=x")).await.failure().0, 400);
+}

@@ -1,0 +1,15 @@
+//! The behaviours of the API server, seen from its clients: requests in, answers out, over a store whose
+//! feed is late at random. The clock is paused: waiting costs nothing and times are exact.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod client;
+mod deletes;
+mod discovery;
+mod host;
+mod lists;
+mod negotiation;
+mod open_api;
+mod patches;
+mod requests;
+mod watches;
+mod writes;

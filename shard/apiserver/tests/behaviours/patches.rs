@@ -1,0 +1,78 @@
+//! The patch types.
+
+use serde_json::{Value, json};
+
+use crate::client::{CONFIG_MAPS, Server, WIDGETS};
+
+#[tokio::test(start_paused = true)]
+async fn patches_of_each_kind() {
+    let server = Server::start().await;
+    let create = json!({"metadata": {"name": "a", "finalizers": ["e.io/a"]}, "data": {"a": "1", "b": "2"}});
+    server.create(CONFIG_MAPS, &create).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let table: [(&str, Value, Value); 5] = [
+        ("merge", json!({"data": {"a": null, "c": "3"}}), json!({"b": "2", "c": "3"})),
+        ("strategic-merge", json!({"data": {"d": "4"}}), json!({"b": "2", "c": "3", "d": "4"})),
+        ("json", json!([{"op": "remove", "path": "/data/b"}]), json!({"c": "3", "d": "4"})),
+        (
+            "json",
+            json!([{"op": "test", "path": "/data/c", "value": "3"}, {"op": "add", "path": "/data/e", "value": "5"}]),
+            json!({"c": "3", "d": "4", "e": "5"}),
+        ),
+        ("strategic-merge", json!({"data": {"$patch": "replace", "f": "6"}}), json!({"f": "6"})),
+    ];
+    for (kind, patch, data) in table {
+        let answer = server.patch(&path, kind, &patch).await;
+        assert_eq!((answer.code.as_u16(), &answer.json()["data"]), (200, &data), "{kind} {patch}");
+    }
+    // Lists merge by the kind's own rules: finalizers are a set.
+    let patch = json!({"metadata": {"finalizers": ["e.io/b"]}});
+    let merged = server.patch(&path, "strategic-merge", &patch).await.json();
+    assert_eq!(merged["metadata"]["finalizers"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_patches_say_why() {
+    let server = Server::start().await;
+    server.config_map("a", json!({})).await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {"color": "red"}})).await;
+    let (map, widget) = (format!("{CONFIG_MAPS}/a"), format!("{WIDGETS}/w"));
+    let table = [
+        (
+            &*map,
+            "application/json-patch+json",
+            r#"[{"op":"test","path":"/data/c","value":"4"}]"#,
+            422,
+            "Invalid",
+        ),
+        (&map, "application/json-patch+json", r#"[{"op":"remove","path":"/data/zz"}]"#, 422, "Invalid"),
+        (&map, "application/json-patch+json", r#"{"op":"x"}"#, 400, "BadRequest"),
+        (&map, "application/merge-patch+json", "{bad", 400, "BadRequest"),
+        (&map, "application/merge-patch+json", "[]", 400, "BadRequest"),
+        (
+            &map,
+            "application/merge-patch+json",
+            r#"{"metadata":{"resourceVersion":"1"},"data":{"q":"w"}}"#,
+            409,
+            "Conflict",
+        ),
+        (&map, "application/merge-patch+json", r#"{"metadata":{"name":"b"}}"#, 400, "BadRequest"),
+        (&map, "application/foo", "{}", 415, "UnsupportedMediaType"),
+        (&map, "", "{}", 415, "UnsupportedMediaType"),
+        (&map, "application/apply-patch+yaml", "{}", 415, "UnsupportedMediaType"),
+        (&widget, "application/strategic-merge-patch+json", "{}", 415, "UnsupportedMediaType"),
+        (&widget, "application/merge-patch+json", r#"{"spec":{"color":"pink"}}"#, 422, "Invalid"),
+        (&widget, "application/merge-patch+json", r#"{"kind":"Gadget"}"#, 400, "BadRequest"),
+        ("/api/v1/namespaces/default/configmaps/none", "application/merge-patch+json", "{}", 404, "NotFound"),
+    ];
+    for (path, content_type, body, code, reason) in table {
+        let before = server.store().revision();
+        let answer = server.send("PATCH", path, &[("content-type", content_type)], body).await;
+        let failure = answer.failure();
+        assert_eq!((failure.0, &*failure.1), (code, reason), "{content_type} {body}: {failure:?}");
+        assert_eq!(server.store().revision(), before);
+        if body == "{bad" {
+            assert!(failure.2.starts_with("error decoding patch: "), "{failure:?}");
+        }
+    }
+}

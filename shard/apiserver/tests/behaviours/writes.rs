@@ -1,0 +1,500 @@
+//! Create and update.
+
+use serde_json::{Value, json};
+
+use crate::client::{CONFIG_MAPS, GADGETS, Server, WIDGETS, version_of};
+
+const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+#[tokio::test(start_paused = true)]
+async fn a_created_object_gets_what_the_server_knows() {
+    let server = Server::start().await;
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "metadata": {
+        "name": "a", "uid": "mine", "generation": 9, "creationTimestamp": null,
+        "deletionTimestamp": "2020-01-01T00:00:00Z", "managedFields": [{}], "selfLink": "/x",
+        "annotations": {"kcp.io/cluster": "elsewhere", "kept": "yes"}}});
+    let created = server.create(CONFIG_MAPS, &body).await;
+    let metadata = &created["metadata"];
+    assert_eq!((&created["kind"], &created["apiVersion"]), (&json!("ConfigMap"), &json!("v1")));
+    assert_eq!(created["data"], json!({"a": "b"}));
+    assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!("a"), &json!("default")));
+    assert_eq!(metadata["annotations"], json!({"kcp.io/cluster": "c", "kept": "yes"}));
+    assert_eq!(metadata["uid"].as_str().unwrap().len(), 36);
+    let created_at = metadata["creationTimestamp"].as_str().unwrap();
+    assert!(created_at.len() == 20 && created_at.ends_with('Z'), "{created_at}");
+    for absent in ["deletionTimestamp", "managedFields", "selfLink", "generation"] {
+        assert_eq!(metadata.get(absent), None, "{absent}");
+    }
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}/a")).await.json(), created);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_creates_say_why() {
+    let server = Server::start().await;
+    server.config_map("taken", json!({})).await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    let table: Vec<(&str, &str, u16, &str, &str)> = vec![
+        (
+            CONFIG_MAPS,
+            r#"{"metadata":{"name":"taken"}}"#,
+            409,
+            "AlreadyExists",
+            "configmaps \"taken\" already exists",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"metadata":{}}"#,
+            422,
+            "Invalid",
+            "ConfigMap \"\" is invalid: metadata.name: Required value: name or generateName is required",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"metadata":{"name":"x","namespace":"other"}}"#,
+            400,
+            "BadRequest",
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"metadata":{"name":"x","resourceVersion":"5"}}"#,
+            400,
+            "BadRequest",
+            "resourceVersion should not be set on objects to be created",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"x"}}"#,
+            400,
+            "BadRequest",
+            "Secret in version \"v1\" cannot be handled as a ConfigMap",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"kind":"ConfigMap","apiVersion":"v2","metadata":{"name":"x"}}"#,
+            400,
+            "BadRequest",
+            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap",
+        ),
+        (
+            CONFIG_MAPS,
+            r#"{"metadata":{"name":"x"},"data":{"a":1}}"#,
+            400,
+            "BadRequest",
+            "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+        ),
+        (CONFIG_MAPS, r#"{"metadata":"#, 400, "BadRequest", "line 1"),
+        (CONFIG_MAPS, "", 400, "BadRequest", ""),
+        (CONFIG_MAPS, "[]", 400, "BadRequest", ""),
+        (CONFIG_MAPS, r#"{"metadata":[]}"#, 400, "BadRequest", ""),
+        (CONFIG_MAPS, r#"{"metadata":{"name":7}}"#, 400, "BadRequest", ""),
+        (
+            "/api/v1/namespaces/missing/configmaps",
+            r#"{"metadata":{"name":"x"}}"#,
+            404,
+            "NotFound",
+            "namespaces \"missing\" not found",
+        ),
+        (
+            "/api/v1/namespaces",
+            r#"{"metadata":{"name":"a.b"}}"#,
+            422,
+            "Invalid",
+            "Namespace \"a.b\" is invalid: metadata.name: Invalid value: \"a.b\": a lowercase RFC 1123 label must consist of",
+        ),
+        (
+            WIDGETS,
+            r#"{"metadata":{"name":"w"},"spec":{}}"#,
+            409,
+            "AlreadyExists",
+            "widgets.example.com \"w\" already exists",
+        ),
+        (
+            WIDGETS,
+            r#"{"metadata":{"name":"x"},"spec":{"color":"pink"}}"#,
+            422,
+            "Invalid",
+            "Widget.example.com \"x\" is invalid: spec.color: Unsupported value: \"pink\": supported values: \"red\", \"green\", \"blue\"",
+        ),
+        (
+            WIDGETS,
+            r#"{"metadata":{"name":"x"}}"#,
+            422,
+            "Invalid",
+            "Widget.example.com \"x\" is invalid: spec: Required value",
+        ),
+        (
+            WIDGETS,
+            r#"{"apiVersion":"example.com/v2","metadata":{"name":"x"},"spec":{}}"#,
+            400,
+            "BadRequest",
+            "the API version in the data (example.com/v2) does not match the expected API version (example.com/v1)",
+        ),
+        (
+            WIDGETS,
+            r#"{"kind":"Gadget","metadata":{"name":"x"},"spec":{}}"#,
+            400,
+            "BadRequest",
+            "the kind in the data (Gadget) does not match the expected kind (Widget)",
+        ),
+    ];
+    for (path, body, code, reason, message) in table {
+        let before = server.store().revision();
+        let failure = server.send("POST", path, JSON, body.to_owned()).await.failure();
+        assert_eq!((failure.0, &*failure.1), (code, reason), "{body}: {failure:?}");
+        assert!(failure.2.contains(message), "{body}: {}", failure.2);
+        assert_eq!(server.store().revision(), before, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_422_names_each_field() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "Bad_Name", "labels": {"a b": "c d"}}});
+    let status = server.post(CONFIG_MAPS, &body).await.json();
+    let details = &status["details"];
+    assert_eq!((&details["name"], &details["kind"]), (&json!("Bad_Name"), &json!("ConfigMap")));
+    let fields: Vec<&str> =
+        details["causes"].as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields[0], "metadata.name");
+    assert!(fields.contains(&"metadata.labels"), "{fields:?}");
+    assert!(status["message"].as_str().unwrap().starts_with("ConfigMap \"Bad_Name\" is invalid: ["));
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_are_generated() {
+    let server = Server::start().await;
+    let long = "x".repeat(80);
+    for (prefix, expected) in [("gen-", "gen-"), (&*long, &long[..58])] {
+        let created = server.create(CONFIG_MAPS, &json!({"metadata": {"generateName": prefix}})).await;
+        let name = created["metadata"]["name"].as_str().unwrap();
+        let suffix = name.strip_prefix(expected).unwrap();
+        assert!(
+            suffix.len() == 5 && suffix.bytes().all(|b| b"bcdfghjklmnpqrstvwxz2456789".contains(&b)),
+            "{name}"
+        );
+        assert_eq!(created["metadata"]["generateName"], prefix);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_does_everything_but_store() {
+    let server = Server::start().await;
+    let existing = server.config_map("there", json!({})).await;
+    let before = server.store().revision();
+    let created =
+        server.create(&format!("{CONFIG_MAPS}?dryRun=All"), &json!({"metadata": {"name": "dry"}})).await;
+    assert_eq!(created["metadata"].get("resourceVersion"), None, "{created}");
+    assert!(created["metadata"]["uid"].is_string());
+    let again =
+        server.post(&format!("{CONFIG_MAPS}?dryRun=All"), &json!({"metadata": {"name": "there"}})).await;
+    assert_eq!(again.code, 409);
+    let path = format!("{CONFIG_MAPS}/there?dryRun=All");
+    let updated = server.put(&path, &json!({"metadata": {"name": "there"}, "data": {"a": "b"}})).await.json();
+    assert_eq!(updated["data"], json!({"a": "b"}));
+    assert_eq!(updated["metadata"]["resourceVersion"], existing["metadata"]["resourceVersion"]);
+    assert_eq!(
+        server.patch(&path, "merge", &json!({"data": {"c": "d"}})).await.json()["data"],
+        json!({"c": "d"})
+    );
+    assert_eq!(server.delete(&path).await.json()["status"], "Success");
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}/there")).await.json(), existing);
+    assert_eq!(server.get(&format!("{CONFIG_MAPS}/dry")).await.code, 404);
+    assert_eq!(server.store().revision(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_are_wrong_are_told_with_their_kind() {
+    let server = Server::start().await;
+    server.config_map("a", json!({})).await;
+    let one = format!("{CONFIG_MAPS}/a");
+    let long = "x".repeat(129);
+    let table = [
+        (
+            "POST",
+            CONFIG_MAPS,
+            "dryRun=Some",
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"",
+        ),
+        (
+            "POST",
+            CONFIG_MAPS,
+            "fieldValidation=Bad",
+            "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"Bad\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+        ),
+        (
+            "PUT",
+            &*one,
+            &*format!("fieldManager={long}"),
+            "UpdateOptions.meta.k8s.io \"\" is invalid: fieldManager: Too long: may not be more than 128 bytes",
+        ),
+        (
+            "PATCH",
+            &*one,
+            "dryRun=x",
+            "PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"",
+        ),
+        (
+            "DELETE",
+            &*one,
+            "propagationPolicy=Orphan&orphanDependents=true",
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set",
+        ),
+        (
+            "DELETE",
+            &*one,
+            "propagationPolicy=Never",
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Never\": supported values: \"Background\", \"Foreground\", \"Orphan\"",
+        ),
+    ];
+    for (method, path, query, message) in table {
+        let body = if method == "DELETE" { "" } else { "{\"metadata\":{\"name\":\"a\"}}" };
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let answer =
+            server.send(method, &format!("{path}?{query}"), &[("content-type", content)], body).await;
+        assert_eq!(answer.failure(), (422, "Invalid".to_owned(), message.to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_and_duplicate_fields_are_refused_warned_of_or_ignored() {
+    let server = Server::start().await;
+    let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"fv","name":"fv"},"bogus":1,"data":{"a":"b"}}"#;
+    let findings =
+        ["299 - \"duplicate field \\\"metadata.name\\\"\"", "299 - \"unknown field \\\"bogus\\\"\""];
+    for (validation, code, warnings) in [
+        ("", 201, &findings[..]),
+        ("&fieldValidation=Warn", 201, &findings[..]),
+        ("&fieldValidation=Ignore", 201, &[]),
+        ("&fieldValidation=Strict", 400, &[]),
+    ] {
+        let answer = server.send("POST", &format!("{CONFIG_MAPS}?dryRun=All{validation}"), JSON, body).await;
+        assert_eq!((answer.code.as_u16(), &*answer.warnings()), (code, warnings), "{validation}");
+        if code == 201 {
+            assert_eq!(answer.json().get("bogus"), None);
+        } else {
+            let message = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
+                           duplicate field \"metadata.name\", unknown field \"bogus\"";
+            assert_eq!(answer.failure().2, message);
+        }
+    }
+    let custom = r#"{"metadata":{"name":"w","odd":1},"spec":{"bogus":{"é":1}}}"#;
+    let answer = server.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), JSON, custom).await;
+    assert_eq!(
+        answer.failure().2,
+        "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \
+         \"spec.bogus\", unknown field \"metadata.odd\""
+    );
+    // Also in patches.
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    let patch = json!({"spec": {"bogus": 1, "color": "red"}});
+    let strict = server.patch(&format!("{WIDGETS}/w?fieldValidation=Strict"), "merge", &patch).await;
+    assert_eq!(strict.failure().0, 400);
+    let warned = server.patch(&format!("{WIDGETS}/w"), "merge", &patch).await;
+    assert_eq!(warned.warnings(), ["299 - \"unknown field \\\"spec.bogus\\\"\""]);
+    assert_eq!(warned.json()["spec"], json!({"color": "red", "size": 1}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_are_checked_against_the_present_object() {
+    let server = Server::start().await;
+    let old = server.config_map("a", json!({})).await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    let (map, widget) = (format!("{CONFIG_MAPS}/a"), format!("{WIDGETS}/w"));
+    let modified = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your \
+                    changes to the latest version and try again";
+    let table: Vec<(&str, Value, u16, &str)> = vec![
+        (&map, json!({"metadata": {"name": "a", "resourceVersion": "1"}}), 409, modified),
+        (
+            &map,
+            json!({"metadata": {"name": "b"}}),
+            400,
+            "the name of the object (b) does not match the name on the URL (a)",
+        ),
+        (
+            &map,
+            json!({"metadata": {"name": "a", "namespace": "other"}}),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            &map,
+            json!({"metadata": {"name": "a", "uid": "other"}}),
+            409,
+            "Precondition failed: UID in precondition: other, UID in object meta: ",
+        ),
+        (
+            &widget,
+            json!({"metadata": {"name": "w"}, "spec": {}}),
+            422,
+            "widgets.example.com \"w\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+        ),
+    ];
+    for (path, body, code, message) in table {
+        let failure = server.put(path, &body).await.failure();
+        assert_eq!(failure.0, code, "{body}: {failure:?}");
+        assert!(failure.2.contains(message), "{body}: {}", failure.2);
+    }
+    let absent = server.put(&format!("{CONFIG_MAPS}/none"), &json!({"metadata": {"name": "none"}})).await;
+    assert_eq!(absent.failure(), (404, "NotFound".into(), "configmaps \"none\" not found".into()));
+
+    // Without a version, built-in kinds are overwritten.
+    let new = server
+        .put(&map, &json!({"data": {"k": "v"}, "metadata": {"creationTimestamp": "2001-01-01T00:00:00Z"}}))
+        .await;
+    let new = new.json();
+    assert_eq!(new["data"], json!({"k": "v"}));
+    for kept in ["uid", "creationTimestamp", "name", "namespace"] {
+        assert_eq!(new["metadata"][kept], old["metadata"][kept], "{kept}");
+    }
+    assert!(version_of(&new) > version_of(&old));
+    // With the present one, anything is.
+    let mut widget_now = server.get(&widget).await.json();
+    widget_now["spec"]["color"] = "blue".into();
+    assert_eq!(server.put(&widget, &widget_now).await.json()["spec"]["color"], "blue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_changes_nothing_is_no_event() {
+    let server = Server::start().await;
+    let created = server
+        .create(WIDGETS, &json!({"metadata": {"name": "w", "labels": {"a": "b"}}, "spec": {"tags": ["x"]}}))
+        .await;
+    let path = format!("{WIDGETS}/w");
+    let mut watch =
+        server.watch(&format!("{WIDGETS}?watch=true&resourceVersion={}", version_of(&created))).await;
+    assert_eq!(server.put(&path, &created).await.json(), created);
+    assert_eq!(server.patch(&path, "merge", &json!({})).await.json(), created);
+    assert_eq!(server.patch(&path, "json", &json!([])).await.json(), created);
+    let changed = server.patch(&path, "merge", &json!({"spec": {"color": "red"}})).await.json();
+    assert_eq!(watch.brief().await, format!("MODIFIED w {}", version_of(&changed)));
+    assert_eq!(version_of(&changed), version_of(&created) + 1, "nothing was written in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_the_rest_are_written_apart() {
+    let server = Server::start().await;
+    let created = server
+        .create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}, "status": {"phase": "Mine"}}))
+        .await;
+    assert_eq!((created.get("status"), &created["metadata"]["generation"]), (None, &json!(1)));
+    let (main, status) = (format!("{WIDGETS}/w"), format!("{WIDGETS}/w/status"));
+
+    let both =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"color": "red"}, "status": {"phase": "Ready"}});
+    let after = server.patch(&status, "merge", &both).await.json();
+    assert_eq!(after["status"], json!({"phase": "Ready"}));
+    assert_eq!((after["spec"].get("color"), &after["metadata"]["generation"]), (None, &json!(1)));
+    assert_eq!(after["metadata"].get("labels"), None);
+
+    let other =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"color": "red"}, "status": {"phase": "Lost"}});
+    let after = server.patch(&main, "merge", &other).await.json();
+    assert_eq!((&after["status"]["phase"], &after["spec"]["color"]), (&json!("Ready"), &json!("red")));
+    assert_eq!(after["metadata"]["generation"], 2);
+
+    let labelled = server.patch(&main, "merge", &json!({"metadata": {"labels": {"a": "c"}}})).await.json();
+    assert_eq!(labelled["metadata"]["generation"], 2, "metadata is not counted");
+    let mut full = labelled.clone();
+    full["status"] = json!({"phase": "Done"});
+    assert_eq!(server.put(&status, &full).await.json()["status"]["phase"], "Done");
+    assert_eq!(server.put(&status, &full).await.code, 409, "status writes check the version, too");
+    let wrong = server.patch(&status, "merge", &json!({"status": {"phase": 1}})).await.failure();
+    assert_eq!((wrong.0, &*wrong.1), (422, "Invalid"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_status_of_its_own_the_generation_counts_everything_but_metadata() {
+    let server = Server::start().await;
+    let created = server.create(GADGETS, &json!({"metadata": {"name": "g"}, "status": {"on": false}})).await;
+    assert_eq!((&created["status"], &created["metadata"]["generation"]), (&json!({"on": false}), &json!(1)));
+    let path = format!("{GADGETS}/g");
+    for (patch, generation) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), 1),
+        (json!({"status": {"on": true}}), 2),
+        (json!({"anything": 1.0}), 3),
+        (json!({"metadata": {"generation": 17}}), 3),
+    ] {
+        let after = server.patch(&path, "merge", &patch).await.json();
+        assert_eq!(after["metadata"]["generation"], generation, "{patch}");
+    }
+    assert_eq!(server.get(&format!("{path}/status")).await.failure().0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_keep_their_kind() {
+    let server = Server::start().await;
+    let numbers = json!({"int": 1, "float": 1.0, "big": 9_007_199_254_740_993_i64, "negative": -5});
+    server.create(GADGETS, &json!({"metadata": {"name": "g"}, "numbers": numbers})).await;
+    let text = server.get(&format!("{GADGETS}/g")).await;
+    for part in ["\"int\":1,", "\"float\":1.0,", "\"big\":9007199254740993,"] {
+        assert!(text.text().contains(part), "{part}: {}", text.text());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_converted_and_defaulted_both_ways() {
+    let server = Server::start().await;
+    let beta = WIDGETS.replace("/v1/", "/v1beta1/");
+    let created = server.post(&beta, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    assert_eq!(created.warnings(), ["299 - \"example.com/v1beta1 Widget is deprecated\""]);
+    let created = created.json();
+    assert_eq!(
+        (&created["apiVersion"], &created["spec"]["size"]),
+        (&json!("example.com/v1beta1"), &json!(2))
+    );
+    let stored = server.get(&format!("{WIDGETS}/w")).await.json();
+    assert_eq!((&stored["apiVersion"], &stored["spec"]["size"]), (&json!("example.com/v1"), &json!(2)));
+    assert_eq!(version_of(&stored), version_of(&created));
+    let mut watch = server.watch(&format!("{beta}?watch=true")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["apiVersion"], "example.com/v1beta1");
+    let list = server.get(&beta).await.json();
+    assert_eq!(
+        (&list["apiVersion"], &list["items"][0]["apiVersion"]),
+        (&json!("example.com/v1beta1"), &json!("example.com/v1beta1"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_updates_lose_nothing() {
+    let server = std::sync::Arc::new(Server::start().await);
+    server.config_map("a", json!({})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let patches = (0..20).map(|number| {
+        let (server, path) = (server.clone(), path.clone());
+        tokio::spawn(async move {
+            server.patch(&path, "merge", &json!({"data": {format!("k{number}"): "v"}})).await.code
+        })
+    });
+    for patch in patches.collect::<Vec<_>>() {
+        assert_eq!(patch.await.unwrap(), 200);
+    }
+    assert_eq!(server.get(&path).await.json()["data"].as_object().unwrap().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_created_by_an_update() {
+    let server = Server::start().await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});
+    let created = server.put(path, &lease).await;
+    assert_eq!(created.code, 201);
+    assert_eq!(server.put(path, &lease).await.code, 422, "and updated only with its version");
+    assert_eq!(server.put(path, &created.json()).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminating_namespace_takes_nothing_in() {
+    let server = Server::start().await;
+    let namespace = server.delete("/api/v1/namespaces/default").await.json();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    let status = server.post(CONFIG_MAPS, &json!({"metadata": {"name": "late"}})).await;
+    let (code, reason, message) = status.failure();
+    assert_eq!((code, &*reason), (403, "Forbidden"));
+    assert!(message.contains("because it is being terminated"), "{message}");
+    assert_eq!(status.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    // It goes when its finalizer does.
+    let finalize = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}, "spec": {"finalizers": []}});
+    assert_eq!(server.put("/api/v1/namespaces/default/finalize", &finalize).await.code, 200);
+    assert_eq!(server.get("/api/v1/namespaces/default").await.code, 404);
+}
