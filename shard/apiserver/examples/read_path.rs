@@ -51,7 +51,10 @@ fn main() {
 
 async fn fill(server: &Parted) {
     let namespace = json!({"metadata": {"name": "default"}});
-    assert_eq!(send(server, "POST", "/clusters/root/api/v1/namespaces", namespace.to_string()).await.status(), 201);
+    assert_eq!(
+        send(server, "POST", "/clusters/root/api/v1/namespaces", namespace.to_string()).await.status(),
+        201
+    );
     for number in 0..500 {
         let body = json!({
             "metadata": {"name": format!("n{number}"), "labels": {"tens": (number / 5).to_string(), "app": "web"}},

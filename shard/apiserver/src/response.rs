@@ -5,17 +5,20 @@ mod audit_id;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io::Write as _;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use fairlead_process::Status;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, VARY, WARNING,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    IF_NONE_MATCH, VARY, WARNING,
 };
 use http::{HeaderMap, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use serde_json::Value;
+use sha2::{Digest as _, Sha512};
 
 use crate::request::{Accepted, Form, Query};
 use crate::watch::WatchBody;
@@ -123,6 +126,37 @@ pub(crate) fn encoded(
         bytes.freeze()
     };
     Ok(content(code, accepted.content_type(), ended))
+}
+
+/// An answer that may be kept and asked for again by its hash; 304 for who has it.
+pub(crate) fn tagged(request: &HeaderMap, hash: &str, mut full: Response) -> Response {
+    if is_known(request, hash) {
+        *full.status_mut() = StatusCode::NOT_MODIFIED;
+        *full.body_mut() = ResponseBody::Full(None);
+        full.headers_mut().remove(CONTENT_TYPE);
+    }
+    let headers = full.headers_mut();
+    // The same path has several forms.
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    // Hex digits are always a valid value.
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        headers.insert(ETAG, tag);
+    }
+    full
+}
+
+/// RFC 9110 13.1.2, the weak comparison.
+fn is_known(request: &HeaderMap, hash: &str) -> bool {
+    let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    tags.flat_map(|tags| tags.split(',')).map(str::trim).any(|tag| {
+        let tag = tag.strip_prefix("W/").unwrap_or(tag);
+        tag == "*" || tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) == Some(hash)
+    })
+}
+
+/// The upper-case hex of the SHA-512 of an answer, as Kubernetes tags its documents.
+pub(crate) fn content_hash(bytes: &[u8]) -> Arc<str> {
+    Sha512::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect::<String>().into()
 }
 
 /// A failure in the encoding that the client reads best.

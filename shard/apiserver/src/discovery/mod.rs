@@ -25,7 +25,14 @@ const KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 /// Makes and keeps discovery documents.
 pub(crate) struct Discovery {
     address: String,
-    documents: Mutex<LruCache<(u64, Document), Bytes>>,
+    documents: Mutex<LruCache<(u64, Document), Tagged>>,
+}
+
+/// A document and its hash. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct Tagged {
+    pub(crate) json: Bytes,
+    pub(crate) hash: Arc<str>,
 }
 
 /// Which document of a catalog.
@@ -61,10 +68,10 @@ impl Discovery {
 
     /// A document; `None` when the catalog has no such group or version. A look-up when it was asked for
     /// before.
-    pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Bytes> {
+    pub(crate) fn document(&self, catalog: &Arc<Catalog>, document: Document) -> Option<Tagged> {
         let key = (catalog.hash, document);
-        if let Some(bytes) = self.documents.lock().get(&key) {
-            return Some(bytes.clone());
+        if let Some(found) = self.documents.lock().get(&key) {
+            return Some(found.clone());
         }
         let value: Value = match &key.1 {
             Document::Aggregated { core, version } => aggregated::groups(catalog, *core, version),
@@ -73,8 +80,9 @@ impl Discovery {
             Document::Resources { group, version } => legacy::resources(catalog, group, version)?,
             Document::Versions => legacy::versions(&self.address),
         };
-        let bytes = Bytes::from(format!("{value}\n"));
-        self.documents.lock().put(key, bytes.clone());
-        Some(bytes)
+        let json = Bytes::from(format!("{value}\n"));
+        let made = Tagged { hash: crate::response::content_hash(&json), json };
+        self.documents.lock().put(key, made.clone());
+        Some(made)
     }
 }

@@ -94,7 +94,12 @@ mod tests {
     #[test]
     fn tokens_cannot_leave_their_list() {
         for start in ["/x", "../other/x", "a/../../x", ""] {
-            let forged = Continuation { version: "meta.k8s.io/v1".into(), revision: 1, start: start.into(), remaining: None };
+            let forged = Continuation {
+                version: "meta.k8s.io/v1".into(),
+                revision: 1,
+                start: start.into(),
+                remaining: None,
+            };
             assert_eq!(Continuation::parse(&forged.token()), None, "{start}");
         }
         assert_eq!(Continuation::parse("%%%"), None);

@@ -113,6 +113,9 @@ pub struct Target {
     pub scopes: ScopeSelector,
     /// The namespace; `None` for cluster-scoped resources and for all namespaces.
     pub namespace: Option<Arc<str>>,
+    /// The object's name in the path. Methods that are about one object are given it besides; creates
+    /// below an object (`serviceaccounts/<name>/token`) find it here.
+    pub name: Option<Arc<str>>,
     /// The subresource.
     pub subresource: Option<Arc<str>>,
     /// The verb.

@@ -7,6 +7,7 @@ use fairlead_process::Status;
 use fairlead_store::Revision;
 use serde_json::Value;
 
+use super::read::group_resource;
 use super::{
     Change, Deleted, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
     Written,
@@ -91,6 +92,10 @@ impl Registry for StoreRegistry {
         object: Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
+        if target.subresource.is_some() {
+            // What is created below an object is not an object of its resource: tokens, evictions.
+            return Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()));
+        }
         self.write_new(target, object, options).await
     }
 

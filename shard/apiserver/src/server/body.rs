@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use fairlead_names::Origin;
 use fairlead_process::Status;
-use fairlead_schema::{decode_json, decode_protobuf, decode_yaml, strict_error, strict_findings};
+use fairlead_schema::{
+    decode_json, decode_protobuf, decode_yaml, has_protobuf_form, strict_error, strict_findings,
+};
 use http::HeaderMap;
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -49,6 +51,9 @@ pub(super) fn decode(headers: &HeaderMap, bytes: &[u8], expected: (&str, &str)) 
     let decoded = match BodyFormat::of(headers).map_err(|error| negotiation_status(&error))? {
         BodyFormat::Json => decode_json(bytes, MAX_BODY).map_err(|error| refused(&error))?,
         BodyFormat::Yaml => decode_yaml(bytes, MAX_BODY).map_err(|error| refused(&error))?,
+        BodyFormat::Protobuf if !has_protobuf_form(expected.0, expected.1) => {
+            return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
+        }
         BodyFormat::Protobuf => {
             let value = decode_protobuf(bytes, expected.0, expected.1).map_err(|error| refused(&error))?;
             return Ok(Document { value, duplicates: Vec::new() });

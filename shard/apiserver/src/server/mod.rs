@@ -159,16 +159,14 @@ impl<H: Host> ApiServer<H> {
             }
             _ => return Ok(response::unknown_path()),
         };
-        let Some(bytes) = self.discovery.document(&catalog, document) else {
+        let Some(document) = self.discovery.document(&catalog, document) else {
             return Ok(response::unknown_path());
         };
-        let mut response = match aggregated {
-            Some(_) => response::content(StatusCode::OK, accepted.content_type(), bytes),
-            None => response::encoded(accepted, StatusCode::OK, bytes)?,
+        let full = match aggregated {
+            Some(_) => response::content(StatusCode::OK, accepted.content_type(), document.json),
+            None => response::encoded(accepted, StatusCode::OK, document.json)?,
         };
-        // The same path has two forms.
-        response.headers_mut().insert(http::header::VARY, http::HeaderValue::from_static("Accept"));
-        Ok(response)
+        Ok(response::tagged(&context.parts.headers, &document.hash, full))
     }
 }
 

@@ -13,10 +13,9 @@ use fairlead_schema::openapi::{
     OpenApiBody, OpenApiDocument, OpenApiResource, OpenApiSchema, OpenApiSubresource, open_api_document,
     open_api_index, open_api_path,
 };
-use http::header::{CACHE_CONTROL, ETAG, EXPIRES, HeaderName, IF_NONE_MATCH, LOCATION, VARY};
+use http::header::{CACHE_CONTROL, EXPIRES, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
-use sha2::{Digest as _, Sha512};
 
 use self::cache::{Cache, ContentKey, Index, IndexedDocument};
 use super::Context;
@@ -49,7 +48,7 @@ impl OpenApi {
         }
         let index = self.index(catalog).await?;
         if path.is_empty() {
-            return Ok(tagged(&context.parts.headers, &index.hash, || index.json.clone()));
+            return Ok(tagged(context, &index.hash, &index.json));
         }
         let Some(indexed) = index.documents.get(&path.join("/")) else {
             return Ok(response::unknown_path());
@@ -58,7 +57,7 @@ impl OpenApi {
             Some(hash) if !hash.eq_ignore_ascii_case(&indexed.hash) => Ok(moved(&indexed.hash)),
             asked => {
                 let document = self.document(catalog, indexed).await?;
-                let mut response = tagged(&context.parts.headers, &document.hash, || document.json.clone());
+                let mut response = tagged(context, &document.hash, &document.json);
                 if asked.is_some() {
                     forever(response.headers_mut())?;
                 }
@@ -103,31 +102,9 @@ async fn off_the_reactor<T: Send + 'static>(work: impl FnOnce() -> T + Send + 's
     tokio::task::spawn_blocking(work).await.map_err(Status::internal)
 }
 
-/// Bytes with their hash as ETag; 304 for who has them.
-fn tagged(request: &HeaderMap, hash: &str, bytes: impl FnOnce() -> Bytes) -> Response {
-    let mut response = if is_known(request, hash) {
-        let mut response = Response::new(response::ResponseBody::Full(None));
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        response
-    } else {
-        response::content(StatusCode::OK, "application/json", bytes())
-    };
-    let headers = response.headers_mut();
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
-    // Hex digits are always a valid value.
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
-        headers.insert(ETAG, tag);
-    }
-    response
-}
-
-/// RFC 9110 13.1.2, the weak comparison.
-fn is_known(request: &HeaderMap, hash: &str) -> bool {
-    let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    tags.flat_map(|tags| tags.split(',')).map(str::trim).any(|tag| {
-        let tag = tag.strip_prefix("W/").unwrap_or(tag);
-        tag == "*" || tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')) == Some(hash)
-    })
+fn tagged(context: &Context<'_>, hash: &str, json: &Bytes) -> Response {
+    let full = response::content(StatusCode::OK, "application/json", json.clone());
+    response::tagged(&context.parts.headers, hash, full)
 }
 
 /// What is found by its hash never changes. Kept by the client alone: what a workspace serves is not for
@@ -147,7 +124,7 @@ fn moved(hash: &str) -> Response {
     let mut response = Response::new(response::ResponseBody::Full(None));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = HeaderValue::from_str(&format!("?hash={hash}")) {
-        response.headers_mut().insert::<HeaderName>(LOCATION, location);
+        response.headers_mut().insert(LOCATION, location);
     }
     response
 }
@@ -171,9 +148,9 @@ fn index_of(catalog: &Catalog, cache: &Cache) -> Index {
         made.push((open_api_path(group, version), indexed, document));
     }
     let json = open_api_index(made.iter().map(|(path, _, document)| (&**path, document)));
-    let hash: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
+    let hash = response::content_hash(&json);
     let documents = made.into_iter().map(|(path, indexed, _)| (path, indexed)).collect();
-    Index { json, hash: hash.into(), documents }
+    Index { json, hash, documents }
 }
 
 fn group_versions(catalog: &Catalog) -> Vec<(&str, &str)> {

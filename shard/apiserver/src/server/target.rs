@@ -62,6 +62,7 @@ impl<H: Host> ApiServer<H> {
             version: version.name.clone(),
             scopes: scopes.clone(),
             namespace: wanted.namespace.as_deref().map(Into::into),
+            name: wanted.name.as_deref().map(Into::into),
             subresource: wanted.subresource.as_deref().map(Into::into),
             verb: wanted.verb,
             identity: Arc::clone(context.identity),

@@ -219,7 +219,7 @@ impl PatchDocument {
         }
         let decoded = fairlead_schema::decode_json(bytes, body::MAX_BODY).map_err(undecodable)?;
         let patch = match (kind, built_in) {
-            (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(undecodable)?),
+            (PatchKind::Json, _) => Patch::Json(JsonPatch::parse(decoded.value).map_err(json_patch_status)?),
             (PatchKind::Strategic, Some(kind)) => Patch::Strategic(decoded.value, kind),
             (PatchKind::Strategic, None) => return Err(Status::unsupported_media_type(&SUPPORTED[..2])),
             (PatchKind::Merge | PatchKind::Apply, _) if decoded.value.is_object() => {

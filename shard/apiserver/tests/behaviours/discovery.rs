@@ -102,6 +102,19 @@ async fn the_aggregated_documents() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_a_document_is_told_so() {
+    let server = Server::start().await;
+    for path in ["/api", "/apis", "/apis/example.com/v1"] {
+        let etag = server.get_as(path, AGGREGATED).await.header("etag").to_owned();
+        let headers = [("accept", AGGREGATED), ("if-none-match", &*etag)];
+        let known = server.send("GET", path, &headers, "").await;
+        assert_eq!((known.code.as_u16(), known.header("etag"), known.text()), (304, &*etag, ""), "{path}");
+    }
+    let plain = server.get("/apis").await.header("etag").to_owned();
+    assert_ne!(plain, server.get_as("/apis", AGGREGATED).await.header("etag"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_known_is_not_nothing_there() {
     let server = Server::start().await;
     for path in ["/api", "/apis", "/apis/example.com/v1", "/api/v1"] {
