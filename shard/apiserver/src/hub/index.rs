@@ -18,11 +18,13 @@ pub(super) struct SubscriptionIndex {
     count: usize,
 }
 
+type ByValue = FxHashMap<Arc<str>, Vec<Arc<Queue>>>;
+
 #[derive(Default)]
 struct ResourceIndex {
     by_scope: FxHashMap<Box<str>, Vec<Arc<Queue>>>,
     /// By key, then by value, so that looking up costs no allocation.
-    by_label: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Vec<Arc<Queue>>>>,
+    by_label: FxHashMap<Arc<str>, ByValue>,
     every: Vec<Arc<Queue>>,
 }
 
@@ -55,7 +57,7 @@ impl SubscriptionIndex {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.resources.values().flat_map(|index| {
-            let labelled = index.by_label.values().flat_map(FxHashMap::values);
+            let labelled = index.by_label.values().flat_map(ByValue::values);
             index.by_scope.values().chain(labelled).flatten().chain(&index.every)
         })
     }
