@@ -52,9 +52,17 @@ impl ShardObject {
     }
 }
 
-/// A `Workspace` of `tenancy.kcp.io/v1alpha1`.
+/// A `Workspace` of `tenancy.kcp.io/v1alpha1`, reduced to what the table needs while it is decoded: a list holds all
+/// of them at once.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(from = "WireWorkspace")]
 pub(super) struct WorkspaceObject {
+    record: WorkspaceRecord,
+    scheduling: bool,
+}
+
+#[derive(Deserialize)]
+struct WireWorkspace {
     metadata: WorkspaceMeta,
     #[serde(default)]
     spec: WorkspaceSpec,
@@ -62,20 +70,20 @@ pub(super) struct WorkspaceObject {
     status: WorkspaceStatus,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 struct WorkspaceMeta {
     name: Box<str>,
     #[serde(default, deserialize_with = "null_as_default")]
     annotations: ClusterAnnotation,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 struct ClusterAnnotation {
     #[serde(rename = "kcp.io/cluster", default)]
     cluster: Box<str>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 struct WorkspaceSpec {
     #[serde(default)]
     cluster: Box<str>,
@@ -84,46 +92,46 @@ struct WorkspaceSpec {
     mount: Option<serde::de::IgnoredAny>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 struct WorkspaceStatus {
     #[serde(default)]
     phase: Box<str>,
 }
 
-impl WorkspaceObject {
-    pub(super) fn into_change(self) -> Change {
-        if &*self.status.phase == "Scheduling" {
-            // Nothing to route to yet; what was routed so far stays.
-            return Change::TouchWorkspace {
-                parent: self.metadata.annotations.cluster,
-                name: self.metadata.name,
-            };
-        }
-        Change::PutWorkspace(self.record())
-    }
-
-    pub(super) fn into_removal(self) -> Change {
-        Change::RemoveWorkspace { parent: self.metadata.annotations.cluster, name: self.metadata.name }
-    }
-
-    pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
-        (&*self.status.phase != "Scheduling").then(|| self.record())
-    }
-
-    fn record(self) -> WorkspaceRecord {
-        let target = if !self.spec.cluster.is_empty() {
-            WorkspaceTarget::Cluster(self.spec.cluster)
-        } else if self.spec.mount.is_some() && !self.spec.url.is_empty() {
-            WorkspaceTarget::Mount(self.spec.url)
+impl From<WireWorkspace> for WorkspaceObject {
+    fn from(WireWorkspace { metadata, spec, status }: WireWorkspace) -> Self {
+        let target = if !spec.cluster.is_empty() {
+            WorkspaceTarget::Cluster(spec.cluster)
+        } else if spec.mount.is_some() && !spec.url.is_empty() {
+            WorkspaceTarget::Mount(spec.url)
         } else {
             WorkspaceTarget::None
         };
-        WorkspaceRecord {
-            parent: self.metadata.annotations.cluster,
-            name: self.metadata.name,
+        let record = WorkspaceRecord {
+            parent: metadata.annotations.cluster,
+            name: metadata.name,
             target,
-            unavailable: &*self.status.phase == "Unavailable",
+            unavailable: &*status.phase == "Unavailable",
+        };
+        Self { record, scheduling: &*status.phase == "Scheduling" }
+    }
+}
+
+impl WorkspaceObject {
+    pub(super) fn into_change(self) -> Change {
+        if self.scheduling {
+            // Nothing to route to yet; what was routed so far stays.
+            return Change::TouchWorkspace { parent: self.record.parent, name: self.record.name };
         }
+        Change::PutWorkspace(self.record)
+    }
+
+    pub(super) fn into_removal(self) -> Change {
+        Change::RemoveWorkspace { parent: self.record.parent, name: self.record.name }
+    }
+
+    pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
+        (!self.scheduling).then_some(self.record)
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap};
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::prelude::HttpPeer;
 use pingora::protocols::Digest;
@@ -136,6 +136,13 @@ impl ProxyHttp for GatewayProxy {
                 return tunnelled.map(|()| true);
             }
             Decision::Forward(forward) => {
+                // The shard does not hear of it: whoever waits before he sends his body waits for us.
+                let waits = session.req_header().headers.get(header::EXPECT);
+                if waits.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+                    && session.req_header().version == Version::HTTP_11
+                {
+                    session.write_continue_response().await?;
+                }
                 if class == RequestClass::Watch {
                     watch::end_by(session, Ending::new(&self.core.shutdown, &forward.sender, self.number()));
                 }

@@ -342,6 +342,44 @@ fn a_workspace_costs_less_than_200_bytes() {
     assert_eq!(world.resolve(&format!("{}:workspace-77", id(1))), format!("a/{}", id(77)));
 }
 
+/// `cargo test --release -p fairlead-gateway -- --ignored --nocapture a_million`
+#[test]
+#[ignore = "a measurement"]
+fn a_million_workspaces_in_figures() {
+    let mut world = World::with(&["a"]);
+    let shard = world.shard("a");
+    let count = 1_000_000_usize;
+    let id = |number: usize| format!("{number:016x}");
+    let clusters = (0..count).map(|number| cluster_record(&id(number))).collect();
+    let name = |number: usize| format!("workspace-{number}");
+    let workspaces = (1..count).map(|number| workspace_record(&id(number / 50), &name(number), &id(number)));
+    let workspaces = workspaces.collect();
+    let began = std::time::Instant::now();
+    world.writer.apply(vec![
+        (shard, Change::ReplaceClusters(clusters)),
+        (shard, Change::ReplaceWorkspaces(workspaces)),
+    ]);
+    println!("replaced everything in {:?}", began.elapsed());
+    let table = world.writer.table();
+    println!("{} bytes per workspace", table.load().heap_bytes() / count);
+
+    let references: Vec<_> = (0..100_000_usize)
+        .map(|number| number * 7919 % (count - 1) + 1)
+        .map(|number| Reference::parse(format!("{}:{}", id(number / 50), name(number))).unwrap())
+        .collect();
+    let began = std::time::Instant::now();
+    for reference in &references {
+        assert!(matches!(table.load().resolve(reference), Resolution::Found(_)));
+    }
+    println!("{:?} per look-up of a path with one step", began.elapsed() / references.len() as u32);
+
+    let began = std::time::Instant::now();
+    for number in 0..1000 {
+        world.workspace("a", "root", &name(number), &id(number));
+    }
+    println!("{:?} per batch of one change", began.elapsed() / 1000);
+}
+
 impl RoutingTable {
     fn load_full_for_test(&self) -> Arc<Root> {
         self.root.load_full()

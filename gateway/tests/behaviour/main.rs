@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod ending;
+mod figures;
 mod identity;
 mod index;
 mod outcomes;
+mod peers;
 mod pki;
 mod process;
 mod rotation;

@@ -9,13 +9,13 @@ use tokio::process::{Child, ChildStderr, Command};
 
 use crate::world::{Http2, World, connect, request, until};
 
-struct Gateway {
+pub struct Gateway {
     child: Child,
     log: tokio::io::Lines<BufReader<ChildStderr>>,
 }
 
 impl Gateway {
-    fn start(config: &std::path::Path) -> Self {
+    pub fn start(config: &std::path::Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"))
             .arg("--config")
             .arg(config)
@@ -29,13 +29,23 @@ impl Gateway {
     }
 
     /// The first line of the log that says this.
-    async fn says(&mut self, what: &str) -> String {
+    pub async fn says(&mut self, what: &str) -> String {
         while let Some(line) = self.log.next_line().await.unwrap() {
             if line.contains(what) {
                 return line;
             }
         }
         panic!("it never said {what}");
+    }
+
+    /// Where its first door listens.
+    pub async fn address(&mut self) -> std::net::SocketAddr {
+        let line = self.says("listening").await;
+        line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     fn signal(&self, signal: Signal) {
@@ -54,8 +64,7 @@ async fn the_program_serves_reloads_and_drains() {
     };
     write(&world.config);
     let mut gateway = Gateway::start(&file);
-    let line = gateway.says("listening").await;
-    let address = line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let address = gateway.address().await;
     gateway.says("the index is synced").await;
     let user = world.user();
     let client = Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;

@@ -125,15 +125,18 @@ impl State {
         self.changed.send_replace(revision);
     }
 
-    fn list(&self, collection: &str) -> Value {
+    fn list(&self, collection: &str, from: usize, limit: usize) -> Value {
         let log = self.log.lock();
-        let items: Vec<&Value> = log
+        let all: Vec<&Value> = log
             .objects
             .iter()
             .filter(|((known, _), _)| known == collection)
             .map(|(_, object)| object)
             .collect();
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": log.revision.to_string()}, "items": items})
+        let until = (from + limit).min(all.len());
+        let next = if until < all.len() { until.to_string() } else { String::new() };
+        let metadata = json!({"resourceVersion": log.revision.to_string(), "continue": next});
+        json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": all[from.min(until)..until]})
     }
 
     fn events_after(&self, collection: &str, revision: u64) -> (Vec<Bytes>, u64) {
@@ -213,6 +216,9 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
         "stream" => stream(&state),
         "broken" => broken(&state),
         "big" => big(),
+        "kib" => Response::new(
+            Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
+        ),
         "upgrade" => upgrade(request),
         "wait" => {
             let mut release = state.release.subscribe();
@@ -238,8 +244,13 @@ fn collection_answer(state: Arc<State>, collection: &'static str, query: &str) -
         query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
     };
     if parameter("watch").is_none() {
-        state.lists.fetch_add(1, Ordering::SeqCst);
-        return json_response(&state.list(collection));
+        let number =
+            |name: &str, default| parameter(name).and_then(|text| text.parse().ok()).unwrap_or(default);
+        let (from, limit) = (number("continue", 0), number("limit", usize::MAX >> 1));
+        if from == 0 {
+            state.lists.fetch_add(1, Ordering::SeqCst);
+        }
+        return json_response(&state.list(collection, from, limit));
     }
     let mut revision: u64 = parameter("resourceVersion").unwrap().parse().unwrap();
     let (sender, receiver) = mpsc::channel(64);
