@@ -4,7 +4,9 @@
 //! forward. Both sides are looked at as a whole at start and whenever the cache server was away, so that nothing that
 //! happened meanwhile is missed; what is alike is not written.
 
+mod marks;
 mod plan;
+mod reasons;
 mod replicas;
 mod sources;
 #[cfg(test)]
@@ -18,10 +20,11 @@ use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_client::{Client, ClientError, DeleteOptions, Preconditions, WriteOptions};
 use fairlead_process::{Metrics, MetricsError, Shutdown, Status};
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use prometheus::{IntCounterVec, IntGauge};
 use serde_json::Value;
 
+use self::marks::Marks;
 use self::plan::{Content, Plan, plan};
 use self::replicas::{Place, Replicas};
 use self::sources::{Source, sources};
@@ -29,8 +32,11 @@ use crate::controllers::{Controller, Next, Queue, drive, feed};
 use crate::global::{Mirror, Mirrored};
 use crate::index::Identities;
 
-/// Replicates a shard's objects.
-pub(crate) struct Replication(Arc<Replicator>);
+/// Replicates a shard's objects, and marks those that matter to others.
+pub(crate) struct Replication {
+    replicator: Arc<Replicator>,
+    marks: Arc<Marks>,
+}
 
 struct Replicator {
     shard: String,
@@ -71,7 +77,8 @@ impl Replication {
         metrics: &Metrics,
     ) -> Result<Self, MetricsError> {
         let replicated = |source| Replicated { source, replicas: Replicas::default() };
-        Ok(Self(Arc::new(Replicator {
+        let marks = Arc::new(Marks::new(objects.clone(), hub.clone(), identities));
+        let replicator = Arc::new(Replicator {
             shard: shard.to_owned(),
             objects,
             hub,
@@ -94,12 +101,13 @@ impl Replication {
                     "Objects that are about to be compared or written.",
                 )?,
             },
-        })))
+        });
+        Ok(Self { replicator, marks })
     }
 
     /// Replicates until the process drains.
     pub(crate) async fn run(self, shutdown: Shutdown) {
-        let Self(replicator) = self;
+        let Self { replicator, marks } = self;
         let queue = Arc::clone(&replicator.queue);
         let followed = join_all((0..replicator.resources.len()).map(|index| {
             join(
@@ -107,7 +115,8 @@ impl Replication {
                 replicator.follow_replicas(index, &shutdown),
             )
         }));
-        join(drive(Arc::clone(&replicator), queue, shutdown.clone()), followed).await;
+        let written = drive(Arc::clone(&replicator), queue, shutdown.clone());
+        join3(written, followed, marks.run(shutdown.clone())).await;
     }
 }
 

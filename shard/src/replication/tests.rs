@@ -34,6 +34,8 @@ struct Shard {
 /// A resource by its plural name.
 #[derive(Clone, Copy)]
 enum Kind {
+    Binding,
+    Cluster,
     Export,
     Role,
     Type,
@@ -42,6 +44,18 @@ enum Kind {
 impl Kind {
     fn parts(self) -> (ResourceName, Origin, &'static str, &'static str) {
         match self {
+            Self::Binding => (
+                ResourceName::new("rbac.authorization.k8s.io", "clusterrolebindings"),
+                Origin::BuiltIn,
+                "rbac.authorization.k8s.io/v1",
+                "ClusterRoleBinding",
+            ),
+            Self::Cluster => (
+                ResourceName::new("core.kcp.io", "logicalclusters"),
+                Origin::Custom,
+                "core.kcp.io/v1alpha1",
+                "LogicalCluster",
+            ),
             Self::Export => (
                 ResourceName::new("apis.kcp.io", "apiexports"),
                 Origin::Custom,
@@ -149,8 +163,9 @@ fn merge(object: &mut Value, changes: Value) {
     }
 }
 
+/// What somebody has marked by hand.
 fn marked() -> Value {
-    json!({"metadata": {"annotations": {"internal.kcp.io/replicate": "apis.kcp.io"}}})
+    json!({"metadata": {"annotations": {"internal.kcp.io/replicate": "by.hand"}}})
 }
 
 #[tokio::test]
@@ -359,4 +374,65 @@ async fn a_replica_stays_until_the_finalizers_of_its_origin_are_gone() {
     assert!(cache.contents().contains_key("apiexports/s1/root/a"));
     shard.delete(Kind::Export, "root", "a").await;
     cache.until("no replica any more", |all| !all.contains_key("apiexports/s1/root/a")).await;
+}
+
+/// A binding of a role to a group.
+fn binding(role: &str, group: &str) -> Value {
+    json!({
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    })
+}
+
+fn role(verb: &str, group: &str, resource: &str) -> Value {
+    json!({"rules": [{"verbs": [verb], "apiGroups": [group], "resources": [resource]}]})
+}
+
+#[tokio::test]
+async fn what_a_logical_cluster_offers_is_marked_with_those_who_may_have_it() {
+    let cache = TestCache::start().await;
+    let mut shard = Shard::new();
+    shard.put(Kind::Role, "system:admin", "cluster-admin", role("*", "*", "*")).await;
+    for cluster in ["offers", "plain"] {
+        shard.put(Kind::Cluster, cluster, "cluster", json!({})).await;
+        shard.put(Kind::Role, cluster, "binder", role("bind", "apis.kcp.io", "apiexports")).await;
+        shard.put(Kind::Role, cluster, "reader", role("get", "", "configmaps")).await;
+        shard.put(Kind::Binding, cluster, "binders", binding("binder", "all")).await;
+        shard.put(Kind::Binding, cluster, "readers", binding("reader", "all")).await;
+        shard.put(Kind::Binding, cluster, "admins", binding("cluster-admin", "admins")).await;
+    }
+    shard.put(Kind::Export, "offers", "e", json!({})).await;
+    shard.replicate(&cache);
+    let replicas = |all: &BTreeMap<String, Value>| -> Vec<String> {
+        let marks = |object: &Value| object["metadata"]["annotations"]["internal.kcp.io/replicate"].clone();
+        all.iter()
+            .map(|(key, object)| match marks(object).as_str() {
+                Some(marks) => format!("{} {marks}", key.replace("/s1/offers/", "/")),
+                None => key.replace("/s1/offers/", "/"),
+            })
+            .collect()
+    };
+    let offered = [
+        "apiexports/e",
+        "clusterrolebindings/admins apis.kcp.io,tenancy.kcp.io",
+        "clusterrolebindings/binders apis.kcp.io",
+        "clusterroles/binder apis.kcp.io",
+        "logicalclusters/cluster apis.kcp.io",
+    ];
+    cache.until("the offer and who may have it", |all| replicas(all) == offered).await;
+
+    // What comes later is marked, too; a role also for whom it is given to.
+    shard.put(Kind::Role, "offers", "policy", role("get", "own.io", "things")).await;
+    shard.put(Kind::Binding, "offers", "policy", binding("policy", "apis.kcp.io:binding:all")).await;
+    cache
+        .until("a maximal permission policy", |all| {
+            let all = replicas(all);
+            all.contains(&"clusterroles/policy apis.kcp.io".to_owned())
+                && all.contains(&"clusterrolebindings/policy apis.kcp.io".to_owned())
+        })
+        .await;
+
+    // With the offer go the marks, and with the marks the replicas.
+    shard.delete(Kind::Export, "offers", "e").await;
+    cache.until("nothing any more", BTreeMap::is_empty).await;
 }

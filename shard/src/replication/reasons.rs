@@ -1,0 +1,136 @@
+//! Why an object matters to other shards: the words in its `internal.kcp.io/replicate` annotation.
+
+use fairlead_api::group::BINDING_PREFIX;
+use fairlead_apiserver::Action;
+use fairlead_apiserver::authz::{Binding, Rule, Subject};
+
+/// The reasons that a shard finds by itself. Words that somebody else has put into the annotation stay there.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Reasons {
+    /// It is about API exports: who may bind them, and what may be done with what was bound.
+    pub(super) apis: bool,
+    /// It is about who may enter.
+    pub(super) core: bool,
+    /// It is about workspace types: who may use them.
+    pub(super) tenancy: bool,
+}
+
+impl Reasons {
+    /// Why the rules of a role matter.
+    pub(super) fn of_rules(rules: &[Rule]) -> Self {
+        rules.iter().map(Self::of_rule).fold(Self::default(), Self::or)
+    }
+
+    /// Why a binding matters, beside its role: it says what may be done with bound resources.
+    pub(super) fn of_subjects(binding: &Binding) -> Self {
+        let apis = binding.subjects.iter().any(|subject| match subject {
+            Subject::Group { name } | Subject::User { name } => name.starts_with(BINDING_PREFIX),
+            Subject::ServiceAccount { .. } => false,
+        });
+        Self { apis, ..Self::default() }
+    }
+
+    fn of_rule(rule: &Rule) -> Self {
+        // It matters, whichever objects it names.
+        let rule = Rule { resource_names: Vec::new(), ..rule.clone() };
+        let content = |verb: &String| permits(&rule, verb, "apis.kcp.io", "apiexports", Some("content"));
+        Self {
+            apis: permits(&rule, "bind", "apis.kcp.io", "apiexports", None) || rule.verbs.iter().any(content),
+            core: rule.permits(&Action::NonResource { verb: "access", path: "/" }),
+            tenancy: ["use", "initialize", "terminate"]
+                .into_iter()
+                .any(|verb| permits(&rule, verb, "tenancy.kcp.io", "workspacetypes", None)),
+        }
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            apis: self.apis || other.apis,
+            core: self.core || other.core,
+            tenancy: self.tenancy || other.tenancy,
+        }
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The annotation, given the present one; `None` for none.
+    pub(super) fn annotation(self, present: Option<&str>) -> Option<String> {
+        let own = [("apis.kcp.io", self.apis), ("core.kcp.io", self.core), ("tenancy.kcp.io", self.tenancy)];
+        let foreign = present
+            .into_iter()
+            .flat_map(|words| words.split(','))
+            .filter(|word| !word.is_empty() && own.iter().all(|(name, _)| name != word));
+        let mut words: Vec<&str> = foreign.collect();
+        words.extend(own.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name));
+        words.sort_unstable();
+        words.dedup();
+        (!words.is_empty()).then(|| words.join(","))
+    }
+}
+
+fn permits(rule: &Rule, verb: &str, group: &str, resource: &str, subresource: Option<&str>) -> bool {
+    let (version, namespace, name) = ("", None, None);
+    rule.permits(&Action::Resource { verb, group, version, resource, subresource, namespace, name })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn words(reasons: Reasons) -> String {
+        reasons.annotation(None).unwrap_or_default()
+    }
+
+    /// The roles of a recorded kcp, and some more.
+    #[test]
+    fn rules_have_reasons() {
+        for (rule, expected) in [
+            (
+                json!({"verbs": ["bind"], "apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "resourceNames": ["x"]}),
+                "apis.kcp.io",
+            ),
+            (
+                json!({"verbs": ["get"], "apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"]}),
+                "apis.kcp.io",
+            ),
+            (json!({"verbs": ["get"], "apiGroups": ["apis.kcp.io"], "resources": ["apiexports"]}), ""),
+            (json!({"verbs": ["bind"], "apiGroups": ["other"], "resources": ["apiexports"]}), ""),
+            (json!({"verbs": ["*"], "apiGroups": ["tenancy.kcp.io"], "resources": ["*"]}), "tenancy.kcp.io"),
+            (
+                json!({"verbs": ["use"], "apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"], "resourceNames": ["team"]}),
+                "tenancy.kcp.io",
+            ),
+            (
+                json!({"verbs": ["initialize"], "apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"]}),
+                "tenancy.kcp.io",
+            ),
+            (json!({"verbs": ["get"], "apiGroups": ["tenancy.kcp.io"], "resources": ["workspacetypes"]}), ""),
+            (json!({"verbs": ["access"], "nonResourceURLs": ["/"]}), "core.kcp.io"),
+            (json!({"verbs": ["get"], "nonResourceURLs": ["/"]}), ""),
+            (json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}), "apis.kcp.io,tenancy.kcp.io"),
+        ] {
+            let rules: Vec<Rule> = serde_json::from_value(json!([rule])).unwrap();
+            assert_eq!(words(Reasons::of_rules(&rules)), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn what_others_have_written_stays() {
+        let apis = Reasons { apis: true, ..Reasons::default() };
+        for (reasons, present, expected) in [
+            (apis, None, Some("apis.kcp.io")),
+            (apis, Some("tenancy.kcp.io"), Some("apis.kcp.io")),
+            (apis, Some("mine,core.kcp.io"), Some("apis.kcp.io,mine")),
+            (Reasons::default(), Some("apis.kcp.io"), None),
+            (Reasons::default(), Some("mine"), Some("mine")),
+            (Reasons::default(), Some(""), None),
+        ] {
+            assert_eq!(reasons.annotation(present).as_deref(), expected, "{reasons:?} {present:?}");
+        }
+    }
+}
