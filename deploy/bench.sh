@@ -1,38 +1,54 @@
 #!/usr/bin/env bash
-# Measures a fresh installation. BIN: where the programs are, DIR: where it lives, PORT: the gateway's.
+# Measures a fresh installation and prints one table.
+# BIN: where the programs are, DIR: where the installation lives, PORT: the gateway's.
+# Arguments, if any, are one `bench` command to measure instead of everything.
 set -euo pipefail
 
 if [[ "$(stat -f -c %T "$(dirname "$DIR")")" == tmpfs ]]; then
     echo "bench: $DIR is on tmpfs, where a durable write costs nothing" >&2
     exit 1
 fi
+ulimit -n "$(ulimit -Hn)" || true
+
+row() {
+    printf '| %s | %s | %s |\n' "$1" "$2" "$3"
+}
+up() {
+    "$BIN/fairlead" up --dir "$DIR" --port "$PORT" --detach "$@" | sed -n 's/^Fairlead is up.* after \(.*\)\.$/\1/p'
+}
+down() {
+    "$BIN/fairlead" down --dir "$DIR" >/dev/null
+}
+trap down EXIT
+
+# All tables become one: their headings are printed once.
+exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/')
 
 "$BIN/bench" fsync --directory "$(dirname "$DIR")"
-
-up() {
-    "$BIN/fairlead" up --dir "$DIR" --port "$PORT" --detach "$@" | grep '^Fairlead is up'
-}
-trap '"$BIN/fairlead" down --dir "$DIR" >/dev/null' EXIT
-
-echo "fresh:"
-up --fresh
-"$BIN/fairlead" down --dir "$DIR" >/dev/null
-echo "again:"
-up
+row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache"
+down
+row "up to all ready, again" "$(up)" "2 shards, gateway, cache"
 
 # The table of `status` has a process per line: name, state, pid.
 mapfile -t watched < <("$BIN/fairlead" status --dir "$DIR" | awk '$2 == "ready" { print "--pid"; print $1 "=" $3 }')
 measure() {
-    "$BIN/bench" --kubeconfig "$DIR/admin.kubeconfig" "${watched[@]}" "$@"
+    "$BIN/bench" --kubeconfig "$DIR/admin.kubeconfig" "${watched[@]}" "$@" 2>/dev/null
+}
+direct() {
+    "$BIN/bench" --kubeconfig "$DIR/kubeconfigs/root-shard.kubeconfig" --context shard-base "${watched[@]}" "$@" 2>/dev/null
 }
 
-measure memory
 if (($# > 0)); then
     measure "$@"
     exit
 fi
-measure get --path /api/v1/namespaces/default --name "GET of a namespace"
-measure watches
-measure delivery
-measure workspaces
+object=/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt
+measure memory
+measure workspaces --count 2000 --name-prefix first
+measure --context base get --path "/clusters/root:first-0$object" --name "GET through the gateway"
+direct get --path "/clusters/root/api/v1/namespaces/default" --name "GET from the shard"
+measure --context base watches --path "/clusters/root:first-0/api/v1/configmaps" --count 5000 --per-connection 100
+measure --context base watches --path "/clusters/root:first-1/api/v1/configmaps" --count 1000 --per-connection 1
+measure delivery --rate 200 --watches 1000 --receivers 10
+measure workspaces --count "${WORKSPACES:-18000}" --name-prefix second
 measure memory

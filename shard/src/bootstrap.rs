@@ -93,6 +93,13 @@ pub(crate) async fn root(
     for binding in &bindings {
         writes.ensure("root", binding.clone())?;
     }
+    for export in objects.list(&API_EXPORTS, &CUSTOM, &root_scope(), None)? {
+        let export = objects.tree(&export)?;
+        let metadata = serde_json::from_value(export["metadata"].clone()).map_err(Status::internal)?;
+        if let Some(slice) = fairlead_api::default_endpoint_slice(&metadata, "root") {
+            writes.ensure("root", valid(slice))?;
+        }
+    }
     for object in fairlead_api::root_phase1(&["system:authenticated"]) {
         let battery = object["metadata"]["annotations"][annotation::BATTERY].as_str();
         if battery != Some("workspace-types") || place.batteries.contains(&Battery::WorkspaceTypes) {
@@ -244,6 +251,17 @@ fn ensure_cluster(
 fn bound(objects: &[Value], exports: &RootExports) -> Vec<Value> {
     let bindings = objects.iter().filter(|object| object["kind"] == "APIBinding");
     bindings.filter_map(|binding| exports.bound(binding.clone(), Timestamp::now())).collect()
+}
+
+/// An endpoint slice whose export and partition are known to be there.
+fn valid(mut slice: Value) -> Value {
+    let mut conditions = Vec::new();
+    for kind in [condition_type::API_EXPORT_VALID, condition_type::PARTITION_VALID] {
+        set_condition(&mut conditions, Condition::met(kind), Timestamp::now());
+    }
+    slice["status"] = json!({"endpoints": []});
+    write_conditions(&mut slice, &conditions);
+    slice
 }
 
 /// A CRD of the system is served from the start.

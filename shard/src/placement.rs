@@ -29,6 +29,7 @@ pub(crate) struct ShardInfo {
     pub(crate) name: String,
     pub(crate) base_url: String,
     pub(crate) external_url: String,
+    pub(crate) virtual_workspace_url: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) is_cordoned: bool,
 }
@@ -169,6 +170,7 @@ impl ShardInfo {
             name: metadata["name"].as_str()?.to_owned(),
             base_url: text(&object["spec"]["baseURL"]),
             external_url: text(&object["spec"]["externalURL"]),
+            virtual_workspace_url: text(&object["spec"]["virtualWorkspaceURL"]),
             labels: labels.map(|(key, value)| (key.clone(), text(value))).collect(),
             is_cordoned: !metadata["annotations"][annotation::UNSCHEDULABLE].is_null(),
         })

@@ -1,13 +1,12 @@
 //! A shard as a process: opens, fills, serves, and keeps going.
 
 mod authority;
-mod frontend;
 mod wiring;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
+use fairlead_apiserver::serve::{compact_periodically, serve};
 use fairlead_apiserver::hub::{Hub, HubOptions};
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::resource::is_built_in;
@@ -23,7 +22,6 @@ use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
 
 use crate::bootstrap::BootstrapError;
 
-use frontend::Frontend;
 use wiring::Parts;
 
 /// The layout of a shard's keys.
@@ -134,9 +132,9 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     tracing::info!(shard = %config.name, address = %server.local_addr(), "listening");
     // The hub delivers until the last watch has ended.
     let (served, all_served) = tokio::sync::oneshot::channel::<()>();
-    let frontend = Frontend::new(parts.api.clone(), health);
+    let serving = serve(server, options, parts.api.clone(), health, hub.clone());
     tasks.spawn("server", async move {
-        server.serve(options, frontend).await;
+        serving.await;
         drop(served);
     });
     tasks.spawn("reloads", reloads.run(shutdown.clone()));
@@ -147,7 +145,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
             _ = all_served => Ok(()),
         }
     });
-    tasks.spawn("compaction", compact(store, config.store.compaction_interval.get(), shutdown.clone()));
+    let trimming = compact_periodically(store, config.store.compaction_interval.get(), shutdown.clone());
+    tasks.spawn_fallible("compaction", trimming);
 
     let starting = parts.start(config, tasks.clone(), shutdown.clone(), bootstrapped);
     let started = async {
@@ -174,22 +173,6 @@ async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
     match opened {
         Ok(store) => Ok(Arc::new(store?)),
         Err(panicked) => Err(ShardError::Bootstrap(panicked.to_string())),
-    }
-}
-
-/// Drops history that is older than one interval, once per interval.
-async fn compact(store: Arc<dyn Store>, interval: Duration, shutdown: Shutdown) {
-    let mut below = store.revision();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(interval) => {}
-            () = shutdown.draining() => return,
-        }
-        if let Err(error) = store.compact(below).await {
-            tracing::error!(%error, "history is not dropped");
-            return;
-        }
-        below = store.revision();
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
 use fairlead_apiserver::resource::ServedResource;
-use fairlead_names::{Origin, ResourceName};
 use fairlead_process::Status;
 use fairlead_store::{Change, CommitError, Expect, Mutation, Revision};
 use serde_json::{Map, Value};
@@ -63,10 +62,35 @@ impl<'s> Writes<'s> {
         Ok(())
     }
 
+    /// Replaces an object that was read at a revision; when nothing changes, the commit happens only while
+    /// it is as it was read.
+    ///
+    /// # Errors
+    /// 500 when it is no object.
+    pub(crate) fn replace_or_fence(
+        &mut self,
+        resource: &ServedResource,
+        old: &StoredObject,
+        new: Value,
+    ) -> Result<(), Status> {
+        let key = self.key(resource, old.scope.as_str(), &new);
+        let before = self.mutations.len();
+        self.replace(resource, old, new)?;
+        if self.mutations.len() == before {
+            self.mutations.push(Mutation::fence(key, Expect::At(old.revision)));
+        }
+        Ok(())
+    }
+
     /// Removes an object that was read at a revision.
     pub(crate) fn remove(&mut self, resource: &ServedResource, old: &StoredObject, object: &Value) {
         let key = self.key(resource, old.scope.as_str(), object);
         self.mutations.push(Mutation::delete(key, Expect::At(old.revision)));
+    }
+
+    /// Adds mutations that were made elsewhere.
+    pub(crate) fn extend(&mut self, mutations: impl IntoIterator<Item = Mutation>) {
+        self.mutations.extend(mutations);
     }
 
     /// Lets the commit happen only while an object is as it was read.
@@ -146,11 +170,6 @@ impl<'s> Writes<'s> {
         let name = metadata["name"].as_str().unwrap_or_default();
         self.objects.key(&resource.name, &resource.origin, cluster, metadata["namespace"].as_str(), name)
     }
-}
-
-/// Where the objects of a resource are.
-pub(crate) fn place(resource: &ServedResource) -> (&ResourceName, &Origin) {
-    (&resource.name, &resource.origin)
 }
 
 fn prepared(resource: &ServedResource, mut object: Value) -> Result<Value, Status> {

@@ -25,8 +25,8 @@ use crate::server::ApiServer;
 const WATCHES_END_WITHIN: f64 = 0.8;
 
 /// Serves until the shutdown's drain is done. When it begins, the hub's watches are ended evenly over most of the drain
-/// window. The three health endpoints are open to everybody and answered without asking the host. The hub must be driven besides, and longer than
-/// this, for watches to be ended.
+/// window. The health endpoints are open to everybody and answered without asking the host. The hub must be driven
+/// besides, and longer than this, for watches to be ended.
 pub async fn serve<H: Host>(
     bound: BoundServer,
     options: ServerOptions,
@@ -39,12 +39,10 @@ pub async fn serve<H: Host>(
         let (server, health) = (Arc::clone(&server), health.clone());
         async move {
             let uri = request.uri();
-            if let "/livez" | "/readyz" | "/healthz" = uri.path()
-                && let Some(answer) = health.respond(uri.path(), uri.query())
-            {
-                return answer.map(ResponseBody::full);
+            match health.respond(without_cluster(uri.path()), uri.query()) {
+                Some(answer) => answer.map(ResponseBody::full),
+                None => server.handle(request).await,
             }
-            server.handle(request).await
         }
     });
     let ending = async {
@@ -56,6 +54,12 @@ pub async fn serve<H: Host>(
         () = serving => {}
         () = ending => {}
     }
+}
+
+/// Health is the same with the prefix of a logical cluster.
+fn without_cluster(path: &str) -> &str {
+    let below = path.strip_prefix("/clusters/").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+    below.unwrap_or(path)
 }
 
 /// Drops the history that is older than one interval, once in every interval, until the process drains.

@@ -8,9 +8,6 @@ use crate::names::{self, NameRule};
 /// The bytes that all keys and values of the annotations may have together.
 pub const MAX_ANNOTATIONS_SIZE: usize = 256 * 1024;
 
-/// Finalizers without a domain that Kubernetes itself uses.
-const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "orphan", "kubernetes"];
-
 /// Whether objects of a resource live in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {

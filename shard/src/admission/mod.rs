@@ -26,6 +26,7 @@ use crate::host::Authorizer;
 use crate::index::ClusterIndex;
 use crate::types::TypeLookup;
 
+pub(crate) use custom_resource_definition::CLEANUP_FINALIZER;
 pub(crate) use workspace::reference as type_reference;
 
 /// The shard's admission.
@@ -85,7 +86,8 @@ impl Admission for ShardAdmission {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<Vec<Mutation>, Status> {
-        let fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
+        let mut fences: Vec<Mutation> = self.namespaces.validate(write)?.into_iter().collect();
+        fences.extend(crate::controllers::creation_fence(&self.objects, write)?);
         let resource = resource_of(write);
         if write.verb == Verb::Delete {
             self.validate_delete(write, old)?;

@@ -127,7 +127,12 @@ impl LogicalClusters {
             }
         }
         let resource = writes.resource_of(&plan.logical_cluster)?;
-        writes.replace(&resource, stored, plan.logical_cluster)?;
+        if writes.is_empty() {
+            writes.replace(&resource, stored, plan.logical_cluster)?;
+        } else {
+            // Nothing is made in a logical cluster that has begun to go.
+            writes.replace_or_fence(&resource, stored, plan.logical_cluster)?;
+        }
         match writes.commit().await {
             Ok(_) => Ok(Next::Done),
             Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
@@ -262,7 +267,7 @@ fn administrator(object: &Value) -> Option<Value> {
     initialized.then(|| fairlead_api::workspace_admin_binding(&user))
 }
 
-fn label_phase(object: &mut Value) {
+pub(super) fn label_phase(object: &mut Value) {
     let texts = |field: &str| -> Vec<String> {
         let all = object["status"][field].as_array();
         all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -280,7 +285,7 @@ fn label_phase(object: &mut Value) {
     labels[label::PHASE] = phase.into();
 }
 
-fn keep_terminator_finalizer(object: &mut Value) {
+pub(super) fn keep_terminator_finalizer(object: &mut Value) {
     let terminating = object["status"]["terminators"].as_array().is_some_and(|all| !all.is_empty());
     let finalizers = &mut object["metadata"]["finalizers"];
     let Some(all) = finalizers.as_array_mut() else { return };

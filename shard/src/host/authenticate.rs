@@ -1,10 +1,10 @@
 //! Who sends a request: a proxy that says so, a client certificate, a token, or nobody known.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use fairlead_authn::{Chain, ConnectionCredentials, Identity, Outcome};
-use fairlead_process::{ConnectionInfo, PeerChain, Reloadable, Status};
+use fairlead_apiserver::serve::identify;
+use fairlead_authn::{Chain, Identity, Outcome};
+use fairlead_process::{Reloadable, Status};
 use http::request::Parts;
 
 /// The shard's authenticators.
@@ -29,8 +29,7 @@ impl Authentication {
                 "impersonation is not supported yet",
             ));
         }
-        let credentials = credentials(parts.extensions.get::<ConnectionInfo>());
-        match self.0.load().authenticate(&credentials, &parts.headers, SystemTime::now()).await {
+        match identify(&self.0.load(), parts).await {
             Outcome::Identified(identity) => Ok(identity),
             Outcome::Anonymous => Ok(Identity::anonymous()),
             Outcome::Rejected(rejection) => {
@@ -39,18 +38,4 @@ impl Authentication {
             }
         }
     }
-}
-
-/// The credentials of the connection, kept in its slot so that a certificate is judged once.
-fn credentials(connection: Option<&ConnectionInfo>) -> Arc<ConnectionCredentials> {
-    let Some(connection) = connection else { return Arc::new(ConnectionCredentials::none()) };
-    if let Some(known) = connection.cached::<ConnectionCredentials>() {
-        return known;
-    }
-    let fresh = Arc::new(match connection.tls() {
-        PeerChain(Some(chain)) => ConnectionCredentials::new(chain.clone()),
-        PeerChain(None) => ConnectionCredentials::none(),
-    });
-    connection.cache(fresh.clone());
-    fresh
 }

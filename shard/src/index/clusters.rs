@@ -52,9 +52,9 @@ impl ClusterIndex {
         let index = Arc::new(Self::default());
         let follower = index.clone();
         hub.observe(LOGICAL_CLUSTERS.clone(), Box::new(move |event| follower.apply(event)));
-        for stored in objects.list(&LOGICAL_CLUSTERS, &CUSTOM, &ScopeSelector::all(), None)? {
-            index.put(stored.scope.as_str(), stored.object.as_object().json());
-        }
+        objects.for_each(&LOGICAL_CLUSTERS, &CUSTOM, &ScopeSelector::all(), &mut |listed| {
+            index.put(listed.scope, listed.object.json());
+        })?;
         Ok(index)
     }
 
@@ -66,11 +66,6 @@ impl ClusterIndex {
     /// The names of all of them.
     pub(crate) fn names(&self) -> Vec<Box<str>> {
         self.0.read().keys().cloned().collect()
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.0.read().len()
     }
 
     fn apply(&self, event: &ObjectEvent) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use fairlead_api::{LOGICAL_CLUSTER_NAME, ShardSpec};
+use fairlead_api::{LOGICAL_CLUSTER_NAME, ShardSpec, WorkspaceHead};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
 use fairlead_apiserver::resource::built_in_resources;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{ANNOTATIONS, ShardError, authority, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
-use crate::controllers::{LogicalClusters, Queue, WorkspaceKey, Workspaces, drive, feed};
+use crate::controllers::{LogicalClusters, Queue, TypeKey, Upkeep, WorkspaceKey, WorkspaceTypes, Workspaces, drive, feed};
 use crate::exports::RootExports;
 use crate::global::GlobalView;
 use crate::host::{Authentication, Authorizer, Reviews, ShardHost};
@@ -216,10 +216,11 @@ impl Parts {
 
     fn load_paths(&self) -> Result<(), ShardError> {
         let Some(workspaces) = self.definitions.exported(&WORKSPACES) else { return Ok(()) };
-        let all = self.objects.list(&WORKSPACES, &workspaces.origin, &ScopeSelector::all(), None);
-        for stored in all.map_err(bootstrap::BootstrapError::from)? {
-            self.paths.load(stored.scope.as_str(), stored.object.as_object().json());
-        }
+        let all = ScopeSelector::all();
+        let loaded = self.objects.for_each(&WORKSPACES, &workspaces.origin, &all, &mut |listed| {
+            self.paths.load(listed.scope, listed.object.json());
+        });
+        loaded.map_err(bootstrap::BootstrapError::from)?;
         Ok(())
     }
 
@@ -287,14 +288,25 @@ impl Parts {
             peers: peers.clone(),
             shard: shard.clone(),
         });
+        let exports = Arc::new(exports);
+        let serving_ca = std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default();
+        let upkeep = Upkeep {
+            objects: self.objects.clone(),
+            hub: self.hub.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            exports: exports.clone(),
+            serving_ca: serving_ca.clone(),
+        };
+        upkeep.start(tasks, shutdown);
         let logical_clusters = Arc::new(LogicalClusters {
             objects: self.objects.clone(),
             definitions: self.definitions.clone(),
             types: self.types.clone(),
-            exports: Arc::new(exports),
+            exports,
             shard,
             external_url: config.effective_external_url().as_str().to_owned(),
-            serving_ca: std::fs::read_to_string(&*config.serving.certificate).unwrap_or_default(),
+            serving_ca,
         });
         let workspace_queue = Arc::new(Queue::<WorkspaceKey>::new());
         let cluster_queue = Arc::new(Queue::<Box<str>>::new());
@@ -302,7 +314,15 @@ impl Parts {
         tasks.spawn("logical clusters", drive(logical_clusters, cluster_queue.clone(), shutdown.clone()));
         self.feed_workspaces(&workspace_queue, tasks, shutdown);
         self.feed_clusters(&workspace_queue, &cluster_queue, tasks, shutdown);
-        let shards_changed = self.shards_changed(&workspace_queue, tasks, shutdown);
+        let types = Arc::new(WorkspaceTypes {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            placement: placement.clone(),
+        });
+        let type_queue = Arc::new(Queue::<TypeKey>::new());
+        tasks.spawn("workspace types", drive(types, type_queue.clone(), shutdown.clone()));
+        self.feed_types(&type_queue, tasks, shutdown);
+        let shards_changed = self.shards_changed(&workspace_queue, &type_queue, tasks, shutdown);
         tasks.spawn("peers", peers.run(placement, shards_changed, workspace_queue, shutdown.clone()));
         Ok(())
     }
@@ -344,19 +364,33 @@ impl Parts {
         );
     }
 
-    /// Counts changes of shards, here or in the cache server; workspaces that found no shard look again.
+    fn feed_types(&self, queue: &Arc<Queue<TypeKey>>, tasks: &Tasks, shutdown: &Shutdown) {
+        let (all, each, types) = (queue.clone(), queue.clone(), self.types.clone());
+        let resync = move || add_all_types(&types, &all);
+        let keys = move |event: &ObjectEvent| each.add(((*event.scope).into(), event.name.clone()));
+        tasks.spawn(
+            "workspace type events",
+            feed(self.hub.clone(), WORKSPACE_TYPES.clone(), None, shutdown.clone(), resync, keys),
+        );
+    }
+
+    /// Counts changes of shards, here or in the cache server; workspaces that found no shard look again,
+    /// and types learn of new URLs.
     fn shards_changed(
         &self,
         queue: &Arc<Queue<WorkspaceKey>>,
+        type_queue: &Arc<Queue<TypeKey>>,
         tasks: &Tasks,
         shutdown: &Shutdown,
     ) -> tokio::sync::watch::Receiver<u64> {
         let (sender, receiver) = tokio::sync::watch::channel(0_u64);
         let sender = Arc::new(sender);
         let (objects, definitions, queue) = (self.objects.clone(), self.definitions.clone(), queue.clone());
+        let (types, type_queue) = (self.types.clone(), type_queue.clone());
         let changed: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             sender.send_modify(|count| *count += 1);
             add_unscheduled(&objects, &definitions, &queue);
+            add_all_types(&types, &type_queue);
         });
         let remote = changed.clone();
         self.global.on_change(SHARDS.clone(), Box::new(move |_| remote()));
@@ -369,28 +403,42 @@ impl Parts {
 }
 
 fn add_all_workspaces(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
+    add_workspaces(objects, definitions, queue, |_| true);
+}
+
+fn add_unscheduled(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
+    add_workspaces(objects, definitions, queue, |head| head.cluster.is_none());
+}
+
+fn add_workspaces(
+    objects: &ObjectStore,
+    definitions: &Definitions,
+    queue: &Queue<WorkspaceKey>,
+    wanted: impl Fn(&WorkspaceHead<'_>) -> bool,
+) {
     let Some(resource) = definitions.exported(&WORKSPACES) else { return };
-    match objects.list(&WORKSPACES, &resource.origin, &ScopeSelector::all(), None) {
+    let visited = objects.for_each(&WORKSPACES, &resource.origin, &ScopeSelector::all(), &mut |listed| {
+        if let Ok(head) = WorkspaceHead::decode(listed.object.json())
+            && wanted(&head)
+        {
+            queue.add((listed.scope.into(), head.name.as_ref().into()));
+        }
+    });
+    if let Err(status) = visited {
+        tracing::error!(%status, "workspaces cannot be read");
+    }
+}
+
+fn add_all_types(types: &TypeLookup, queue: &Queue<TypeKey>) {
+    match types.all_local() {
         Ok(all) => {
             for stored in all {
-                if let Ok(head) = fairlead_api::WorkspaceHead::decode(stored.object.as_object().json()) {
+                if let Ok(head) = fairlead_apiserver::object::Head::parse(stored.object.as_object()) {
                     queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
                 }
             }
         }
-        Err(status) => tracing::error!(%status, "workspaces cannot be read"),
-    }
-}
-
-fn add_unscheduled(objects: &ObjectStore, definitions: &Definitions, queue: &Queue<WorkspaceKey>) {
-    let Some(resource) = definitions.exported(&WORKSPACES) else { return };
-    let Ok(all) = objects.list(&WORKSPACES, &resource.origin, &ScopeSelector::all(), None) else { return };
-    for stored in all {
-        if let Ok(head) = fairlead_api::WorkspaceHead::decode(stored.object.as_object().json())
-            && head.cluster.is_none()
-        {
-            queue.add((stored.scope.as_str().into(), head.name.as_ref().into()));
-        }
+        Err(status) => tracing::error!(%status, "workspace types cannot be read"),
     }
 }
 

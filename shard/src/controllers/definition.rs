@@ -1,0 +1,197 @@
+//! CustomResourceDefinitions on their way out: first their objects, then they, then the watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_names::ResourceName;
+use fairlead_process::Status;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::deletion::{Sweep, commit, of_resource, pause};
+use super::{Controller, Next};
+use crate::admission::CLEANUP_FINALIZER;
+use crate::index::{ClusterIndex, Definitions};
+use crate::names::{BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS};
+use crate::writes::Writes;
+
+/// Logical cluster and name of a CRD.
+pub(crate) type DefinitionKey = (Box<str>, Box<str>);
+
+/// The controller.
+pub(crate) struct DefinitionCleanup {
+    pub(crate) objects: ObjectStore,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) hub: Hub,
+}
+
+impl DefinitionCleanup {
+    /// The CRD to look at after an event of one: one that is being deleted or gone.
+    pub(crate) fn keys_of(event: &ObjectEvent) -> Option<DefinitionKey> {
+        let concerns = event.resource == *CUSTOM_RESOURCE_DEFINITIONS
+            && (event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some()));
+        concerns.then(|| ((*event.scope).into(), event.name.clone()))
+    }
+}
+
+#[async_trait]
+impl Controller for DefinitionCleanup {
+    type Key = DefinitionKey;
+
+    const NAME: &'static str = "crd-cleanup";
+    const WORKERS: usize = 4;
+
+    async fn reconcile(&self, (cluster, name): &DefinitionKey) -> Result<Next, Status> {
+        let scope = Scope::new(cluster);
+        let stored = self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &scope, None, name)?;
+        let Some(stored) = stored else { return self.forget(&scope, name).await };
+        // What a logical cluster that is being deleted holds goes with it.
+        if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
+            return Ok(Next::Done);
+        }
+        let old = self.objects.tree(&stored)?;
+        if old["metadata"]["deletionTimestamp"].is_null() || !has_cleanup(&old) {
+            return Ok(Next::Done);
+        }
+        // Creates end before the objects are counted: whoever asks from here on is told so.
+        if !is_terminating(&old) {
+            let mut new = old.clone();
+            tell(&mut new, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
+            let Some(revision) = self.commit(&stored, &old, Some(new), Sweep::default()).await? else {
+                return Ok(Next::Retry);
+            };
+            // A closed hub means that the process goes down.
+            let _ = self.hub.wait(revision).await;
+            return Ok(Next::After(Duration::ZERO));
+        }
+        let sweep = self.sweep(&scope, name).await?;
+        let plan = plan(&old, &sweep, Timestamp::now());
+        let committed = self.commit(&stored, &old, plan.definition, sweep).await?;
+        Ok(if committed.is_some() { plan.next } else { Next::Retry })
+    }
+}
+
+impl DefinitionCleanup {
+    async fn sweep(&self, scope: &Scope, name: &str) -> Result<Sweep, Status> {
+        let mut sweep = Sweep::default();
+        let resource = resource_of(name);
+        // Objects of what is served everywhere are not this definition's, though they lie in the same place.
+        if self.definitions.everywhere(&resource).is_none() {
+            let cluster = scope.as_str();
+            // The sweep stops by itself when it is full.
+            let _ = of_resource(&self.objects, &resource, &CUSTOM, cluster, None, &mut |found| {
+                sweep.add(&self.objects, found)
+            })
+            .await?;
+        }
+        Ok(sweep)
+    }
+
+    async fn commit(
+        &self,
+        stored: &StoredObject,
+        old: &Value,
+        new: Option<Value>,
+        sweep: Sweep,
+    ) -> Result<Option<fairlead_store::Revision>, Status> {
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        let resource = writes.resource_of(old)?;
+        writes.extend(sweep.into_mutations());
+        match new {
+            Some(new) => writes.replace(&resource, stored, new)?,
+            None => writes.remove(&resource, stored, old),
+        }
+        commit(writes).await
+    }
+
+    /// Removes objects whose creation was under way when their definition went, and ends the watches.
+    async fn forget(&self, scope: &Scope, name: &str) -> Result<Next, Status> {
+        let resource = resource_of(name);
+        if self.definitions.everywhere(&resource).is_some() {
+            return Ok(Next::Done);
+        }
+        let sweep = self.sweep(scope, name).await?;
+        let next = if sweep.leaves_nothing() { Next::Done } else { Next::After(Duration::ZERO) };
+        if !sweep.is_idle() {
+            let mut writes = Writes::new(&self.objects, &self.definitions);
+            let key = self.objects.key(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, scope.as_str(), None, name);
+            writes.extend(sweep.into_mutations());
+            // Not if it has come back meanwhile.
+            writes.extend([fairlead_store::Mutation::fence(key, fairlead_store::Expect::Absent)]);
+            if commit(writes).await?.is_none() {
+                return Ok(Next::Retry);
+            }
+        }
+        // The watches get the deletions first.
+        if self.hub.wait(self.objects.store().revision()).await.is_ok() {
+            let gone = ScopeSelector::One(scope.clone());
+            self.hub.end(|interest| {
+                interest.resource == resource && interest.origin == Some(CUSTOM) && interest.scopes == gone
+            });
+        }
+        Ok(next)
+    }
+}
+
+/// What becomes of a terminating CRD in the commit that carries out a sweep of its objects.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// As it shall be; `None`: it goes.
+    definition: Option<Value>,
+    next: Next,
+}
+
+fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
+    let mut new = old.clone();
+    if !sweep.leaves_nothing() {
+        let next = if sweep.is_cut() { Next::After(Duration::ZERO) } else { Next::After(pause(old, now)) };
+        return Plan { definition: Some(new), next };
+    }
+    let mut is_kept = false;
+    if let Some(all) = new["metadata"]["finalizers"].as_array_mut() {
+        all.retain(|one| one != CLEANUP_FINALIZER);
+        is_kept = !all.is_empty();
+    }
+    tell(&mut new, "False", "InstanceDeletionCompleted", "removed all instances");
+    Plan { definition: is_kept.then_some(new), next: Next::Done }
+}
+
+fn has_cleanup(definition: &Value) -> bool {
+    let finalizers = definition["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|all| all.iter().any(|one| one == CLEANUP_FINALIZER))
+}
+
+fn is_terminating(definition: &Value) -> bool {
+    let conditions = definition["status"]["conditions"].as_array();
+    conditions
+        .is_some_and(|all| all.iter().any(|one| one["type"] == "Terminating" && one["status"] == "True"))
+}
+
+fn tell(definition: &mut Value, status: &str, reason: &str, message: &str) {
+    let condition = json!({
+        "type": "Terminating", "status": status, "lastTransitionTime": crate::writes::now(),
+        "reason": reason, "message": message,
+    });
+    let conditions = &mut definition["status"]["conditions"];
+    match conditions.as_array_mut() {
+        Some(all) => {
+            all.retain(|one| one["type"] != "Terminating");
+            all.push(condition);
+        }
+        None => *conditions = json!([condition]),
+    }
+}
+
+/// The resource that a CRD of this name defines: `<plural>.<group>`, with `core` for the core group.
+fn resource_of(name: &str) -> ResourceName {
+    let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+    ResourceName::new(if group == "core" { "" } else { group }, plural)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use fairlead_apiserver::hub::{Delivery, SubscriptionEnd};
+
+use super::super::testing::{Shard, condition, thing};
+use super::*;
+
+const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const THINGS: &str = "things.example.com";
+
+#[test]
+fn names_of_definitions_name_resources() {
+    for (name, group, plural) in
+        [("things.example.com", "example.com", "things"), ("pods.core", "", "pods"), ("odd", "", "odd")]
+    {
+        assert_eq!(resource_of(name), ResourceName::new(group, plural));
+    }
+}
+
+#[test]
+fn a_definition_goes_with_its_last_finalizer() {
+    for (finalizers, expected) in
+        [(json!([CLEANUP_FINALIZER]), None), (json!([CLEANUP_FINALIZER, "a/b"]), Some(json!(["a/b"])))]
+    {
+        let old = json!({"metadata": {"finalizers": finalizers}});
+        let plan = plan(&old, &Sweep::default(), Timestamp::UNIX_EPOCH);
+        assert_eq!(plan.definition.map(|new| new["metadata"]["finalizers"].clone()), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_definition_takes_its_objects_and_watches() {
+    let shard = Shard::start().await;
+    for cluster in ["abc", "other"] {
+        shard.workspace(cluster).await;
+        shard.define(cluster, "things", "Cluster").await;
+        shard.create(cluster, THINGS, thing("a")).await.unwrap();
+    }
+    let (watch, other) = (shard.watch("abc", THINGS), shard.watch("other", THINGS));
+    let crd_watch = shard.watch("abc", CRDS);
+    shard.delete("abc", CRDS, None, THINGS).await;
+    let Ok(Delivery::Event(event)) = watch.next().await else { panic!("the object's deletion comes first") };
+    assert!(event.is_deletion());
+    assert_eq!(watch.next().await.err(), Some(SubscriptionEnd::Cancelled));
+    shard.until("it is gone", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
+    assert!(shard.keys("abc").iter().all(|key| !key.contains("example.com")));
+    shard.create("other", THINGS, thing("b")).await.unwrap();
+    assert!(other.next().await.is_ok());
+    assert!(crd_watch.next().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizers_of_its_objects_are_waited_for() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    shard.define("abc", "things", "Cluster").await;
+    let mut held = thing("held");
+    held["metadata"]["finalizers"] = json!(["example.com/f"]);
+    shard.create("abc", THINGS, held).await.unwrap();
+    shard.create("abc", THINGS, thing("free")).await.unwrap();
+    shard.delete("abc", CRDS, None, THINGS).await;
+    shard.settle().await;
+    let definition = shard.get("abc", CRDS, None, THINGS).unwrap();
+    let (holds, reason, message) = condition(&definition, "Terminating").unwrap();
+    assert_eq!((holds, &*reason), (true, "InstanceDeletionInProgress"));
+    assert_eq!(message, "CustomResource deletion is in progress");
+    assert_eq!(shard.get("abc", THINGS, None, "free"), None);
+    assert!(shard.get("abc", THINGS, None, "held").unwrap()["metadata"]["deletionTimestamp"].is_string());
+    let catalog = shard.definitions.catalog(&Scope::new("abc")).unwrap();
+    let served = catalog.resources.iter().find(|resource| resource.name == resource_of(THINGS)).unwrap();
+    assert!(!served.verbs.contains(fairlead_apiserver::resource::Verb::Create), "nothing is added");
+    shard.change("abc", THINGS, None, "held", |object| object["metadata"]["finalizers"] = json!([])).await;
+    shard.until("it is gone", || shard.get("abc", CRDS, None, THINGS).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_shadows_what_is_served_everywhere_leaves_that_alone() {
+    let shard = Shard::start().await;
+    shard.workspace("abc").await;
+    let mut definition = shard.get("system:system-crds", CRDS, None, "logicalclusters.core.kcp.io").unwrap();
+    definition["metadata"] =
+        json!({"name": "logicalclusters.core.kcp.io", "finalizers": [CLEANUP_FINALIZER]});
+    let mut writes = Writes::new(&shard.objects, &shard.definitions);
+    writes.create("abc", definition).unwrap();
+    writes.commit().await.unwrap();
+    shard.delete("abc", CRDS, None, "logicalclusters.core.kcp.io").await;
+    shard.until("it is gone", || shard.get("abc", CRDS, None, "logicalclusters.core.kcp.io").is_none()).await;
+    shard.settle().await;
+    let logical_cluster = shard.logical_cluster("abc").unwrap();
+    assert!(logical_cluster["metadata"]["deletionTimestamp"].is_null());
+}

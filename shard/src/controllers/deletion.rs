@@ -1,0 +1,287 @@
+//! Logical clusters on their way out: first everything in them, then they, and not one key is left.
+//!
+//! 1. Content goes tier by tier, as far as finalizers let it: what was made in the logical cluster, then
+//!    what holds that (namespaces, CRDs), then objects of bound resources (child workspaces among them),
+//!    then bindings, and at last the roles that those who remove finalizers need.
+//! 2. When nothing is left the logical cluster is sealed: `WorkspaceContentDeleted` becomes true, and from
+//!    that revision on nothing can be created in it ([`creation_fence`]).
+//! 3. It is looked at once more, and goes.
+
+mod content;
+mod seal;
+mod sweep;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_api::{
+    Condition, LOGICAL_CLUSTER_NAME, Severity, condition_type, conditions_of, finalizer, set_condition,
+    write_conditions,
+};
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::{Scope, ScopeSelector};
+use fairlead_names::Origin;
+use fairlead_process::Status;
+use fairlead_store::{CommitError, Expect, Mutation, Revision};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::logical_cluster::{keep_terminator_finalizer, label_phase};
+use super::{Controller, Next};
+use crate::index::Definitions;
+use crate::names::{CUSTOM, LOGICAL_CLUSTERS, WORKSPACES};
+use crate::writes::Writes;
+
+pub(super) use content::{everything, of_resource};
+pub(crate) use seal::creation_fence;
+pub(super) use sweep::{NAMESPACE_FINALIZER, Sweep, pause};
+
+use content::{Found, origin_of};
+use seal::{has_terminators, is_sealed};
+
+/// The controller.
+pub(crate) struct Deletion {
+    pub(crate) objects: ObjectStore,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) hub: Hub,
+}
+
+impl Deletion {
+    /// The logical cluster to look at after an event of a LogicalCluster or a Workspace: one that is being
+    /// deleted or gone, or one that may have waited for a workspace in it.
+    pub(crate) fn keys_of(event: &ObjectEvent) -> Option<Box<str>> {
+        let concerns = if event.resource == *LOGICAL_CLUSTERS {
+            event.is_deletion() || event.head().is_ok_and(|head| head.deletion_timestamp.is_some())
+        } else {
+            event.resource == *WORKSPACES && event.is_deletion()
+        };
+        concerns.then(|| (*event.scope).into())
+    }
+}
+
+#[async_trait]
+impl Controller for Deletion {
+    type Key = Box<str>;
+
+    const NAME: &'static str = "logicalcluster-deletion";
+    const WORKERS: usize = 16;
+
+    async fn reconcile(&self, cluster: &Box<str>) -> Result<Next, Status> {
+        let scope = Scope::new(cluster);
+        // Read before the content: what is created after the sealing depends on an older state.
+        let Some(stored) =
+            self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?
+        else {
+            return self.forget(&scope).await;
+        };
+        let old = self.objects.tree(&stored)?;
+        if old["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(Next::Done);
+        }
+        let sweep = sweep(&self.objects, cluster).await?;
+        let plan = plan(&old, &sweep, Timestamp::now());
+        self.act(&stored, &old, sweep, plan).await
+    }
+}
+
+impl Deletion {
+    async fn act(
+        &self,
+        stored: &StoredObject,
+        old: &Value,
+        sweep: Sweep,
+        plan: Plan,
+    ) -> Result<Next, Status> {
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        let resource = writes.resource_of(old)?;
+        writes.extend(sweep.into_mutations());
+        match plan.logical_cluster {
+            Some(new) => writes.replace(&resource, stored, new)?,
+            None => writes.remove(&resource, stored, old),
+        }
+        Ok(if commit(writes).await?.is_some() { plan.next } else { Next::Retry })
+    }
+
+    /// Removes what is left of a logical cluster that went without this controller (somebody took its
+    /// finalizer off), and ends its watches.
+    async fn forget(&self, scope: &Scope) -> Result<Next, Status> {
+        if scope.as_str().starts_with("system:") {
+            return Ok(Next::Done);
+        }
+        let mut rest = Sweep::default();
+        everything(&self.objects, scope.as_str(), None, &mut |found| {
+            if is_logical_cluster(found) { ControlFlow::Continue(()) } else { rest.remove(found) }
+        })
+        .await?;
+        if !rest.is_idle() {
+            let mut writes = Writes::new(&self.objects, &self.definitions);
+            writes.extend(rest.into_mutations());
+            let key =
+                self.objects.key(&LOGICAL_CLUSTERS, &CUSTOM, scope.as_str(), None, LOGICAL_CLUSTER_NAME);
+            writes.extend([Mutation::fence(key, Expect::Absent)]);
+            return Ok(if commit(writes).await?.is_some() {
+                Next::After(Duration::ZERO)
+            } else {
+                Next::Retry
+            });
+        }
+        // The watches get the deletions first.
+        if self.hub.wait(self.objects.store().revision()).await.is_ok() {
+            let gone = ScopeSelector::One(scope.clone());
+            self.hub.end(|interest| interest.scopes == gone);
+        }
+        Ok(Next::Done)
+    }
+}
+
+/// Commits; `None` when somebody else was faster.
+///
+/// # Errors
+/// 500 when the store refuses for another reason.
+pub(super) async fn commit(writes: Writes<'_>) -> Result<Option<Revision>, Status> {
+    match writes.commit().await {
+        Ok(revision) => Ok(Some(revision)),
+        Err(CommitError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(Status::internal(error)),
+    }
+}
+
+/// What becomes of the LogicalCluster in the commit that carries out a sweep.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// As it shall be; `None`: it goes.
+    logical_cluster: Option<Value>,
+    next: Next,
+}
+
+/// Decides on a logical cluster that is being deleted, given what a sweep of its content does and leaves.
+fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
+    let mut new = old.clone();
+    new["status"]["phase"] = if has_terminators(old) { "Terminating" } else { "Deleting" }.into();
+    let mut next = Next::After(Duration::ZERO);
+    let mut conditions = conditions_of(old);
+    let kind = condition_type::WORKSPACE_CONTENT_DELETED;
+    if sweep.leaves_nothing() {
+        if is_sealed(old) {
+            if let Some(all) = new["metadata"]["finalizers"].as_array_mut() {
+                all.retain(|one| one != finalizer::LOGICAL_CLUSTER);
+            }
+            next = Next::Done;
+        }
+        set_condition(&mut conditions, Condition::met(kind), now);
+        if has_terminators(old) {
+            // Its last change, when the terminators are done, brings it back.
+            next = Next::Done;
+        }
+    } else if let Some(message) = message(sweep) {
+        let unmet = Condition::unmet(kind, Severity::Info, "SomeResourcesRemain", message);
+        set_condition(&mut conditions, unmet, now);
+        if !sweep.is_cut() {
+            next = Next::After(pause(old, now));
+        }
+    }
+    write_conditions(&mut new, &conditions);
+    label_phase(&mut new);
+    keep_terminator_finalizer(&mut new);
+    let is_kept = new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    Plan { logical_cluster: is_kept.then_some(new), next: if is_kept { next } else { Next::Done } }
+}
+
+fn message(sweep: &Sweep) -> Option<String> {
+    let remaining = format!("Some resources are remaining: {}", sweep.remaining()?);
+    Some(match sweep.finalizers() {
+        Some(finalizers) => {
+            format!("{remaining}; Some content in the logical cluster has finalizers remaining: {finalizers}")
+        }
+        None => remaining,
+    })
+}
+
+/// One pass over everything in a logical cluster.
+async fn sweep(objects: &ObjectStore, cluster: &str) -> Result<Sweep, Status> {
+    let mut tiers = Tiers::default();
+    everything(objects, cluster, None, &mut |found| tiers.add(objects, found)).await?;
+    Ok(tiers.into_sweep())
+}
+
+/// What is found, in the order in which it goes: a tier goes when nothing is left of those before it.
+#[derive(Default)]
+struct Tiers {
+    content: Sweep,
+    /// Namespaces and CRDs, as they go.
+    holders: Sweep,
+    /// Namespaces and CRDs, as they wait for what they hold: marked, so that nothing is added to them.
+    waiting_holders: Sweep,
+    bound: Sweep,
+    bindings: Sweep,
+    roles: Sweep,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Tier {
+    Content,
+    Holders,
+    Bound,
+    Bindings,
+    Roles,
+}
+
+impl Tiers {
+    fn add(&mut self, objects: &ObjectStore, found: &Found<'_>) -> ControlFlow<()> {
+        if is_logical_cluster(found) {
+            return ControlFlow::Continue(());
+        }
+        let tier = tier_of(found.at.group, found.at.resource, &origin_of(&found.at), found.at.namespace);
+        let sweep = match tier {
+            // Nothing else can go before a full commit of content has gone.
+            Tier::Content => return self.content.add(objects, found),
+            Tier::Holders => {
+                self.waiting_holders.hold(objects, found);
+                &mut self.holders
+            }
+            Tier::Bound => &mut self.bound,
+            Tier::Bindings => &mut self.bindings,
+            Tier::Roles => &mut self.roles,
+        };
+        // When it is cut, it says so itself.
+        let _ = sweep.add(objects, found);
+        ControlFlow::Continue(())
+    }
+
+    fn into_sweep(self) -> Sweep {
+        let mut sweep = self.content;
+        if !sweep.leaves_nothing() {
+            sweep.append(self.waiting_holders);
+            return sweep;
+        }
+        for tier in [self.holders, self.bound, self.bindings, self.roles] {
+            if sweep.leaves_nothing() {
+                sweep.append(tier);
+            }
+        }
+        sweep
+    }
+}
+
+fn tier_of(group: &str, resource: &str, origin: &Origin, namespace: Option<&str>) -> Tier {
+    match (group, resource) {
+        _ if namespace.is_some() => Tier::Content,
+        _ if matches!(origin, Origin::Identity(_)) => Tier::Bound,
+        ("", "namespaces") | ("apiextensions.k8s.io", "customresourcedefinitions") => Tier::Holders,
+        ("apis.kcp.io", "apibindings") => Tier::Bindings,
+        ("rbac.authorization.k8s.io", "clusterroles" | "clusterrolebindings") => Tier::Roles,
+        _ => Tier::Content,
+    }
+}
+
+fn is_logical_cluster(found: &Found<'_>) -> bool {
+    found.at.group == &*LOGICAL_CLUSTERS.group
+        && found.at.resource == &*LOGICAL_CLUSTERS.resource
+        && found.at.name == LOGICAL_CLUSTER_NAME
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What the store holds of a logical cluster, whatever defines it.
+//!
+//! Content is found by its keys, not by asking which resources are served: so objects whose definition or
+//! binding went before them are found too, and there is no catalog whose failure could hide any.
+
+use std::ops::ControlFlow;
+
+use fairlead_apiserver::object::ObjectBytes;
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_names::{CUSTOM_RESOURCES, Key, Origin, ResourceName};
+use fairlead_process::Status;
+use fairlead_store::{Range, Revision};
+
+/// How many objects are looked at before other tasks get their turn.
+const PAGE: usize = 512;
+/// How many resources are looked up before other tasks get their turn.
+const RESOURCES: usize = 64;
+
+/// One object where it lies.
+pub(in crate::controllers) struct Found<'a> {
+    /// Its key.
+    pub(in crate::controllers) key: &'a [u8],
+    /// The key's parts.
+    pub(in crate::controllers) at: Key<'a>,
+    /// What is stored, `None` when it is no object.
+    pub(in crate::controllers) object: Option<ObjectBytes<'a>>,
+    /// When it last changed.
+    pub(in crate::controllers) revision: Revision,
+}
+
+/// Looks at objects; called synchronously under a read transaction.
+pub(in crate::controllers) type Visit<'v> = dyn FnMut(&Found<'_>) -> ControlFlow<()> + Send + 'v;
+
+/// Visits everything in a logical cluster, or in one namespace of it, resource by resource, until `visit`
+/// breaks. Costs two look-ups for each resource that anybody has objects of, and the objects themselves.
+///
+/// # Errors
+/// 500 when the store cannot be read.
+pub(in crate::controllers) async fn everything(
+    objects: &ObjectStore,
+    cluster: &str,
+    namespace: Option<&str>,
+    visit: &mut Visit<'_>,
+) -> Result<(), Status> {
+    let mut rest = Range::prefix(format!("{}/", objects.codec().prefix()));
+    let mut resources = 0;
+    while let Some(key) = first_key(objects, &rest)? {
+        let Ok(at) = objects.codec().decode(&key) else {
+            rest = rest.after(&key);
+            continue;
+        };
+        let resource = ResourceName::new(at.group, at.resource);
+        let origin = origin_of(&at);
+        if of_resource(objects, &resource, &origin, cluster, namespace, visit).await?.is_break() {
+            return Ok(());
+        }
+        let whole = Range::prefix(objects.codec().range(&resource, &origin, "", None));
+        let Some(next) = whole.end else { return Ok(()) };
+        rest.start = next;
+        resources += 1;
+        if resources % RESOURCES == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// Visits the objects of one resource in a logical cluster, or in one namespace of it, until `visit` breaks.
+///
+/// # Errors
+/// 500 when the store cannot be read.
+pub(in crate::controllers) async fn of_resource(
+    objects: &ObjectStore,
+    resource: &ResourceName,
+    origin: &Origin,
+    cluster: &str,
+    namespace: Option<&str>,
+    visit: &mut Visit<'_>,
+) -> Result<ControlFlow<()>, Status> {
+    let mut range = Range::prefix(objects.codec().range(resource, origin, cluster, namespace));
+    loop {
+        let mut visited = 0;
+        let mut last = None;
+        let mut flow = ControlFlow::Continue(());
+        objects
+            .store()
+            .scan(&range, None, &mut |record| {
+                if let Ok(at) = objects.codec().decode(record.key) {
+                    let object = ObjectBytes::parse(record.value).ok();
+                    flow = visit(&Found { key: record.key, at, object, revision: record.modified });
+                }
+                visited += 1;
+                if visited == PAGE {
+                    last = Some(record.key.to_vec());
+                }
+                if visited == PAGE { ControlFlow::Break(()) } else { flow }
+            })
+            .map_err(Status::internal)?;
+        match last {
+            Some(last) if flow.is_continue() => range = range.after(&last),
+            _ => return Ok(flow),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The origin that a key names.
+pub(in crate::controllers) fn origin_of(at: &Key<'_>) -> Origin {
+    match at.origin {
+        None => Origin::BuiltIn,
+        Some(CUSTOM_RESOURCES) => Origin::Custom,
+        Some(identity) => Origin::Identity(identity.into()),
+    }
+}
+
+fn first_key(objects: &ObjectStore, range: &Range) -> Result<Option<Vec<u8>>, Status> {
+    let mut first = None;
+    let read = objects.store().scan(range, None, &mut |record| {
+        first = Some(record.key.to_vec());
+        ControlFlow::Break(())
+    });
+    read.map_err(Status::internal)?;
+    Ok(first)
+}

@@ -1,0 +1,100 @@
+//! The end of a logical cluster's content: from here on nothing is created in it.
+//!
+//! A create depends on the LogicalCluster being as it was when it was looked at; who seals it changes it.
+//! So what is found after the sealing is all there will ever be.
+
+use fairlead_api::{LOGICAL_CLUSTER_NAME, condition_type, conditions_of, finalizer, is_condition_true};
+use fairlead_apiserver::Admitted;
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_apiserver::resource::Verb;
+use fairlead_process::{GroupResource, Status};
+use fairlead_store::{Expect, Mutation};
+use serde_json::Value;
+
+use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+
+/// Refuses a create in a logical cluster whose content is gone or that is gone itself, and otherwise names
+/// what must still hold at the commit. Costs one read of the LogicalCluster.
+///
+/// # Errors
+/// 403, or 500 when the store cannot be read.
+pub(crate) fn creation_fence(
+    objects: &ObjectStore,
+    write: &Admitted<'_>,
+) -> Result<Option<Mutation>, Status> {
+    let cluster = write.scope.as_str();
+    // Logical clusters of the system are never deleted, and some have no LogicalCluster.
+    if write.verb != Verb::Create
+        || cluster.starts_with("system:")
+        || write.resource.name == *LOGICAL_CLUSTERS
+    {
+        return Ok(None);
+    }
+    let key = objects.key(&LOGICAL_CLUSTERS, &CUSTOM, cluster, None, LOGICAL_CLUSTER_NAME);
+    let Some(stored) = objects.get_by_key(&key, write.scope)? else {
+        return Err(refused(write, "there is no such logical cluster"));
+    };
+    // Most are not being deleted, which shows without reading more than the bytes.
+    let is_marked = contains(stored.object.as_object().json(), b"\"deletionTimestamp\"");
+    if is_marked && is_sealed(&objects.tree(&stored)?) {
+        return Err(refused(write, "the logical cluster is being deleted and its content is gone"));
+    }
+    Ok(Some(Mutation::fence(key, Expect::At(stored.revision))))
+}
+
+/// Whether nothing may be created in a logical cluster any more. Terminators may need new objects, so it
+/// stays open as long as there are any.
+pub(super) fn is_sealed(logical_cluster: &Value) -> bool {
+    let finalizers = logical_cluster["metadata"]["finalizers"].as_array();
+    let is_finished = !finalizers.is_some_and(|all| all.iter().any(|one| one == finalizer::LOGICAL_CLUSTER));
+    let content_deleted =
+        is_condition_true(&conditions_of(logical_cluster), condition_type::WORKSPACE_CONTENT_DELETED);
+    logical_cluster["metadata"]["deletionTimestamp"].is_string()
+        && !has_terminators(logical_cluster)
+        && (is_finished || content_deleted)
+}
+
+/// Whether terminators have not yet done their part.
+pub(super) fn has_terminators(logical_cluster: &Value) -> bool {
+    logical_cluster["status"]["terminators"].as_array().is_some_and(|all| !all.is_empty())
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|window| window == wanted)
+}
+
+fn refused(write: &Admitted<'_>, why: &str) -> Status {
+    let name = &write.resource.name;
+    Status::forbidden(GroupResource::new(&name.group, &name.resource), write.name, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_logical_cluster_is_sealed_when_nothing_will_need_it() {
+        let gone = json!([{"type": condition_type::WORKSPACE_CONTENT_DELETED, "status": "True"}]);
+        let remains = json!([{"type": condition_type::WORKSPACE_CONTENT_DELETED, "status": "False"}]);
+        let ours = json!([finalizer::LOGICAL_CLUSTER]);
+        for (deleted, finalizers, conditions, terminators, expected) in [
+            (false, &ours, &gone, json!(null), false),
+            (true, &ours, &json!([]), json!(null), false),
+            (true, &ours, &remains, json!(null), false),
+            (true, &ours, &gone, json!(["root:t"]), false),
+            (true, &ours, &gone, json!([]), true),
+            (true, &json!(["example.com/other"]), &remains, json!(null), true),
+        ] {
+            let mut object = json!({
+                "metadata": {"finalizers": finalizers},
+                "status": {"conditions": conditions, "terminators": terminators},
+            });
+            if deleted {
+                object["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            }
+            assert_eq!(is_sealed(&object), expected, "{object}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! One pass over content that is to go: what is removed, what is marked, what is waited for.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use fairlead_api::finalizer;
+use fairlead_apiserver::Scope;
+use fairlead_apiserver::object::{EncodedObject, Head};
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_store::{Change, Expect, Mutation};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::content::Found;
+use crate::admission::CLEANUP_FINALIZER;
+
+/// How many objects go in one commit, at most.
+pub(in crate::controllers) const BATCH: usize = 256;
+/// How many bytes of marked objects go in one commit, roughly.
+const BATCH_BYTES: usize = 4 << 20;
+/// The finalizer of a namespace's content.
+pub(in crate::controllers) const NAMESPACE_FINALIZER: &str = "kubernetes";
+
+/// The shortest and the longest time after which something that waits is looked at again.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What a pass does, and what it leaves behind.
+#[derive(Debug, Default)]
+pub(in crate::controllers) struct Sweep {
+    mutations: Vec<Mutation>,
+    bytes: usize,
+    is_cut: bool,
+    /// Objects that stay, by `<resource>.<group>`.
+    remaining: BTreeMap<String, u64>,
+    /// How many objects each finalizer keeps.
+    finalizers: BTreeMap<String, u64>,
+}
+
+impl Sweep {
+    /// Takes an object: it goes at once, or is marked and stays while finalizers keep it. Breaks when no
+    /// more objects fit into the commit.
+    pub(in crate::controllers) fn add(
+        &mut self,
+        objects: &ObjectStore,
+        found: &Found<'_>,
+    ) -> ControlFlow<()> {
+        let head = found.object.and_then(|object| Head::parse(object).ok());
+        // What cannot be read has nobody who waits for it.
+        let Some(head) = head else { return self.remove(found) };
+        let keepers = keepers(found, &head);
+        if keepers.is_empty() {
+            return self.remove(found);
+        }
+        if head.deletion_timestamp.is_none() {
+            let Some(marked) = marked(objects, found) else { return self.remove(found) };
+            self.push(found, marked)?;
+        }
+        for keeper in keepers {
+            *self.finalizers.entry(keeper).or_default() += 1;
+        }
+        self.count(found);
+        ControlFlow::Continue(())
+    }
+
+    /// Marks an object that holds others and stays until those are gone.
+    pub(in crate::controllers) fn hold(&mut self, objects: &ObjectStore, found: &Found<'_>) {
+        let head = found.object.and_then(|object| Head::parse(object).ok());
+        if head.is_some_and(|head| head.deletion_timestamp.is_none())
+            && let Some(marked) = marked(objects, found)
+        {
+            // The rest is marked by a later pass.
+            let _ = self.push(found, marked);
+        }
+        self.count(found);
+    }
+
+    /// Takes an object that goes whatever keeps it.
+    pub(in crate::controllers) fn remove(&mut self, found: &Found<'_>) -> ControlFlow<()> {
+        self.push(found, Change::Delete)
+    }
+
+    /// Appends what another pass does and leaves, as far as it fits into the commit.
+    pub(in crate::controllers) fn append(&mut self, other: Self) {
+        for (all, more) in [(&mut self.remaining, other.remaining), (&mut self.finalizers, other.finalizers)]
+        {
+            for (name, count) in more {
+                *all.entry(name).or_default() += count;
+            }
+        }
+        let fits = BATCH.saturating_sub(self.mutations.len());
+        self.is_cut |= other.is_cut || other.mutations.len() > fits || self.bytes + other.bytes > BATCH_BYTES;
+        self.bytes += other.bytes;
+        self.mutations.extend(other.mutations.into_iter().take(fits));
+    }
+
+    /// Whether nothing is left once the mutations are committed.
+    pub(in crate::controllers) fn leaves_nothing(&self) -> bool {
+        !self.is_cut && self.remaining.is_empty()
+    }
+
+    /// Whether there is more to do than fits into one commit.
+    pub(in crate::controllers) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Whether there is nothing to commit.
+    pub(in crate::controllers) fn is_idle(&self) -> bool {
+        self.mutations.is_empty()
+    }
+
+    /// What is to be committed.
+    pub(in crate::controllers) fn into_mutations(self) -> Vec<Mutation> {
+        self.mutations
+    }
+
+    /// `configmaps. has 2 resource instances, …`, as Kubernetes and kcp say it; `None` when nothing stays.
+    pub(in crate::controllers) fn remaining(&self) -> Option<String> {
+        listed(&self.remaining, |name, count| format!("{name} has {count} resource instances"))
+    }
+
+    /// `example.com/f in 2 resource instances, …`; `None` when no finalizer keeps anything.
+    pub(in crate::controllers) fn finalizers(&self) -> Option<String> {
+        listed(&self.finalizers, |name, count| format!("{name} in {count} resource instances"))
+    }
+
+    fn count(&mut self, found: &Found<'_>) {
+        *self.remaining.entry(format!("{}.{}", found.at.resource, found.at.group)).or_default() += 1;
+    }
+
+    fn push(&mut self, found: &Found<'_>, change: Change) -> ControlFlow<()> {
+        if self.mutations.len() == BATCH || self.bytes > BATCH_BYTES {
+            self.is_cut = true;
+            return ControlFlow::Break(());
+        }
+        self.bytes += found.key.len();
+        if let Change::Put(value) = &change {
+            self.bytes += value.len();
+        }
+        self.mutations.push(Mutation {
+            key: found.key.to_vec().into(),
+            expect: Expect::At(found.revision),
+            change,
+        });
+        ControlFlow::Continue(())
+    }
+}
+
+/// When something that has been waiting since `object`'s deletion is looked at again: the longer it has
+/// waited, the later.
+pub(in crate::controllers) fn pause(object: &Value, now: Timestamp) -> Duration {
+    let since =
+        object["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let age = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
+    (age.unwrap_or_default() / 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+/// Marks an object for deletion, as a DELETE request does.
+fn mark(object: &mut Value) {
+    let metadata = &mut object["metadata"];
+    metadata["deletionTimestamp"] = crate::writes::now().into();
+    metadata["deletionGracePeriodSeconds"] = 0.into();
+    if let Some(generation) = metadata["generation"].as_i64() {
+        metadata["generation"] = (generation + 1).into();
+    }
+}
+
+/// What keeps an object besides the finalizers whose work is done here.
+fn keepers(found: &Found<'_>, head: &Head<'_>) -> Vec<String> {
+    let (own, others) = match (found.at.group, found.at.resource) {
+        ("", "namespaces") => (NAMESPACE_FINALIZER, namespace_finalizers(found)),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => (CLEANUP_FINALIZER, Vec::new()),
+        ("apis.kcp.io", "apibindings") => (finalizer::API_BINDING, Vec::new()),
+        _ => ("", Vec::new()),
+    };
+    let mut keepers: Vec<String> =
+        head.finalizers.iter().map(|one| (**one).to_owned()).chain(others).collect();
+    keepers.retain(|one| one != own);
+    keepers
+}
+
+/// The finalizers in a namespace's spec.
+fn namespace_finalizers(found: &Found<'_>) -> Vec<String> {
+    let object = found.object.and_then(|object| serde_json::from_slice::<Value>(object.json()).ok());
+    let object = object.unwrap_or_default();
+    let all = object["spec"]["finalizers"].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn marked(objects: &ObjectStore, found: &Found<'_>) -> Option<Change> {
+    let object = found.object?;
+    let stored = StoredObject {
+        object: EncodedObject::copied(object),
+        revision: found.revision,
+        scope: Scope::new(found.at.scope),
+    };
+    let mut tree = objects.tree(&stored).ok()?;
+    mark(&mut tree);
+    if (found.at.group, found.at.resource) == ("", "namespaces") {
+        tree["status"]["phase"] = "Terminating".into();
+    }
+    let encoded = objects.encode(tree, object.schema_hash()).ok()?;
+    Some(Change::Put(encoded.stored().clone()))
+}
+
+fn listed(counts: &BTreeMap<String, u64>, say: impl Fn(&str, u64) -> String) -> Option<String> {
+    let all: Vec<String> = counts.iter().map(|(name, count)| say(name, *count)).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_longer_is_looked_at_less_often() {
+        let object = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
+        for (seconds, expected) in [(0, 100), (1, 250), (8, 2000), (1000, 10_000)] {
+            let now = Timestamp::from_second(seconds).unwrap();
+            assert_eq!(pause(&object, now).as_millis(), expected, "after {seconds} s");
+        }
+        assert_eq!(pause(&json!({}), Timestamp::UNIX_EPOCH), SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn a_commit_is_bounded_and_what_does_not_fit_is_told() {
+        let many = |count: usize| Sweep {
+            mutations: (0..count).map(|nth| Mutation::delete(nth.to_string(), Expect::Any)).collect(),
+            ..Sweep::default()
+        };
+        let mut sweep = many(BATCH - 1);
+        sweep.append(many(1));
+        assert!(sweep.leaves_nothing());
+        sweep.append(many(1));
+        assert!(sweep.is_cut() && !sweep.leaves_nothing());
+        assert_eq!(sweep.into_mutations().len(), BATCH);
+    }
+
+    #[test]
+    fn what_stays_is_told_in_kubernetes_words() {
+        let mut sweep = Sweep::default();
+        sweep.append(Sweep {
+            remaining: [("configmaps.".to_owned(), 2), ("cowboys.wild.west".to_owned(), 1)].into(),
+            finalizers: [("a.b/c".to_owned(), 3)].into(),
+            ..Sweep::default()
+        });
+        assert_eq!(
+            sweep.remaining().unwrap(),
+            "configmaps. has 2 resource instances, cowboys.wild.west has 1 resource instances"
+        );
+        assert_eq!(sweep.finalizers().unwrap(), "a.b/c in 3 resource instances");
+        assert_eq!((Sweep::default().remaining(), Sweep::default().finalizers()), (None, None));
+    }
+}

@@ -1,0 +1,246 @@
+//! Namespaces: what each always holds, and how it goes with everything in it.
+//!
+//! A namespace that is marked for deletion refuses new objects, in one commit with its revision
+//! ([`NamespaceLifecycle`](fairlead_apiserver::registry::NamespaceLifecycle)). So what is found in it
+//! after the mark is all there will ever be: when that goes, the namespace goes in the same commit.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_apiserver::Scope;
+use fairlead_apiserver::hub::ObjectEvent;
+use fairlead_apiserver::object::Head;
+use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_process::Status;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::deletion::{NAMESPACE_FINALIZER, Sweep, commit, everything, pause};
+use super::logical_cluster::namespace_content;
+use super::{Controller, Next};
+use crate::index::{ClusterIndex, Definitions};
+use crate::names::{BUILT_IN, CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS};
+use crate::writes::Writes;
+
+/// Logical cluster and name of a namespace.
+pub(crate) type NamespaceKey = (Box<str>, Box<str>);
+
+/// The controller.
+pub(crate) struct Namespaces {
+    pub(crate) objects: ObjectStore,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) clusters: Arc<ClusterIndex>,
+    /// The PEM that `kube-root-ca.crt` carries.
+    pub(crate) serving_ca: String,
+}
+
+impl Namespaces {
+    /// The namespace to look at after an event of a Namespace, or of what each of them holds.
+    pub(crate) fn keys_of(event: &ObjectEvent) -> Option<NamespaceKey> {
+        if event.resource == *NAMESPACES {
+            return (!event.is_deletion()).then(|| ((*event.scope).into(), event.name.clone()));
+        }
+        let concerns = if event.resource == *SERVICE_ACCOUNTS {
+            event.is_deletion() && &*event.name == "default"
+        } else {
+            let is_created = event.change.previous().is_none();
+            event.resource == *CONFIG_MAPS && !is_created && &*event.name == "kube-root-ca.crt"
+        };
+        let namespace = event.namespace.clone().filter(|_| concerns)?;
+        Some(((*event.scope).into(), namespace))
+    }
+}
+
+#[async_trait]
+impl Controller for Namespaces {
+    type Key = NamespaceKey;
+
+    const NAME: &'static str = "namespace";
+    const WORKERS: usize = 16;
+
+    async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<Next, Status> {
+        // What a logical cluster that is being deleted holds goes with it.
+        if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
+            return Ok(Next::Done);
+        }
+        let scope = Scope::new(cluster);
+        let Some(stored) = self.objects.get(&NAMESPACES, &BUILT_IN, &scope, None, name)? else {
+            return Ok(Next::Done);
+        };
+        let head = Head::parse(stored.object.as_object()).map_err(Status::internal)?;
+        if head.deletion_timestamp.is_none() {
+            return self.fill(&stored, name).await;
+        }
+        let namespace = self.objects.tree(&stored)?;
+        if !finalizers(&namespace).any(|one| one == NAMESPACE_FINALIZER) {
+            return Ok(Next::Done);
+        }
+        let mut sweep = Sweep::default();
+        everything(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
+        let plan = plan(&namespace, &sweep, Timestamp::now());
+        self.act(&stored, &namespace, sweep, plan).await
+    }
+}
+
+impl Namespaces {
+    /// Sees to what a live namespace always holds.
+    async fn fill(&self, stored: &StoredObject, name: &str) -> Result<Next, Status> {
+        if self.is_filled(&stored.scope, name)? {
+            return Ok(Next::Done);
+        }
+        let cluster = stored.scope.as_str();
+        let namespace = &self.objects.tree(stored)?;
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        for wanted in namespace_content(namespace, &self.serving_ca) {
+            let resource = writes.resource_of(&wanted)?;
+            match writes.stored(&resource, cluster, &wanted)? {
+                None => writes.create(cluster, wanted)?,
+                Some(found) if wanted["data"].is_object() => {
+                    let mut present = self.objects.tree(&found)?;
+                    present["data"] = wanted["data"].clone();
+                    writes.replace(&resource, &found, present)?;
+                }
+                Some(_) => {}
+            }
+        }
+        if writes.is_empty() {
+            return Ok(Next::Done);
+        }
+        let resource = writes.resource_of(namespace)?;
+        writes.fence(&resource, stored, namespace);
+        Ok(if commit(writes).await?.is_some() { Next::Done } else { Next::Retry })
+    }
+
+    /// Without building trees: most namespaces are filled in the commit that makes them.
+    fn is_filled(&self, scope: &Scope, name: &str) -> Result<bool, Status> {
+        let get = |resource, object| self.objects.get(resource, &BUILT_IN, scope, Some(name), object);
+        let Some(bundle) = get(&CONFIG_MAPS, "kube-root-ca.crt")? else { return Ok(false) };
+        let data: Result<WireConfigMap<'_>, _> = serde_json::from_slice(bundle.object.as_object().json());
+        let is_current = data.is_ok_and(|map| map.data.bundle.is_some_and(|pem| pem == self.serving_ca));
+        Ok(is_current && get(&SERVICE_ACCOUNTS, "default")?.is_some())
+    }
+
+    async fn act(
+        &self,
+        stored: &StoredObject,
+        old: &Value,
+        sweep: Sweep,
+        plan: Plan,
+    ) -> Result<Next, Status> {
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        let resource = writes.resource_of(old)?;
+        writes.extend(sweep.into_mutations());
+        match plan.namespace {
+            Some(new) => writes.replace(&resource, stored, new)?,
+            None => writes.remove(&resource, stored, old),
+        }
+        Ok(if commit(writes).await?.is_some() { plan.next } else { Next::Retry })
+    }
+}
+
+#[derive(Deserialize)]
+struct WireConfigMap<'a> {
+    #[serde(borrow, default)]
+    data: WireData<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireData<'a> {
+    #[serde(borrow, default, rename = "ca.crt")]
+    bundle: Option<Cow<'a, str>>,
+}
+
+/// What becomes of a terminating namespace in the commit that carries out a sweep.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// As it shall be; `None`: it goes.
+    namespace: Option<Value>,
+    next: Next,
+}
+
+fn plan(old: &Value, sweep: &Sweep, now: Timestamp) -> Plan {
+    let mut new = old.clone();
+    if sweep.is_cut() {
+        return Plan { namespace: Some(new), next: Next::After(Duration::ZERO) };
+    }
+    tell(&mut new, sweep, now);
+    if !sweep.leaves_nothing() {
+        return Plan { namespace: Some(new), next: Next::After(pause(old, now)) };
+    }
+    if let Some(all) = new["spec"]["finalizers"].as_array_mut() {
+        all.retain(|one| one != NAMESPACE_FINALIZER);
+    }
+    let is_kept = finalizers(&new).next().is_some()
+        || new["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    Plan { namespace: is_kept.then_some(new), next: Next::Done }
+}
+
+/// The conditions of Kubernetes' namespace controller, in its order and words.
+fn tell(namespace: &mut Value, sweep: &Sweep, now: Timestamp) {
+    let remaining = sweep.remaining().map(|all| format!("Some resources are remaining: {all}"));
+    let finalizers = sweep
+        .finalizers()
+        .map(|all| format!("Some content in the namespace has finalizers remaining: {all}"));
+    let conditions = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+            None,
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+            None,
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+            None,
+        ),
+        (
+            "NamespaceContentRemaining",
+            "ContentRemoved",
+            "All content successfully removed",
+            remaining.map(|message| ("SomeResourcesRemain", message)),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+            finalizers.map(|message| ("SomeFinalizersRemain", message)),
+        ),
+    ];
+    let mut all = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    for (kind, reason, message, problem) in conditions {
+        let (status, reason, message) = match &problem {
+            Some((reason, message)) => ("True", *reason, message.as_str()),
+            None => ("False", reason, message),
+        };
+        let present = all.iter_mut().find(|one| one["type"] == kind);
+        let since = present.as_ref().filter(|one| one["status"] == status);
+        let since = since
+            .map_or_else(|| fairlead_api::format_time(now).into(), |one| one["lastTransitionTime"].clone());
+        let condition = json!({
+            "type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
+        });
+        match present {
+            Some(present) => *present = condition,
+            None => all.push(condition),
+        }
+    }
+    namespace["status"]["conditions"] = all.into();
+}
+
+/// The finalizers in a namespace's spec.
+fn finalizers(namespace: &Value) -> impl Iterator<Item = &Value> {
+    namespace["spec"]["finalizers"].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests;

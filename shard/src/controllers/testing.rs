@@ -1,0 +1,332 @@
+//! A shard without doors: store, hub, indexes, registry and the upkeep controllers, for tests.
+//!
+//! To be used with a paused clock: pauses of controllers then cost no time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fairlead_api::{ExportReference, LOGICAL_CLUSTER_NAME, annotation, finalizer};
+use fairlead_apiserver::hub::{Hub, HubOptions, Interest, Progress, Subscription};
+use fairlead_apiserver::registry::{
+    Deleted, NamespaceLifecycle, ObjectStore, Registry, StoreRegistry, StoredObject, Target, Written,
+};
+use fairlead_apiserver::request::{DeleteOptions, WriteOptions};
+use fairlead_apiserver::resource::{Verb, built_in_resources, is_built_in};
+use fairlead_apiserver::{Admission, Admitted, Scope, ScopeSelector};
+use fairlead_authn::{Identity, Method, UserInfo};
+use fairlead_names::{KeyCodec, ResourceName};
+use fairlead_process::{Shutdown, Status, Tasks};
+use fairlead_store::{MemoryStore, Mutation, Range, Store};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::logical_cluster::namespace_content;
+use super::{Upkeep, creation_fence};
+use crate::admission::CLEANUP_FINALIZER;
+use crate::bootstrap;
+use crate::exports::{RootExports, set_locks};
+use crate::index::{ClusterIndex, Definitions};
+use crate::names::{CUSTOM, LOGICAL_CLUSTERS};
+use crate::writes::Writes;
+
+/// What `kube-root-ca.crt` carries here.
+pub(super) const SERVING_CA: &str = "PEM";
+
+pub(super) struct Shard {
+    pub(super) objects: ObjectStore,
+    pub(super) hub: Hub,
+    pub(super) definitions: Arc<Definitions>,
+    pub(super) exports: Arc<RootExports>,
+    registry: Arc<dyn Registry>,
+    _tasks: Tasks,
+}
+
+impl Shard {
+    /// Bootstrapped, controllers running.
+    pub(super) async fn start() -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let codec = KeyCodec::new("/registry", 1, is_built_in);
+        let objects = ObjectStore::new(store.clone(), codec, &[annotation::CLUSTER]);
+        let hub = Hub::new(store, codec, HubOptions::default());
+        let fences =
+            Fences { objects: objects.clone(), namespaces: NamespaceLifecycle::new(objects.clone()) };
+        let registry: Arc<dyn Registry> =
+            Arc::new(StoreRegistry::new(objects.clone(), hub.clone(), Arc::new(fences)));
+        let everywhere = registry.clone();
+        let built_in = built_in_resources(move |_| Some(everywhere.clone()));
+        let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
+        let definitions = Definitions::follow(objects.clone(), &hub, registry.clone(), built_in).unwrap();
+        let following = hub.clone();
+        let shutdown = Shutdown::new(&Default::default());
+        let tasks = Tasks::new(shutdown.clone());
+        tasks.spawn_fallible("watch hub", async move { following.run().await });
+        bootstrap::system(&objects, &definitions).await.unwrap();
+        let exports = bootstrap::root_exports(&objects, &definitions).await.unwrap();
+        definitions.learn(&exports.identities()).unwrap();
+        let exports = Arc::new(exports);
+        let upkeep = Upkeep {
+            objects: objects.clone(),
+            hub: hub.clone(),
+            definitions: definitions.clone(),
+            clusters,
+            exports: exports.clone(),
+            serving_ca: SERVING_CA.to_owned(),
+        };
+        upkeep.start(&tasks, &shutdown);
+        Self { objects, hub, definitions, exports, registry, _tasks: tasks }
+    }
+
+    /// A workspace as it is when it is ready: namespaces with their content, bindings, administrator.
+    pub(super) async fn workspace(&self, cluster: &str) {
+        let bindings: Vec<Value> = ["tenancy.kcp.io", "topology.kcp.io"]
+            .into_iter()
+            .map(|export| {
+                let reference = ExportReference { path: "root".to_owned(), name: export.to_owned() };
+                let binding = fairlead_api::default_api_binding(cluster, &reference, "root", "root:w", &[]);
+                self.exports.bound(binding, Timestamp::now()).unwrap()
+            })
+            .collect();
+        let mut logical_cluster = json!({
+            "apiVersion": "core.kcp.io/v1alpha1",
+            "kind": "LogicalCluster",
+            "metadata": {"name": LOGICAL_CLUSTER_NAME, "finalizers": [finalizer::LOGICAL_CLUSTER]},
+            "spec": {"owner": {"cluster": "root", "name": cluster}},
+            "status": {"phase": "Ready"},
+        });
+        set_locks(&mut logical_cluster, self.exports.locks(&bindings));
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        writes.create(cluster, logical_cluster).unwrap();
+        for namespace in fairlead_api::universal_workspace() {
+            for object in namespace_content(&namespace, SERVING_CA) {
+                writes.create(cluster, object).unwrap();
+            }
+            writes.create(cluster, namespace).unwrap();
+        }
+        for binding in bindings {
+            writes.create(cluster, binding).unwrap();
+        }
+        writes.create(cluster, fairlead_api::workspace_admin_binding("alice")).unwrap();
+        let revision = writes.commit().await.unwrap();
+        self.hub.wait(revision).await.unwrap();
+    }
+
+    /// A CRD that is served, as admission makes it of what a client sends.
+    pub(super) async fn define(&self, cluster: &str, plural: &str, scope: &str) {
+        let names = json!({"plural": plural, "singular": plural, "kind": "Thing", "listKind": "ThingList"});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.example.com"), "finalizers": [CLEANUP_FINALIZER]},
+            "spec": {
+                "group": "example.com", "scope": scope, "names": names, "conversion": {"strategy": "None"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                              "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+            "status": {
+                "acceptedNames": names, "storedVersions": ["v1"],
+                "conditions": [{"type": "Established", "status": "True"}],
+            },
+        });
+        let mut writes = Writes::new(&self.objects, &self.definitions);
+        writes.create(cluster, definition).unwrap();
+        let revision = writes.commit().await.unwrap();
+        self.hub.wait(revision).await.unwrap();
+    }
+
+    /// What a client's POST does.
+    pub(super) async fn create(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        object: Value,
+    ) -> Result<(), Status> {
+        let namespace = object["metadata"]["namespace"].as_str().map(Into::into);
+        let target = self.target(cluster, group_resource, namespace, Verb::Create)?;
+        self.registry.create(&target, object, &WriteOptions::default()).await.map(drop)
+    }
+
+    /// What a client's PATCH does.
+    pub(super) async fn change(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+        change: impl Fn(&mut Value) + Send + Sync,
+    ) {
+        let target = self.target(cluster, group_resource, namespace.map(Into::into), Verb::Patch).unwrap();
+        let changed = |old: Option<&Value>| {
+            let mut new = old.cloned().unwrap();
+            change(&mut new);
+            Ok(new)
+        };
+        let written = self.registry.update(&target, name, &changed, &WriteOptions::default()).await;
+        assert!(matches!(written, Ok(Written::Updated(_))), "{:?}", written.err());
+    }
+
+    /// What a client's DELETE does.
+    pub(super) async fn delete(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) {
+        let target = self.target(cluster, group_resource, namespace.map(Into::into), Verb::Delete).unwrap();
+        let deleted = self.registry.delete(&target, name, &DeleteOptions::default()).await;
+        assert!(matches!(deleted, Ok(Deleted::Marked(_) | Deleted::Gone(_))), "{:?}", deleted.err());
+    }
+
+    /// What the controller of workspaces does to a logical cluster whose workspace is deleted.
+    pub(super) async fn delete_cluster(&self, cluster: &str) {
+        self.delete(cluster, "logicalclusters.core.kcp.io", None, LOGICAL_CLUSTER_NAME).await;
+    }
+
+    /// One object as a client sees it.
+    pub(super) fn get(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<Value> {
+        let resource = self.target(cluster, group_resource, None, Verb::Get).ok()?.resource;
+        let scope = Scope::new(cluster);
+        let found = self.objects.get(&resource.name, &resource.origin, &scope, namespace, name).unwrap();
+        found.map(|found| self.objects.tree(&found).unwrap())
+    }
+
+    pub(super) fn logical_cluster(&self, cluster: &str) -> Option<Value> {
+        let scope = Scope::new(cluster);
+        let found: Option<StoredObject> =
+            self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME).unwrap();
+        found.map(|found| self.objects.tree(&found).unwrap())
+    }
+
+    /// A watch on a resource of a logical cluster.
+    pub(super) fn watch(&self, cluster: &str, group_resource: &str) -> Subscription {
+        let resource = self.target(cluster, group_resource, None, Verb::Watch).unwrap().resource;
+        let interest = Interest {
+            resource: resource.name.clone(),
+            origin: Some(resource.origin.clone()),
+            scopes: ScopeSelector::One(Scope::new(cluster)),
+            namespace: None,
+            label: None,
+        };
+        self.hub.subscribe(interest, Progress::Unwanted, None)
+    }
+
+    /// Every key in the whole store that names a logical cluster.
+    pub(super) fn keys(&self, cluster: &str) -> Vec<String> {
+        let segment = format!("/{cluster}/");
+        let mut keys = Vec::new();
+        let mut collect = |key: &[u8]| {
+            let key = String::from_utf8_lossy(key).into_owned();
+            keys.extend(key.contains(&segment).then_some(key));
+        };
+        let store = self.objects.store();
+        store
+            .scan(&Range::all(), None, &mut |record| {
+                collect(record.key);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        keys
+    }
+
+    /// Waits until something holds; looks after every commit.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let store = self.objects.store();
+        let mut commits = store.follow(store.revision()).unwrap();
+        let waiting = async {
+            while !holds() {
+                commits.next().await.unwrap();
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(600), waiting).await.is_ok(), "never: {what}");
+    }
+
+    /// Lets everything happen that happens by itself. The clock is paused: it moves when nobody works.
+    pub(super) async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+    }
+
+    fn target(
+        &self,
+        cluster: &str,
+        group_resource: &str,
+        namespace: Option<Arc<str>>,
+        verb: Verb,
+    ) -> Result<Target, Status> {
+        let (plural, group) = group_resource.split_once('.').unwrap_or((group_resource, ""));
+        let name = ResourceName::new(group, plural);
+        let scope = Scope::new(cluster);
+        let catalog = self.definitions.catalog(&scope)?;
+        let resource = catalog.resources.iter().find(|resource| resource.name == name).cloned();
+        let resource = resource.ok_or_else(Status::unknown_resource)?;
+        let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
+        Ok(Target {
+            version: resource.storage_version.clone(),
+            resource,
+            scopes: ScopeSelector::One(scope),
+            namespace,
+            name: None,
+            subresource: None,
+            verb,
+            identity: Arc::new(Identity::new(user, Method::ClientCertificate, None)),
+            every_origin: false,
+        })
+    }
+}
+
+pub(super) fn config_map(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+}
+
+pub(super) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+pub(super) fn thing(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}})
+}
+
+/// The reason and message of a condition, and whether it holds.
+pub(super) fn condition(object: &Value, kind: &str) -> Option<(bool, String, String)> {
+    let all = object["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|one| one["type"] == kind)?;
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    Some((found["status"] == "True", text("reason"), text("message")))
+}
+
+/// Of the shard's admission only what keeps objects out of what is going away.
+struct Fences {
+    objects: ObjectStore,
+    namespaces: NamespaceLifecycle,
+}
+
+#[async_trait]
+impl Admission for Fences {
+    async fn mutate(
+        &self,
+        _write: &Admitted<'_>,
+        _object: &mut Value,
+        _old: Option<&Value>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        write: &Admitted<'_>,
+        _object: Option<&Value>,
+        _old: Option<&Value>,
+    ) -> Result<Vec<Mutation>, Status> {
+        let fences = [self.namespaces.validate(write)?, creation_fence(&self.objects, write)?];
+        Ok(fences.into_iter().flatten().collect())
+    }
+}

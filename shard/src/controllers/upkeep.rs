@@ -1,0 +1,183 @@
+//! The controllers that keep logical clusters complete and empty them, with what wakes them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use fairlead_apiserver::hub::{Hub, ObjectEvent};
+use fairlead_apiserver::registry::ObjectStore;
+use fairlead_names::{Origin, ResourceName};
+use fairlead_process::{Shutdown, Tasks};
+use fairlead_store::Range;
+
+use super::{Bindings, DefinitionCleanup, Deletion, Namespaces, Queue, drive, feed};
+use crate::exports::RootExports;
+use crate::index::{ClusterIndex, Definitions};
+use crate::names::{
+    API_BINDINGS, BUILT_IN, CONFIG_MAPS, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, LOGICAL_CLUSTERS, NAMESPACES,
+    SERVICE_ACCOUNTS, WORKSPACES,
+};
+
+/// What these controllers need.
+pub(crate) struct Upkeep {
+    pub(crate) objects: ObjectStore,
+    pub(crate) hub: Hub,
+    pub(crate) definitions: Arc<Definitions>,
+    pub(crate) clusters: Arc<ClusterIndex>,
+    pub(crate) exports: Arc<RootExports>,
+    /// The PEM that `kube-root-ca.crt` carries.
+    pub(crate) serving_ca: String,
+}
+
+impl Upkeep {
+    /// Starts them; they run until the process drains.
+    pub(crate) fn start(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        self.start_deletion(tasks, shutdown);
+        self.start_namespaces(tasks, shutdown);
+        let bindings = self.start_bindings(tasks, shutdown);
+        self.start_definitions(bindings, tasks, shutdown);
+    }
+
+    fn start_deletion(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(Deletion {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            hub: self.hub.clone(),
+        });
+        tasks.spawn("logical cluster deletion", drive(controller, queue.clone(), shutdown.clone()));
+        for (name, resource, origin) in [
+            ("events of deleted logical clusters", &LOGICAL_CLUSTERS, Some(CUSTOM)),
+            ("events of deleted workspaces", &WORKSPACES, None),
+        ] {
+            let (clusters, all, each) = (self.clusters.clone(), queue.clone(), queue.clone());
+            let resync = move || {
+                let deleted =
+                    |cluster: &Box<str>| clusters.get(cluster).is_some_and(|state| state.is_deleted);
+                clusters.names().into_iter().filter(deleted).for_each(|cluster| all.add(cluster));
+            };
+            let keys =
+                move |event: &ObjectEvent| Deletion::keys_of(event).into_iter().for_each(|key| each.add(key));
+            tasks.spawn(
+                name,
+                feed(self.hub.clone(), (**resource).clone(), origin, shutdown.clone(), resync, keys),
+            );
+        }
+    }
+
+    fn start_namespaces(&self, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(Namespaces {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            serving_ca: self.serving_ca.clone(),
+        });
+        tasks.spawn("namespaces", drive(controller, queue.clone(), shutdown.clone()));
+        for (name, resource) in [
+            ("namespace events", &NAMESPACES),
+            ("service account events", &SERVICE_ACCOUNTS),
+            ("config map events", &CONFIG_MAPS),
+        ] {
+            let (objects, all, each) = (self.objects.clone(), queue.clone(), queue.clone());
+            let resync =
+                move || each_key(&objects, &NAMESPACES, &BUILT_IN, |cluster, name| all.add((cluster, name)));
+            let keys = move |event: &ObjectEvent| {
+                Namespaces::keys_of(event).into_iter().for_each(|key| each.add(key))
+            };
+            let origin = Some(BUILT_IN);
+            tasks.spawn(
+                name,
+                feed(self.hub.clone(), (**resource).clone(), origin, shutdown.clone(), resync, keys),
+            );
+        }
+    }
+
+    fn start_bindings(&self, tasks: &Tasks, shutdown: &Shutdown) -> WakesBindings {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(Bindings {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            exports: self.exports.clone(),
+        });
+        tasks.spawn("bindings", drive(controller.clone(), queue.clone(), shutdown.clone()));
+        let wakes = WakesBindings { controller, queue };
+        let (all, each) = (wakes.clone(), wakes.clone());
+        let resource = API_BINDINGS.clone();
+        tasks.spawn(
+            "binding events",
+            feed(
+                self.hub.clone(),
+                resource,
+                Some(CUSTOM),
+                shutdown.clone(),
+                move || all.all(),
+                move |event| each.by(event),
+            ),
+        );
+        wakes
+    }
+
+    fn start_definitions(&self, bindings: WakesBindings, tasks: &Tasks, shutdown: &Shutdown) {
+        let queue = Arc::new(Queue::new());
+        let controller = Arc::new(DefinitionCleanup {
+            objects: self.objects.clone(),
+            definitions: self.definitions.clone(),
+            clusters: self.clusters.clone(),
+            hub: self.hub.clone(),
+        });
+        tasks.spawn("definition cleanup", drive(controller, queue.clone(), shutdown.clone()));
+        let (objects, all, every) = (self.objects.clone(), queue.clone(), bindings.clone());
+        let resync = move || {
+            let resource = &CUSTOM_RESOURCE_DEFINITIONS;
+            each_key(&objects, resource, &BUILT_IN, |cluster, name| all.add((cluster, name)));
+            every.all();
+        };
+        let keys = move |event: &ObjectEvent| {
+            DefinitionCleanup::keys_of(event).into_iter().for_each(|key| queue.add(key));
+            bindings.by(event);
+        };
+        let resource = CUSTOM_RESOURCE_DEFINITIONS.clone();
+        tasks.spawn(
+            "definition events",
+            feed(self.hub.clone(), resource, Some(BUILT_IN), shutdown.clone(), resync, keys),
+        );
+    }
+}
+
+/// Adds bindings to their queue.
+#[derive(Clone)]
+struct WakesBindings {
+    controller: Arc<Bindings>,
+    queue: Arc<Queue<super::BindingKey>>,
+}
+
+impl WakesBindings {
+    fn by(&self, event: &ObjectEvent) {
+        self.controller.keys_of(event).into_iter().for_each(|key| self.queue.add(key));
+    }
+
+    fn all(&self) {
+        self.controller.unsettled().into_iter().for_each(|key| self.queue.add(key));
+    }
+}
+
+/// Visits logical cluster and name of all objects of a cluster-scoped resource.
+fn each_key(
+    objects: &ObjectStore,
+    resource: &ResourceName,
+    origin: &Origin,
+    mut visit: impl FnMut(Box<str>, Box<str>),
+) {
+    let codec = objects.codec();
+    let range = Range::prefix(codec.range(resource, origin, "", None));
+    let read = objects.store().scan(&range, None, &mut |record| {
+        if let Ok(key) = codec.decode(record.key) {
+            visit(key.scope.into(), key.name.into());
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = read {
+        tracing::error!(%resource, %error, "cannot look at everything");
+    }
+}
