@@ -95,11 +95,7 @@ impl Plan {
         sync_folder(layout.directory())?;
 
         notes.extend(signers.iter().filter_map(|signer| signer.warning(now)));
-        Ok(Report {
-            directory: layout.directory().to_owned(),
-            rows,
-            notes,
-        })
+        Ok(Report { directory: layout.directory().to_owned(), rows, notes })
     }
 }
 
@@ -112,19 +108,11 @@ struct Facts {
 
 impl Facts {
     fn of_leaf(leaf: &Leaf, expires: Timestamp) -> Self {
-        Self {
-            subject: leaf.subject(),
-            signer: Some(leaf.signer),
-            expires: Some(expires),
-        }
+        Self { subject: leaf.subject(), signer: Some(leaf.signer), expires: Some(expires) }
     }
 
     fn of_a_bare_key() -> Self {
-        Self {
-            subject: String::new(),
-            signer: None,
-            expires: None,
-        }
+        Self { subject: String::new(), signer: None, expires: None }
     }
 }
 
@@ -167,9 +155,8 @@ impl Signer {
         let (certificate, not_after) = sign_authority(authority, &key, now)?;
         let path = layout.trust(authority);
         // Whatever else is trusted by now stays trusted.
-        let others = read_if_present(&path)?
-            .map(|bundle| after_first_certificate(&bundle))
-            .unwrap_or_default();
+        let others =
+            read_if_present(&path)?.map(|bundle| after_first_certificate(&bundle)).unwrap_or_default();
         replace(&path, &format!("{}{others}", certificate.pem()), Secrecy::Public)?;
         sync_folder_of(&path)?;
         Ok(Self {
@@ -182,11 +169,7 @@ impl Signer {
     }
 
     fn facts(&self) -> Facts {
-        Facts {
-            subject: self.subject.clone(),
-            signer: None,
-            expires: Some(self.not_after),
-        }
+        Facts { subject: self.subject.clone(), signer: None, expires: Some(self.not_after) }
     }
 
     fn warning(&self, now: Timestamp) -> Option<String> {
@@ -219,17 +202,9 @@ fn issue_leaf(leaf: &Leaf, signers: &[Signer], layout: &Layout, now: Timestamp) 
 fn establish_service_account_key(state: ServiceAccountKeyState, layout: &Layout) -> Result<(), Error> {
     let files = layout.service_account_keys();
     let key = match state {
-        ServiceAccountKeyState {
-            signing_key: Some(_),
-            published: true,
-        } => return Ok(()),
-        ServiceAccountKeyState {
-            signing_key: Some(key),
-            published: false,
-        } => key,
-        ServiceAccountKeyState {
-            signing_key: None, ..
-        } => {
+        ServiceAccountKeyState { signing_key: Some(_), published: true } => return Ok(()),
+        ServiceAccountKeyState { signing_key: Some(key), published: false } => key,
+        ServiceAccountKeyState { signing_key: None, .. } => {
             let key = generate_key(&Item::ServiceAccountKey)?;
             replace(&files.signing_key, &key.serialize_pem(), Secrecy::Secret)?;
             sync_folder_of(&files.signing_key)?;
@@ -238,11 +213,7 @@ fn establish_service_account_key(state: ServiceAccountKeyState, layout: &Layout)
     };
     // Keys that verify older tokens stay behind the one that signs new ones.
     let older = read_if_present(&files.verification_keys)?.unwrap_or_default();
-    replace(
-        &files.verification_keys,
-        &format!("{}{older}", key.public_key_pem()),
-        Secrecy::Public,
-    )
+    replace(&files.verification_keys, &format!("{}{older}", key.public_key_pem()), Secrecy::Public)
 }
 
 /// Finds out before anything is written whether a key that is needed is kept elsewhere.
@@ -256,11 +227,7 @@ fn refuse_unless_signable(steps: &[Step], observed: &Observed, layout: &Layout) 
         let kept_elsewhere = |state: &AuthorityState| state.certificate.is_some() && state.key.is_none();
         if observed.authority(authority).is_some_and(kept_elsewhere) {
             let path = layout.authority_key(authority);
-            return Err(Error::AuthorityKeyMissing {
-                item: step.item.to_string(),
-                authority,
-                path,
-            });
+            return Err(Error::AuthorityKeyMissing { item: step.item.to_string(), authority, path });
         }
     }
     Ok(())
@@ -268,27 +235,17 @@ fn refuse_unless_signable(steps: &[Step], observed: &Observed, layout: &Layout) 
 
 fn key_missing(leaf: &Leaf, layout: &Layout) -> Error {
     let path = layout.authority_key(leaf.signer);
-    Error::AuthorityKeyMissing {
-        item: leaf.to_string(),
-        authority: leaf.signer,
-        path,
-    }
+    Error::AuthorityKeyMissing { item: leaf.to_string(), authority: leaf.signer, path }
 }
 
 fn after_first_certificate(bundle: &str) -> String {
     const END: &str = "-----END CERTIFICATE-----";
-    bundle
-        .split_once(END)
-        .map(|(_, rest)| rest.trim_start().to_owned())
-        .unwrap_or_default()
+    bundle.split_once(END).map(|(_, rest)| rest.trim_start().to_owned()).unwrap_or_default()
 }
 
 fn note_if_tightened(path: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
     if tighten(path)? {
-        notes.push(format!(
-            "{} could be read by others; now it cannot",
-            path.display()
-        ));
+        notes.push(format!("{} could be read by others; now it cannot", path.display()));
     }
     Ok(())
 }

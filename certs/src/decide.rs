@@ -122,11 +122,7 @@ pub(crate) fn decide(plan: &Plan, observed: &Observed, now: Timestamp, renewal: 
                 (_, State::ServiceAccountKey(state)) => decide_service_account_key(state),
                 (_, State::Leaf(_)) => (Action::Issued, Reason::New),
             };
-            Step {
-                item: item.clone(),
-                action,
-                reason,
-            }
+            Step { item: item.clone(), action, reason }
         })
         .collect()
 }
@@ -145,9 +141,7 @@ fn decide_authority(state: &AuthorityState, now: Timestamp) -> (Action, Reason) 
 
 fn decide_service_account_key(state: &ServiceAccountKeyState) -> (Action, Reason) {
     match state {
-        ServiceAccountKeyState {
-            signing_key: None, ..
-        } => (Action::Issued, Reason::New),
+        ServiceAccountKeyState { signing_key: None, .. } => (Action::Issued, Reason::New),
         ServiceAccountKeyState { published: false, .. } => (Action::Renewed, Reason::PublicHalfMissing),
         ServiceAccountKeyState { .. } => (Action::Kept, Reason::Valid),
     }
@@ -177,10 +171,8 @@ fn fault(leaf: &Leaf, facts: &LeafFacts, signer: Option<&AuthorityState>, now: T
     let usable = signer
         .and_then(|signer| signer.certificate.as_ref())
         .filter(|certificate| (certificate.not_before..=certificate.not_after).contains(&now));
-    let issuer = usable.map_or_else(
-        || authority_subject(leaf.signer),
-        |certificate| certificate.subject.clone(),
-    );
+    let issuer =
+        usable.map_or_else(|| authority_subject(leaf.signer), |certificate| certificate.subject.clone());
     let end_of_a_new_one = leaf_expiry(now, usable.map(|certificate| certificate.not_after));
     let serving = matches!(leaf.usage, Usage::Serving(_));
 

@@ -89,11 +89,7 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(attempt: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io {
-            attempt,
-            path,
-            source,
-        }
+        move |source| Self::Io { attempt, path, source }
     }
 
     pub(crate) fn issue(item: &impl ToString) -> impl FnOnce(rcgen::Error) -> Self {

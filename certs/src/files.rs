@@ -33,11 +33,7 @@ pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(
             _ => {}
         }
         // Created anew with its final mode: at no moment is a key readable by others.
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&temporary)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         // The mode above is subject to the umask, which may hide public files from those who should read
         // them.
         file.set_permissions(Permissions::from_mode(mode))?;
@@ -54,9 +50,7 @@ pub(crate) fn replace(path: &Path, contents: &str, secrecy: Secrecy) -> Result<(
 
 /// Makes the renames in a folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
-    File::open(folder)
-        .and_then(|file| file.sync_all())
-        .map_err(Error::io("sync", folder))
+    File::open(folder).and_then(|file| file.sync_all()).map_err(Error::io("sync", folder))
 }
 
 /// A file's text, or `None` if there is no such file.
@@ -70,11 +64,7 @@ pub(crate) fn read_if_present(path: &Path) -> Result<Option<String>, Error> {
 
 /// Creates a folder, and those above it, for its owner only.
 pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(Error::io("create", folder))
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(Error::io("create", folder))
 }
 
 /// Takes away from others what they should never have had. Says whether that was necessary.
@@ -124,11 +114,7 @@ pub(crate) fn check_format(layout: &Layout) -> Result<FormatFile, Error> {
         return Ok(FormatFile::Absent);
     };
     match text.trim().parse::<u32>() {
-        Ok(found) if found > FORMAT => Err(Error::NewerFormat {
-            path,
-            found,
-            known: FORMAT,
-        }),
+        Ok(found) if found > FORMAT => Err(Error::NewerFormat { path, found, known: FORMAT }),
         Ok(1..) => Ok(FormatFile::Current),
         Ok(0) | Err(_) => Err(Error::UnreadableFormat { path }),
     }

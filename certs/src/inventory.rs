@@ -102,20 +102,15 @@ impl FromStr for Host {
     type Err = InventoryError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bare = text
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-            .unwrap_or(text);
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse() {
             return Ok(Self::Address(address));
         }
         let labels = text.strip_prefix("*.").unwrap_or(text);
         // A last label of digits only would be an IPv4 address with a typing error, which no client would
         // match.
-        let last_is_a_word = labels
-            .rsplit('.')
-            .next()
-            .is_some_and(|label| !label.bytes().all(|byte| byte.is_ascii_digit()));
+        let last_is_a_word =
+            labels.rsplit('.').next().is_some_and(|label| !label.bytes().all(|byte| byte.is_ascii_digit()));
         if text.len() <= 253 && labels.split('.').all(is_label) && last_is_a_word {
             Ok(Self::Name(text.to_ascii_lowercase()))
         } else {
@@ -148,27 +143,10 @@ mod tests {
     #[test]
     fn shard_names_are_labels() {
         for good in ["root", "a", "shard-1", "0", &"a".repeat(40)] {
-            assert_eq!(
-                good.parse::<ShardName>().map(|name| name.to_string()).as_deref(),
-                Ok(good)
-            );
+            assert_eq!(good.parse::<ShardName>().map(|name| name.to_string()).as_deref(), Ok(good));
         }
-        for bad in [
-            "",
-            "-a",
-            "a-",
-            "Root",
-            "a.b",
-            "../x",
-            "a/b",
-            "a b",
-            "ä",
-            &"a".repeat(41),
-        ] {
-            assert_eq!(
-                bad.parse::<ShardName>(),
-                Err(InventoryError::ShardName(bad.to_owned()))
-            );
+        for bad in ["", "-a", "a-", "Root", "a.b", "../x", "a/b", "a b", "ä", &"a".repeat(41)] {
+            assert_eq!(bad.parse::<ShardName>(), Err(InventoryError::ShardName(bad.to_owned())));
         }
     }
 

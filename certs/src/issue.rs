@@ -48,12 +48,8 @@ pub(crate) fn sign_leaf(
         Usage::Serving(_) => ExtendedKeyUsagePurpose::ServerAuth,
         Usage::Client(_) => ExtendedKeyUsagePurpose::ClientAuth,
     }];
-    params.subject_alt_names = leaf
-        .hosts
-        .iter()
-        .map(alternative_name)
-        .collect::<Result<_, _>>()
-        .map_err(Error::issue(leaf))?;
+    params.subject_alt_names =
+        leaf.hosts.iter().map(alternative_name).collect::<Result<_, _>>().map_err(Error::issue(leaf))?;
     params.signed_by(key, issuer).map_err(Error::issue(leaf))
 }
 

@@ -89,11 +89,7 @@ impl Kubeconfig {
             Some(text) => {
                 let existing = parse(text, path)?;
                 let merged = merge(existing.clone(), &self.document, path)?;
-                let written = if merged == existing {
-                    Written::Unchanged
-                } else {
-                    Written::Updated
-                };
+                let written = if merged == existing { Written::Unchanged } else { Written::Updated };
                 (merged, written)
             }
         };
@@ -149,18 +145,13 @@ impl KubeconfigBuilder {
     /// A user who is one of our clients, under his user name.
     pub fn client(self, layout: &Layout, client: &Client) -> Result<Self, Error> {
         let files = layout.client_cert(client);
-        Ok(self.user(
-            &client.user_name(),
-            &read(&files.certificate)?,
-            &read(&files.key)?,
-        ))
+        Ok(self.user(&client.user_name(), &read(&files.certificate)?, &read(&files.key)?))
     }
 
     /// A context: a user at a cluster.
     #[must_use]
     pub fn context(mut self, name: &str, cluster: &str, user: &str) -> Self {
-        self.contexts
-            .push(json!({ "name": name, "context": { "cluster": cluster, "user": user } }));
+        self.contexts.push(json!({ "name": name, "context": { "cluster": cluster, "user": user } }));
         self
     }
 
@@ -222,10 +213,7 @@ fn merge(mut theirs: Value, ours: &Value, path: &Path) -> Result<Value, Error> {
             *slot = json!([]);
         }
         let (Some(entries), Some(additions)) = (slot.as_array_mut(), ours[field].as_array()) else {
-            return Err(fault(
-                path,
-                format!("its {field} are not a list; repair it or move it away"),
-            ));
+            return Err(fault(path, format!("its {field} are not a list; repair it or move it away")));
         };
         for addition in additions {
             match named(entries, &addition["name"]) {
@@ -256,10 +244,7 @@ fn yaml(document: &Value, path: &Path) -> Result<String, Error> {
 }
 
 fn fault(path: &Path, problem: String) -> Error {
-    Error::Kubeconfig {
-        path: path.to_owned(),
-        problem,
-    }
+    Error::Kubeconfig { path: path.to_owned(), problem }
 }
 
 fn read(path: &Path) -> Result<String, Error> {

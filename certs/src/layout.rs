@@ -48,9 +48,7 @@ impl Layout {
     /// The layout below a directory, which need not exist.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            directory: directory.into(),
-        }
+        Self { directory: directory.into() }
     }
 
     /// The directory itself.

@@ -105,15 +105,10 @@ impl Observed {
 impl AuthorityState {
     fn read(authority: Authority, layout: &Layout) -> Result<Self, Error> {
         let (path, key_path) = (layout.trust(authority), layout.authority_key(authority));
-        let certificate = read_if_present(&path)?
-            .map(|pem| AuthorityCertificate::parse(&pem, &path))
-            .transpose()?;
+        let certificate =
+            read_if_present(&path)?.map(|pem| AuthorityCertificate::parse(&pem, &path)).transpose()?;
         let key = read_key(&key_path)?;
-        let state = Self {
-            authority,
-            certificate,
-            key,
-        };
+        let state = Self { authority, certificate, key };
         if let (Some(certificate), Some(key)) = (&state.certificate, &state.key)
             && certificate.public_key() != Some(key.subject_public_key_info())
         {
@@ -137,10 +132,7 @@ impl AuthorityState {
 
 impl AuthorityCertificate {
     fn parse(pem: &str, path: &Path) -> Result<Self, Error> {
-        let damaged = |problem| Error::Damaged {
-            path: path.to_owned(),
-            problem,
-        };
+        let damaged = |problem| Error::Damaged { path: path.to_owned(), problem };
         let der =
             CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| damaged("holds no certificate"))?;
         let facts = {
@@ -154,12 +146,7 @@ impl AuthorityCertificate {
             (certificate.subject().to_string(), not_before, not_after)
         };
         let (subject, not_before, not_after) = facts;
-        Ok(Self {
-            der: der.into_owned(),
-            subject,
-            not_before,
-            not_after,
-        })
+        Ok(Self { der: der.into_owned(), subject, not_before, not_after })
     }
 
     fn public_key(&self) -> Option<Vec<u8>> {
@@ -185,10 +172,7 @@ impl ServiceAccountKeyState {
             (Some(key), Some(text)) => normalized(text).contains(&normalized(&key.public_key_pem())),
             _ => false,
         };
-        Ok(Self {
-            signing_key,
-            published,
-        })
+        Ok(Self { signing_key, published })
     }
 }
 
@@ -213,10 +197,7 @@ impl LeafFacts {
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         let key = KeyPair::from_pem(key).ok()?;
         let (not_before, not_after) = validity(&certificate)?;
-        let usage = certificate
-            .extended_key_usage()
-            .ok()?
-            .map(|extension| extension.value);
+        let usage = certificate.extended_key_usage().ok()?.map(|extension| extension.value);
         let signer = signer_public_key.and_then(|der| SubjectPublicKeyInfo::from_der(der).ok());
         Some(Self {
             common_names: texts(certificate.subject().iter_common_name())?,
@@ -258,9 +239,7 @@ fn validity(certificate: &X509Certificate<'_>) -> Option<(Timestamp, Timestamp)>
 fn texts<'a>(
     attributes: impl Iterator<Item = &'a x509_parser::x509::AttributeTypeAndValue<'a>>,
 ) -> Option<Vec<String>> {
-    attributes
-        .map(|attribute| attribute.as_str().ok().map(str::to_owned))
-        .collect()
+    attributes.map(|attribute| attribute.as_str().ok().map(str::to_owned)).collect()
 }
 
 fn hosts(certificate: &X509Certificate<'_>) -> Option<BTreeSet<Host>> {

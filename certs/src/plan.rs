@@ -63,9 +63,7 @@ impl Plan {
         let shards = || inventory.shards.iter().cloned();
         let hosts: BTreeSet<Host> = inventory.hosts.iter().cloned().chain(local_hosts()).collect();
 
-        let servers = [Server::Gateway, Server::Cache]
-            .into_iter()
-            .chain(shards().map(Server::Shard));
+        let servers = [Server::Gateway, Server::Cache].into_iter().chain(shards().map(Server::Shard));
         let clients = [
             Client::Admin,
             Client::ShardAdmin,
@@ -193,10 +191,7 @@ mod tests {
     #[test]
     fn two_shards_need_these_subjects() {
         let plan = Plan::for_inventory(&Inventory::parse(["root", "alpha"], ["kcp.example.com"]).unwrap());
-        let subjects: Vec<_> = leaves(&plan)
-            .iter()
-            .map(|leaf| (leaf.signer, leaf.subject()))
-            .collect();
+        let subjects: Vec<_> = leaves(&plan).iter().map(|leaf| (leaf.signer, leaf.subject())).collect();
         let serving = |name: &str| (Authority::Serving, format!("CN=fairlead-{name}"));
         let client = |subject: &str| (Authority::Client, subject.to_owned());
         assert_eq!(

@@ -80,23 +80,14 @@ impl fmt::Display for Report {
 
 impl Row {
     fn cells(&self, directory: &Path) -> [String; 6] {
-        let or_dash = |text: Option<String>| {
-            text.filter(|text| !text.is_empty())
-                .unwrap_or_else(|| "-".to_owned())
-        };
+        let or_dash =
+            |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
         [
             self.name.clone(),
-            self.file
-                .strip_prefix(directory)
-                .unwrap_or(&self.file)
-                .display()
-                .to_string(),
+            self.file.strip_prefix(directory).unwrap_or(&self.file).display().to_string(),
             or_dash(Some(self.subject.clone())),
             or_dash(self.signer.map(|signer| signer.to_string())),
-            or_dash(
-                self.expires
-                    .map(|expires| expires.strftime("%Y-%m-%d").to_string()),
-            ),
+            or_dash(self.expires.map(|expires| expires.strftime("%Y-%m-%d").to_string())),
             match self.reason {
                 Reason::New | Reason::Valid => self.action.to_string(),
                 reason => format!("{} ({reason})", self.action),
@@ -106,11 +97,8 @@ impl Row {
 }
 
 fn line(cells: [&str; 6], widths: [usize; 6]) -> String {
-    let padded: Vec<String> = cells
-        .iter()
-        .zip(widths)
-        .map(|(cell, width)| format!("{cell:width$}"))
-        .collect();
+    let padded: Vec<String> =
+        cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
     padded.join("  ").trim_end().to_owned()
 }
 

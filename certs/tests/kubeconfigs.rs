@@ -29,10 +29,7 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("admin.kubeconfig");
-        Self {
-            _directory: directory,
-            path,
-        }
+        Self { _directory: directory, path }
     }
 
     fn read(&self) -> Value {
@@ -43,13 +40,7 @@ impl Place {
 /// Names, servers and users, as `context (current) -> cluster server, user`.
 fn summary(document: &Value) -> Vec<String> {
     let find = |list: &str, name: &Value| {
-        document[list]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|entry| &entry["name"] == name)
-            .unwrap()
-            .clone()
+        document[list].as_array().unwrap().iter().find(|entry| &entry["name"] == name).unwrap().clone()
     };
     let contexts = document["contexts"].as_array().unwrap();
     contexts
@@ -58,11 +49,7 @@ fn summary(document: &Value) -> Vec<String> {
             let context = &entry["context"];
             let server = &find("clusters", &context["cluster"])["cluster"]["server"];
             find("users", &context["user"]);
-            let current = if document["current-context"] == entry["name"] {
-                " (current)"
-            } else {
-                ""
-            };
+            let current = if document["current-context"] == entry["name"] { " (current)" } else { "" };
             format!(
                 "{}{current} -> {} as {}",
                 entry["name"].as_str().unwrap(),
@@ -86,27 +73,15 @@ fn the_admin_enters_root_through_the_gateway() {
             "base -> https://127.0.0.1:6443 as kcp-admin"
         ]
     );
-    assert_eq!(
-        (&document["apiVersion"], &document["kind"]),
-        (&json!("v1"), &json!("Config"))
-    );
-    assert_eq!(
-        fs::metadata(&place.path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!((&document["apiVersion"], &document["kind"]), (&json!("v1"), &json!("Config")));
+    assert_eq!(fs::metadata(&place.path).unwrap().permissions().mode() & 0o777, 0o600);
 
     let decode =
         |value: &Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
     let user = &document["users"][0]["user"];
     let files = layout().client_cert(&Client::Admin);
-    assert_eq!(
-        decode(&user["client-certificate-data"]),
-        fs::read_to_string(files.certificate).unwrap()
-    );
-    assert_eq!(
-        decode(&user["client-key-data"]),
-        fs::read_to_string(files.key).unwrap()
-    );
+    assert_eq!(decode(&user["client-certificate-data"]), fs::read_to_string(files.certificate).unwrap());
+    assert_eq!(decode(&user["client-key-data"]), fs::read_to_string(files.key).unwrap());
     let authority = decode(&document["clusters"][0]["cluster"]["certificate-authority-data"]);
     assert_eq!(authority, fs::read_to_string(layout().serving_ca()).unwrap());
 }
@@ -114,10 +89,7 @@ fn the_admin_enters_root_through_the_gateway() {
 #[test]
 fn inside_the_installation_there_are_the_contexts_of_a_kcp_shard() {
     let place = Place::new();
-    Kubeconfig::shard_admin(layout(), "https://localhost:6444")
-        .unwrap()
-        .write(&place.path)
-        .unwrap();
+    Kubeconfig::shard_admin(layout(), "https://localhost:6444").unwrap().write(&place.path).unwrap();
     assert_eq!(
         summary(&place.read()),
         [
@@ -132,12 +104,7 @@ fn inside_the_installation_there_are_the_contexts_of_a_kcp_shard() {
 #[test]
 fn writing_again_changes_nothing_and_a_new_address_only_itself() {
     let place = Place::new();
-    let write = |url: &str| {
-        Kubeconfig::admin(layout(), url)
-            .unwrap()
-            .write(&place.path)
-            .unwrap()
-    };
+    let write = |url: &str| Kubeconfig::admin(layout(), url).unwrap().write(&place.path).unwrap();
     write("https://127.0.0.1:6443");
     let before = fs::read(&place.path).unwrap();
     assert_eq!(write("https://127.0.0.1:6443"), Written::Unchanged);
@@ -182,10 +149,7 @@ fn what_others_have_added_stays() {
 fn a_current_context_that_leads_nowhere_is_replaced() {
     let place = Place::new();
     fs::write(&place.path, "current-context: gone\n").unwrap();
-    Kubeconfig::admin(layout(), "https://h:1")
-        .unwrap()
-        .write(&place.path)
-        .unwrap();
+    Kubeconfig::admin(layout(), "https://h:1").unwrap().write(&place.path).unwrap();
     assert_eq!(place.read()["current-context"], "root");
 }
 
@@ -194,10 +158,7 @@ fn what_is_no_kubeconfig_is_not_overwritten() {
     for text in ["- a\n", "a: [", "clusters: 7\n", "plain words"] {
         let place = Place::new();
         fs::write(&place.path, text).unwrap();
-        let error = Kubeconfig::admin(layout(), "https://h:1")
-            .unwrap()
-            .write(&place.path)
-            .unwrap_err();
+        let error = Kubeconfig::admin(layout(), "https://h:1").unwrap().write(&place.path).unwrap_err();
         assert!(matches!(error, Error::Kubeconfig { .. }), "{error}");
         assert_eq!(fs::read_to_string(&place.path).unwrap(), text);
     }
@@ -209,10 +170,7 @@ fn a_symbolic_link_is_followed() {
     let link = place.path.with_file_name("link");
     fs::write(&place.path, "").unwrap();
     std::os::unix::fs::symlink(&place.path, &link).unwrap();
-    Kubeconfig::admin(layout(), "https://h:1")
-        .unwrap()
-        .write(&link)
-        .unwrap();
+    Kubeconfig::admin(layout(), "https://h:1").unwrap().write(&link).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(place.read()["current-context"], "root");
 }
@@ -221,14 +179,8 @@ fn a_symbolic_link_is_followed() {
 fn references_to_nothing_are_refused() {
     let cases = [
         Kubeconfig::builder().current("root"),
-        Kubeconfig::builder()
-            .cluster("a", "https://h", "")
-            .context("root", "a", "nobody")
-            .current("root"),
-        Kubeconfig::builder()
-            .user("u", "", "")
-            .context("root", "nowhere", "u")
-            .current("root"),
+        Kubeconfig::builder().cluster("a", "https://h", "").context("root", "a", "nobody").current("root"),
+        Kubeconfig::builder().user("u", "", "").context("root", "nowhere", "u").current("root"),
     ];
     let problems = cases.map(|builder| builder.build().unwrap_err().to_string());
     assert_eq!(

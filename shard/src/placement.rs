@@ -191,7 +191,10 @@ fn label_selector(selector: &Value) -> Result<LabelSelector, String> {
             Some("Exists") => Operator::Present,
             Some("DoesNotExist") => Operator::Absent,
             other => {
-                return Err(format!("{:?} is not a valid label selector operator", other.unwrap_or_default()));
+                return Err(format!(
+                    "{:?} is not a valid label selector operator",
+                    other.unwrap_or_default()
+                ));
             }
         };
         let values = expression["values"].as_array().into_iter().flatten();

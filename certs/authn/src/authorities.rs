@@ -100,11 +100,7 @@ impl CertificateAuthorities {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         // Only uniqueness counts; nothing is published through this number.
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        Self {
-            generation,
-            client: None,
-            request_header: None,
-        }
+        Self { generation, client: None, request_header: None }
     }
 
     /// Trusts, for one more purpose, whatever the authorities in a PEM bundle vouch for. Any certificate of
@@ -202,9 +198,7 @@ impl SharedAuthorities {
     /// Starts with these.
     #[must_use]
     pub fn new(authorities: CertificateAuthorities) -> Self {
-        Self {
-            current: Arc::new(ArcSwap::from_pointee(authorities)),
-        }
+        Self { current: Arc::new(ArcSwap::from_pointee(authorities)) }
     }
 
     /// Puts others in force. Connections that are open are judged anew at their next request.

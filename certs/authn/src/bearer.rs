@@ -74,16 +74,11 @@ pub fn remove_bearer_token(headers: &mut HeaderMap) {
         return;
     }
     let protocols: Vec<&str> = subprotocols(headers).collect();
-    if !protocols
-        .iter()
-        .any(|protocol| protocol.starts_with(WEBSOCKET_PREFIX))
-    {
+    if !protocols.iter().any(|protocol| protocol.starts_with(WEBSOCKET_PREFIX)) {
         return;
     }
-    let others: Vec<&str> = protocols
-        .into_iter()
-        .filter(|protocol| !protocol.starts_with(WEBSOCKET_PREFIX))
-        .collect();
+    let others: Vec<&str> =
+        protocols.into_iter().filter(|protocol| !protocol.starts_with(WEBSOCKET_PREFIX)).collect();
     match HeaderValue::from_str(&others.join(", ")) {
         Ok(value) if !others.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, value),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
@@ -91,14 +86,11 @@ pub fn remove_bearer_token(headers: &mut HeaderMap) {
 }
 
 fn from_authorization(value: &HeaderValue) -> Result<Option<&str>, MalformedToken> {
-    let mut words = value
-        .as_bytes()
-        .split(|byte| *byte == b' ')
-        .filter(|word| !word.is_empty());
+    let mut words = value.as_bytes().split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     match (words.next(), words.next()) {
-        (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => std::str::from_utf8(token)
-            .map(Some)
-            .map_err(|_| MalformedToken::NotText),
+        (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
+            std::str::from_utf8(token).map(Some).map_err(|_| MalformedToken::NotText)
+        }
         _ => Ok(None),
     }
 }
@@ -116,9 +108,7 @@ fn from_subprotocols<'a>(headers: &'a HeaderMap) -> Result<Option<BearerToken<'a
     let Some(encoded) = encoded.filter(|encoded| !encoded.is_empty()) else {
         return Ok(None);
     };
-    let bytes = URL_SAFE_NO_PAD
-        .decode(encoded)
-        .map_err(|_| MalformedToken::NotBase64)?;
+    let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| MalformedToken::NotBase64)?;
     let token = String::from_utf8(bytes).map_err(|_| MalformedToken::NotText)?;
     if !others {
         return Err(MalformedToken::NoOtherSubprotocol);
@@ -137,9 +127,7 @@ fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 fn is_websocket(headers: &HeaderMap) -> bool {
-    headers
-        .get(UPGRADE)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 #[cfg(test)]
@@ -169,10 +157,7 @@ mod tests {
         let cases: Vec<(Vec<(&str, &str)>, Expected<'_>)> = vec![
             (vec![], Ok(None)),
             (vec![("authorization", "Bearer secret")], Ok(Some("secret"))),
-            (
-                vec![("authorization", " bearer  secret trailing")],
-                Ok(Some("secret")),
-            ),
+            (vec![("authorization", " bearer  secret trailing")], Ok(Some("secret"))),
             (vec![("authorization", "Bearer")], Ok(None)),
             (vec![("authorization", "Bearer  ")], Ok(None)),
             (vec![("authorization", "Basic secret")], Ok(None)),
@@ -184,33 +169,19 @@ mod tests {
             (websocket(&both), Ok(Some("secret"))),
             (websocket(&twice), Err(MalformedToken::Repeated)),
             (websocket(OFFER), Err(MalformedToken::NoOtherSubprotocol)),
-            (
-                websocket("x, base64url.bearer.authorization.k8s.io.?"),
-                Err(MalformedToken::NotBase64),
-            ),
-            (
-                websocket("x, base64url.bearer.authorization.k8s.io._w"),
-                Err(MalformedToken::NotText),
-            ),
+            (websocket("x, base64url.bearer.authorization.k8s.io.?"), Err(MalformedToken::NotBase64)),
+            (websocket("x, base64url.bearer.authorization.k8s.io._w"), Err(MalformedToken::NotText)),
             (websocket("x, base64url.bearer.authorization.k8s.io."), Ok(None)),
             (websocket("v5.channel.k8s.io"), Ok(None)),
             (vec![("sec-websocket-protocol", &both)], Ok(None)),
-            (
-                vec![("upgrade", "SPDY/3.1"), ("sec-websocket-protocol", &both)],
-                Ok(None),
-            ),
-            (
-                [vec![("authorization", "Bearer first")], websocket(&both)].concat(),
-                Ok(Some("first")),
-            ),
+            (vec![("upgrade", "SPDY/3.1"), ("sec-websocket-protocol", &both)], Ok(None)),
+            ([vec![("authorization", "Bearer first")], websocket(&both)].concat(), Ok(Some("first"))),
         ];
         for (lines, expected) in cases {
             let headers = headers(&lines);
             let found = BearerToken::from_headers(&headers);
             assert_eq!(
-                found
-                    .as_ref()
-                    .map(|token| token.as_ref().map(BearerToken::as_str)),
+                found.as_ref().map(|token| token.as_ref().map(BearerToken::as_str)),
                 expected.as_ref().map(|t| *t),
                 "{lines:?}"
             );
@@ -240,9 +211,6 @@ mod tests {
     #[test]
     fn debug_output_hides_the_token() {
         let headers = headers(&[("authorization", "Bearer secret")]);
-        assert_eq!(
-            format!("{:?}", BearerToken::from_headers(&headers)),
-            "Ok(Some(BearerToken(..)))"
-        );
+        assert_eq!(format!("{:?}", BearerToken::from_headers(&headers)), "Ok(Some(BearerToken(..)))");
     }
 }

@@ -46,10 +46,7 @@ impl Authenticator for ClientCertificateAuthenticator {
 
     /// Two atomic loads and a reference count, once the connection has been judged.
     fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
-        let Some(judgement) = request
-            .connection
-            .judgement(&self.authorities.load(), request.now)
-        else {
+        let Some(judgement) = request.connection.judgement(&self.authorities.load(), request.now) else {
             return Answer::Ready(Verdict::NoOpinion);
         };
         Answer::Ready(match &judgement.client {
@@ -142,18 +139,11 @@ fn texts<'a>(
     attributes: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>,
 ) -> Result<Vec<String>, CertificateError> {
     attributes
-        .map(|attribute| {
-            attribute
-                .as_str()
-                .map(str::to_owned)
-                .map_err(|_| CertificateError::UnreadableName)
-        })
+        .map(|attribute| attribute.as_str().map(str::to_owned).map_err(|_| CertificateError::UnreadableName))
         .collect()
 }
 
 fn time(time: ASN1Time) -> Result<SystemTime, CertificateError> {
     let seconds = u64::try_from(time.timestamp()).map_err(|_| CertificateError::Dates)?;
-    SystemTime::UNIX_EPOCH
-        .checked_add(Duration::from_secs(seconds))
-        .ok_or(CertificateError::Dates)
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or(CertificateError::Dates)
 }

@@ -46,19 +46,14 @@ impl Chain {
     /// Begins with an empty chain.
     #[must_use]
     pub fn builder() -> ChainBuilder {
-        ChainBuilder {
-            authenticators: Vec::new(),
-            groups: None,
-        }
+        ChainBuilder { authenticators: Vec::new(), groups: None }
     }
 
     /// Whether any authenticator judges bearer tokens. If none does, a proxy may leave requests without
     /// certificate to the next server instead of asking this chain.
     #[must_use]
     pub fn judges_tokens(&self) -> bool {
-        self.authenticators
-            .iter()
-            .any(|authenticator| authenticator.judges() == CredentialKind::BearerToken)
+        self.authenticators.iter().any(|authenticator| authenticator.judges() == CredentialKind::BearerToken)
     }
 
     /// Who sends a request. For a connection with a known certificate this allocates nothing.
@@ -72,12 +67,7 @@ impl Chain {
             Ok(token) => token,
             Err(error) => return Rejection::of("bearer token", error.into()),
         };
-        let request = Presented {
-            connection,
-            headers,
-            token: token.as_ref(),
-            now,
-        };
+        let request = Presented { connection, headers, token: token.as_ref(), now };
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
             let verdict = match authenticator.authenticate(&request) {
@@ -123,11 +113,7 @@ impl Chain {
 
 impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self
-            .authenticators
-            .iter()
-            .map(|authenticator| authenticator.name())
-            .collect();
+        let names: Vec<_> = self.authenticators.iter().map(|authenticator| authenticator.name()).collect();
         f.debug_struct("Chain")
             .field("authenticators", &names)
             .field("groups", &self.groups)
@@ -164,19 +150,13 @@ impl ChainBuilder {
         static IDS: AtomicU64 = AtomicU64::new(0);
         // Only uniqueness counts; nothing is published through this number.
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Chain {
-            id,
-            authenticators: self.authenticators,
-            groups: self.groups,
-        }
+        Chain { id, authenticators: self.authenticators, groups: self.groups }
     }
 }
 
 impl Rejection {
     fn of(authenticator: &'static str, reason: Reason) -> Outcome {
-        Outcome::Rejected(Self {
-            reasons: vec![(authenticator, reason)],
-        })
+        Outcome::Rejected(Self { reasons: vec![(authenticator, reason)] })
     }
 
     /// Who has said what, in the order of the chain.
@@ -187,9 +167,7 @@ impl Rejection {
     /// Whether the same credential might be accepted later, because somebody could not be asked.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.reasons
-            .iter()
-            .any(|(_, reason)| matches!(reason, Reason::Unavailable(_)))
+        self.reasons.iter().any(|(_, reason)| matches!(reason, Reason::Unavailable(_)))
     }
 }
 

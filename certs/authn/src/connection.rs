@@ -123,11 +123,7 @@ impl ConnectionCredentials {
             return Arc::clone(&known.to);
         }
         let to = finish(Arc::clone(&identity));
-        self.finished.store(Some(Arc::new(Finished {
-            chain,
-            from: identity,
-            to: Arc::clone(&to),
-        })));
+        self.finished.store(Some(Arc::new(Finished { chain, from: identity, to: Arc::clone(&to) })));
         to
     }
 }
@@ -157,18 +153,14 @@ impl Judgement {
         Self {
             generation: authorities.generation(),
             judged_at: now,
-            in_force: certificate
-                .ok()
-                .map(|certificate| (certificate.not_before, certificate.not_after)),
+            in_force: certificate.ok().map(|certificate| (certificate.not_before, certificate.not_after)),
             client,
             request_header,
         }
     }
 
     fn holds(&self, authorities: &CertificateAuthorities, now: SystemTime) -> bool {
-        let fresh = now
-            .duration_since(self.judged_at)
-            .is_ok_and(|age| age < JUDGE_AGAIN_AFTER);
+        let fresh = now.duration_since(self.judged_at).is_ok_and(|age| age < JUDGE_AGAIN_AFTER);
         // Crossing either end of the certificate's own time makes the judgement wrong, whichever it was.
         let same_side = self
             .in_force

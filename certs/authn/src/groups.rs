@@ -42,14 +42,8 @@ impl GroupFilter {
         drop: impl IntoIterator<Item = D>,
     ) -> Self {
         Self {
-            pass_on: pass_on
-                .into_iter()
-                .map(|pattern| Pattern::parse(pattern.as_ref()))
-                .collect(),
-            drop: drop
-                .into_iter()
-                .map(|pattern| Pattern::parse(pattern.as_ref()))
-                .collect(),
+            pass_on: pass_on.into_iter().map(|pattern| Pattern::parse(pattern.as_ref())).collect(),
+            drop: drop.into_iter().map(|pattern| Pattern::parse(pattern.as_ref())).collect(),
         }
     }
 
@@ -67,11 +61,7 @@ impl GroupFilter {
         if in_order && groups.iter().all(|group| self.passes(group)) {
             return identity;
         }
-        let mut passed: Vec<String> = groups
-            .iter()
-            .filter(|group| self.passes(group))
-            .cloned()
-            .collect();
+        let mut passed: Vec<String> = groups.iter().filter(|group| self.passes(group)).cloned().collect();
         passed.sort_unstable();
         passed.dedup();
         Arc::new(identity.with_groups(passed))
@@ -100,15 +90,9 @@ mod tests {
     use crate::{Method, UserInfo};
 
     fn filtered(filter: &GroupFilter, groups: &[&str]) -> Vec<String> {
-        let user = UserInfo {
-            groups: groups.iter().map(ToString::to_string).collect(),
-            ..UserInfo::default()
-        };
-        filter
-            .apply(Arc::new(Identity::new(user, Method::BearerToken, None)))
-            .user()
-            .groups
-            .clone()
+        let user =
+            UserInfo { groups: groups.iter().map(ToString::to_string).collect(), ..UserInfo::default() };
+        filter.apply(Arc::new(Identity::new(user, Method::BearerToken, None))).user().groups.clone()
     }
 
     #[test]
@@ -134,10 +118,7 @@ mod tests {
             ),
             (
                 &privileged,
-                &[
-                    "system:kcp:logical-cluster-admin",
-                    "system:kcp:external-logical-cluster-admin",
-                ],
+                &["system:kcp:logical-cluster-admin", "system:kcp:external-logical-cluster-admin"],
                 &["system:kcp:external-logical-cluster-admin"],
             ),
             (
@@ -145,11 +126,7 @@ mod tests {
                 &["System:Masters", "system:masters2", "system:kcp:initializer"],
                 &["System:Masters", "system:kcp:initializer", "system:masters2"],
             ),
-            (
-                &listed,
-                &["team-a", "team-x", "other", "system:masters"],
-                &["team-a"],
-            ),
+            (&listed, &["team-a", "team-x", "other", "system:masters"], &["team-a"]),
             (&GroupFilter::default(), &["b", "a", "b"], &["a", "b"]),
         ];
         for (filter, groups, expected) in cases {
@@ -159,14 +136,8 @@ mod tests {
 
     #[test]
     fn what_needs_no_change_is_shared() {
-        let user = UserInfo {
-            groups: vec!["a".to_owned(), "b".to_owned()],
-            ..UserInfo::default()
-        };
+        let user = UserInfo { groups: vec!["a".to_owned(), "b".to_owned()], ..UserInfo::default() };
         let identity = Arc::new(Identity::new(user, Method::ClientCertificate, None));
-        assert!(Arc::ptr_eq(
-            &GroupFilter::privileged().apply(Arc::clone(&identity)),
-            &identity
-        ));
+        assert!(Arc::ptr_eq(&GroupFilter::privileged().apply(Arc::clone(&identity)), &identity));
     }
 }

@@ -37,11 +37,8 @@ pub fn is_identity_header(name: &str) -> bool {
 /// otherwise remove, at the client's bidding, what we stamp. Allocates only if there is something to remove.
 pub fn strip_identity_headers(headers: &mut HeaderMap) -> usize {
     strip_connection(headers);
-    let forged: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| is_identity_header(name.as_str()))
-        .cloned()
-        .collect();
+    let forged: Vec<HeaderName> =
+        headers.keys().filter(|name| is_identity_header(name.as_str())).cloned().collect();
     let before = headers.len();
     for name in forged {
         headers.remove(name);
@@ -68,10 +65,7 @@ fn strip_connection(headers: &mut HeaderMap) {
 }
 
 fn options(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
-    value
-        .as_bytes()
-        .split(|byte| *byte == b',')
-        .map(<[u8]>::trim_ascii)
+    value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 fn is_identity(option: &[u8]) -> bool {
@@ -139,9 +133,7 @@ impl IdentityHeaders {
 
 impl std::fmt::Debug for IdentityHeaders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_map()
-            .entries(self.lines.iter().map(|(name, value)| (name, value)))
-            .finish()
+        f.debug_map().entries(self.lines.iter().map(|(name, value)| (name, value))).finish()
     }
 }
 
@@ -203,70 +195,31 @@ mod tests {
         type Lines<'a> = &'a [(&'a str, &'a str)];
         let cases: [(&str, Lines<'_>, Lines<'_>, usize); 12] = [
             ("nothing to do", &[("accept", "*/*")], &[("accept", "*/*")], 0),
-            (
-                "a user",
-                &[("x-remote-user", "root"), ("accept", "*/*")],
-                &[("accept", "*/*")],
-                1,
-            ),
-            (
-                "any case",
-                &[
-                    ("X-REMOTE-USER", "a"),
-                    ("X-Remote-Group", "b"),
-                    ("x-ReMoTe-UiD", "c"),
-                ],
-                &[],
-                3,
-            ),
+            ("a user", &[("x-remote-user", "root"), ("accept", "*/*")], &[("accept", "*/*")], 1),
+            ("any case", &[("X-REMOTE-USER", "a"), ("X-Remote-Group", "b"), ("x-ReMoTe-UiD", "c")], &[], 3),
             (
                 "duplicates",
-                &[
-                    ("x-remote-group", "a"),
-                    ("x-remote-group", "b"),
-                    ("x-remote-group", "a"),
-                ],
+                &[("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-group", "a")],
                 &[],
                 3,
             ),
             (
                 "extras",
-                &[
-                    ("X-Remote-Extra-Authentication.kcp.io%2fscopes", "a"),
-                    ("x-remote-extra-", "b"),
-                ],
+                &[("X-Remote-Extra-Authentication.kcp.io%2fscopes", "a"), ("x-remote-extra-", "b")],
                 &[],
                 2,
             ),
-            (
-                "underscores",
-                &[("x_remote_user", "a"), ("X-Remote_Extra_k", "b")],
-                &[],
-                2,
-            ),
+            ("underscores", &[("x_remote_user", "a"), ("X-Remote_Extra_k", "b")], &[], 2),
             (
                 "relatives",
-                &[
-                    ("x-remote-users", "a"),
-                    ("x-remote", "b"),
-                    ("x-remote-extra", "c"),
-                    ("remote-user", "d"),
-                ],
-                &[
-                    ("x-remote-users", "a"),
-                    ("x-remote", "b"),
-                    ("x-remote-extra", "c"),
-                    ("remote-user", "d"),
-                ],
+                &[("x-remote-users", "a"), ("x-remote", "b"), ("x-remote-extra", "c"), ("remote-user", "d")],
+                &[("x-remote-users", "a"), ("x-remote", "b"), ("x-remote-extra", "c"), ("remote-user", "d")],
                 0,
             ),
             ("named by Connection", &[("connection", "X-Remote-Group")], &[], 0),
             (
                 "named by Connection among others",
-                &[
-                    ("connection", "keep-alive,  x-remote-USER ,x-remote-extra-k"),
-                    ("connection", "Upgrade"),
-                ],
+                &[("connection", "keep-alive,  x-remote-USER ,x-remote-extra-k"), ("connection", "Upgrade")],
                 &[("connection", "keep-alive, Upgrade")],
                 0,
             ),
@@ -278,10 +231,7 @@ mod tests {
             ),
             (
                 "named and sent",
-                &[
-                    ("connection", "x_remote_group, close"),
-                    ("x-remote-group", "system:masters"),
-                ],
+                &[("connection", "x_remote_group, close"), ("x-remote-group", "system:masters")],
                 &[("connection", "close")],
                 1,
             ),
@@ -310,10 +260,7 @@ mod tests {
             ("connection", "x-remote-extra-authentication.kcp.io%2fscopes"),
         ]);
         let extra: &[(&str, &[&str])] = &[
-            (
-                "authentication.kcp.io/scopes",
-                &["cluster:a", "cluster:b,cluster:c"],
-            ),
+            ("authentication.kcp.io/scopes", &["cluster:a", "cluster:b,cluster:c"]),
             ("a:b@c=d-e._~$&+ü", &["x"]),
         ];
         let stamp = IdentityHeaders::for_user(&user("änn", &["one", "two"], extra)).unwrap();
@@ -323,10 +270,7 @@ mod tests {
             ("x-remote-group", "one"),
             ("x-remote-group", "two"),
             ("x-remote-extra-authentication.kcp.io%2fscopes", "cluster:a"),
-            (
-                "x-remote-extra-authentication.kcp.io%2fscopes",
-                "cluster:b,cluster:c",
-            ),
+            ("x-remote-extra-authentication.kcp.io%2fscopes", "cluster:b,cluster:c"),
             ("x-remote-extra-a%3ab%40c%3dd-e._~$&+%c3%bc", "x"),
         ];
         stamp.stamp(&mut map);
@@ -342,10 +286,7 @@ mod tests {
             (user("", &[], &[]), Unstampable::NoName),
             (user("admin ", &[], &[]), Unstampable::Value("name")),
             (user("\tadmin", &[], &[]), Unstampable::Value("name")),
-            (
-                user("a\r\nX-Remote-Group: system:masters", &[], &[]),
-                Unstampable::Value("name"),
-            ),
+            (user("a\r\nX-Remote-Group: system:masters", &[], &[]), Unstampable::Value("name")),
             (user("a\0", &[], &[]), Unstampable::Value("name")),
             (user("a", &[" system:masters"], &[]), Unstampable::Value("group")),
             (user("a", &[], &[("k", &["v\n"])]), Unstampable::Value("extra")),

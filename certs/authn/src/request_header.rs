@@ -53,18 +53,11 @@ impl RequestHeaderAuthenticator {
         allowed_names: impl IntoIterator<Item = S>,
         names: RequestHeaderNames,
     ) -> Self {
-        Self {
-            authorities,
-            allowed_names: allowed_names.into_iter().map(Into::into).collect(),
-            names,
-        }
+        Self { authorities, allowed_names: allowed_names.into_iter().map(Into::into).collect(), names }
     }
 
     fn judge(&self, request: &Presented<'_>) -> Verdict {
-        let Some(judgement) = request
-            .connection
-            .judgement(&self.authorities.load(), request.now)
-        else {
+        let Some(judgement) = request.connection.judgement(&self.authorities.load(), request.now) else {
             return Verdict::NoOpinion;
         };
         let common_name = match &judgement.request_header {
@@ -127,18 +120,13 @@ impl RequestHeaderNames {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
             // Header names are lower case in a header map, so keys are.
-            let rest = self
-                .extra_prefix
-                .iter()
-                .find_map(|prefix| header.as_str().strip_prefix(prefix.as_str()));
+            let rest =
+                self.extra_prefix.iter().find_map(|prefix| header.as_str().strip_prefix(prefix.as_str()));
             let Some(key) = rest else { continue };
             if key.is_empty() {
                 return Err(Reason::MalformedHeader(header.clone()));
             }
-            extra
-                .entry(decode(key))
-                .or_default()
-                .push(text(header, value)?.to_owned());
+            extra.entry(decode(key)).or_default().push(text(header, value)?.to_owned());
         }
         Ok(extra)
     }
@@ -186,10 +174,7 @@ mod tests {
     fn headers(lines: &[(&str, &[u8])]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
-            headers.append(
-                HeaderName::try_from(*name).unwrap(),
-                HeaderValue::from_bytes(value).unwrap(),
-            );
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value).unwrap());
         }
         headers
     }
@@ -229,10 +214,7 @@ mod tests {
     #[test]
     fn without_a_user_the_rest_means_nothing() {
         assert_eq!(read(&[("X-Remote-Group", b"system:masters")]), Ok(None));
-        assert_eq!(
-            read(&[("X-Remote-User", b""), ("X-Remote-Group", b"system:masters")]),
-            Ok(None)
-        );
+        assert_eq!(read(&[("X-Remote-User", b""), ("X-Remote-Group", b"system:masters")]), Ok(None));
     }
 
     #[test]
@@ -248,10 +230,7 @@ mod tests {
                 &[("x-remote-user", b"a"), ("x-remote-user", b"a")],
                 Reason::RepeatedHeader(name("x-remote-user")),
             ),
-            (
-                &[("x-remote-user", b"\xff")],
-                Reason::MalformedHeader(name("x-remote-user")),
-            ),
+            (&[("x-remote-user", b"\xff")], Reason::MalformedHeader(name("x-remote-user"))),
             (
                 &[("x-remote-user", b"a"), ("x-remote-group", b"\xff")],
                 Reason::MalformedHeader(name("x-remote-group")),
@@ -269,15 +248,9 @@ mod tests {
     #[test]
     fn other_names_can_be_agreed_on() {
         let names = RequestHeaderNames {
-            user: vec![
-                HeaderName::from_static("x-first"),
-                HeaderName::from_static("x-second"),
-            ],
+            user: vec![HeaderName::from_static("x-first"), HeaderName::from_static("x-second")],
             uid: vec![HeaderName::from_static("x-remote-uid")],
-            group: vec![
-                HeaderName::from_static("x-team"),
-                HeaderName::from_static("x-role"),
-            ],
+            group: vec![HeaderName::from_static("x-team"), HeaderName::from_static("x-role")],
             extra_prefix: vec!["x-more-".to_owned()],
         };
         let user = names.user_info(&headers(&[

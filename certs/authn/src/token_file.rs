@@ -47,10 +47,8 @@ pub enum TokenFileError {
 impl TokenFile {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, TokenFileError> {
-        let text = fs::read_to_string(path).map_err(|source| TokenFileError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = fs::read_to_string(path)
+            .map_err(|source| TokenFileError::Io { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
@@ -61,11 +59,7 @@ impl TokenFile {
             if line.trim().is_empty() {
                 continue;
             }
-            let fault = |problem| TokenFileError::Line {
-                path: path.to_owned(),
-                line: index + 1,
-                problem,
-            };
+            let fault = |problem| TokenFileError::Line { path: path.to_owned(), line: index + 1, problem };
             let (token, user) = parse_line(line).map_err(fault)?;
             match users.entry(digest(&token)) {
                 Entry::Occupied(_) => return Err(fault("the token appears on an earlier line too")),
@@ -103,9 +97,7 @@ impl Authenticator for TokenFile {
 
 impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenFile")
-            .field("users", &self.users.len())
-            .finish()
+        f.debug_struct("TokenFile").field("users", &self.users.len()).finish()
     }
 }
 
@@ -122,11 +114,7 @@ fn parse_line(line: &str) -> Result<(String, UserInfo), &'static str> {
     if fields.next().is_some() {
         return Err("too many fields: several groups are one field in double quotes");
     }
-    if token.is_empty()
-        || token
-            .chars()
-            .any(|char| char.is_whitespace() || char.is_control())
-    {
+    if token.is_empty() || token.chars().any(|char| char.is_whitespace() || char.is_control()) {
         return Err("the token is empty or contains spaces");
     }
     if name.is_empty() {
@@ -140,22 +128,11 @@ fn parse_line(line: &str) -> Result<(String, UserInfo), &'static str> {
     if groups.iter().any(String::is_empty) {
         return Err("a group's name is empty");
     }
-    if names
-        .into_iter()
-        .any(|name| name.trim() != name || name.chars().any(char::is_control))
-    {
+    if names.into_iter().any(|name| name.trim() != name || name.chars().any(char::is_control)) {
         return Err("a name begins or ends with a space, or contains control characters");
     }
     let uid = Some(uid).filter(|uid| !uid.is_empty());
-    Ok((
-        token,
-        UserInfo {
-            name,
-            uid,
-            groups,
-            extra: Default::default(),
-        },
-    ))
+    Ok((token, UserInfo { name, uid, groups, extra: Default::default() }))
 }
 
 /// The fields of a line of comma-separated values (RFC 4180; a value does not span lines).
@@ -210,9 +187,7 @@ mod tests {
     }
 
     fn user(file: &TokenFile, token: &str) -> Option<UserInfo> {
-        file.users
-            .get(&digest(token))
-            .map(|identity| identity.user().clone())
+        file.users.get(&digest(token)).map(|identity| identity.user().clone())
     }
 
     #[test]
@@ -226,11 +201,7 @@ mod tests {
             Some(UserInfo {
                 name: name.to_owned(),
                 uid: uid.map(str::to_owned),
-                groups: groups
-                    .iter()
-                    .chain(&["system:authenticated"])
-                    .map(ToString::to_string)
-                    .collect(),
+                groups: groups.iter().chain(&["system:authenticated"]).map(ToString::to_string).collect(),
                 extra: Default::default(),
             })
         };
@@ -247,23 +218,14 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_file_and_line_and_without_the_token() {
         let cases = [
-            (
-                "ok,u,1\nsecret,u",
-                "tokens.csv:2: expected token,user,uid and perhaps \"group1,group2\"",
-            ),
+            ("ok,u,1\nsecret,u", "tokens.csv:2: expected token,user,uid and perhaps \"group1,group2\""),
             (
                 "secret,u,1,g1,g2",
                 "tokens.csv:1: too many fields: several groups are one field in double quotes",
             ),
-            (
-                "secret,u,1\n\nsecret,v,2",
-                "tokens.csv:3: the token appears on an earlier line too",
-            ),
+            ("secret,u,1\n\nsecret,v,2", "tokens.csv:3: the token appears on an earlier line too"),
             (",u,1", "tokens.csv:1: the token is empty or contains spaces"),
-            (
-                "sec ret,u,1",
-                "tokens.csv:1: the token is empty or contains spaces",
-            ),
+            ("sec ret,u,1", "tokens.csv:1: the token is empty or contains spaces"),
             ("secret,,1", "tokens.csv:1: the user's name is empty"),
             ("secret,u,1,\"a,,b\"", "tokens.csv:1: a group's name is empty"),
             (
@@ -271,10 +233,7 @@ mod tests {
                 "tokens.csv:1: a name begins or ends with a space, or contains control characters",
             ),
             ("secret,u,1,\"a", "tokens.csv:1: a double quote is not closed"),
-            (
-                "secret,u,1,\"a\"b",
-                "tokens.csv:1: text after a closing double quote",
-            ),
+            ("secret,u,1,\"a\"b", "tokens.csv:1: text after a closing double quote"),
             (
                 "secret,u,1, \"a,b\"",
                 "tokens.csv:1: a double quote inside a field that is not quoted as a whole",
@@ -288,17 +247,12 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = TokenFile::load(Path::new("does/not/exist.csv"))
-            .unwrap_err()
-            .to_string();
+        let error = TokenFile::load(Path::new("does/not/exist.csv")).unwrap_err().to_string();
         assert!(error.starts_with("cannot read does/not/exist.csv: "), "{error}");
     }
 
     #[test]
     fn debug_output_shows_no_token() {
-        assert_eq!(
-            format!("{:?}", parse("secret,u,1").unwrap()),
-            "TokenFile { users: 1 }"
-        );
+        assert_eq!(format!("{:?}", parse("secret,u,1").unwrap()), "TokenFile { users: 1 }");
     }
 }

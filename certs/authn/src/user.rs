@@ -62,12 +62,7 @@ impl Identity {
     /// An identity that is good until `expires`; for ever if that is `None`.
     #[must_use]
     pub fn new(user: UserInfo, method: Method, expires: Option<SystemTime>) -> Self {
-        Self {
-            user,
-            method,
-            expires,
-            headers: OnceLock::new(),
-        }
+        Self { user, method, expires, headers: OnceLock::new() }
     }
 
     /// The identity of requests without credentials.
@@ -104,18 +99,14 @@ impl Identity {
 
     /// The headers that assert this identity to the next server. Built on the first call, then shared.
     pub fn headers(&self) -> Result<&IdentityHeaders, &Unstampable> {
-        self.headers
-            .get_or_init(|| IdentityHeaders::for_user(&self.user))
-            .as_ref()
+        self.headers.get_or_init(|| IdentityHeaders::for_user(&self.user)).as_ref()
     }
 
     /// The identity in group `system:authenticated`. As in Kubernetes, not for those who are already sorted
     /// into that group or its opposite, as a proxy may do in request headers.
     pub(crate) fn in_group_authenticated(self: Arc<Self>) -> Arc<Self> {
         let groups = &self.user.groups;
-        let sorted = groups
-            .iter()
-            .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        let sorted = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if self.user.name == ANONYMOUS || sorted {
             return self;
         }
@@ -125,14 +116,7 @@ impl Identity {
 
     /// The same identity with other groups.
     pub(crate) fn with_groups(&self, groups: Vec<String>) -> Self {
-        Self::new(
-            UserInfo {
-                groups,
-                ..self.user.clone()
-            },
-            self.method,
-            self.expires,
-        )
+        Self::new(UserInfo { groups, ..self.user.clone() }, self.method, self.expires)
     }
 }
 
@@ -160,14 +144,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&user).unwrap(), json);
         assert_eq!(serde_json::from_str::<UserInfo>(json).unwrap(), user);
 
-        let bare = UserInfo {
-            name: "ann".to_owned(),
-            ..UserInfo::default()
-        };
+        let bare = UserInfo { name: "ann".to_owned(), ..UserInfo::default() };
         assert_eq!(serde_json::to_string(&bare).unwrap(), r#"{"username":"ann"}"#);
-        assert_eq!(
-            serde_json::from_str::<UserInfo>(r#"{"username":"ann"}"#).unwrap(),
-            bare
-        );
+        assert_eq!(serde_json::from_str::<UserInfo>(r#"{"username":"ann"}"#).unwrap(), bare);
     }
 }

@@ -39,11 +39,7 @@ static PKI: LazyLock<Pki> = LazyLock::new(|| {
     let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     let plan = Plan::for_inventory(&Inventory::parse(["root"], [] as [&str; 0]).unwrap());
     plan.apply(&layout, start, Renewal::WhenDue).unwrap();
-    Pki {
-        _directory: directory,
-        layout,
-        start,
-    }
+    Pki { _directory: directory, layout, start }
 });
 
 fn authorities() -> CertificateAuthorities {
@@ -51,10 +47,7 @@ fn authorities() -> CertificateAuthorities {
     CertificateAuthorities::none()
         .with(TrustPurpose::Client, &bundle(PKI.layout.client_ca()))
         .unwrap()
-        .with(
-            TrustPurpose::RequestHeader,
-            &bundle(PKI.layout.requestheader_ca()),
-        )
+        .with(TrustPurpose::RequestHeader, &bundle(PKI.layout.requestheader_ca()))
         .unwrap()
 }
 
@@ -88,10 +81,7 @@ fn shard(authorities: &SharedAuthorities) -> Chain {
 fn headers(lines: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
-        headers.append(
-            HeaderName::try_from(*name).unwrap(),
-            HeaderValue::try_from(*value).unwrap(),
-        );
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::try_from(*value).unwrap());
     }
     headers
 }
@@ -102,10 +92,7 @@ fn ask_at(
     lines: &[(&str, &str)],
     now: SystemTime,
 ) -> Outcome {
-    chain
-        .authenticate(connection, &headers(lines), now)
-        .now_or_never()
-        .expect("nobody here waits")
+    chain.authenticate(connection, &headers(lines), now).now_or_never().expect("nobody here waits")
 }
 
 fn ask(chain: &Chain, connection: &ConnectionCredentials, lines: &[(&str, &str)]) -> Outcome {
@@ -135,11 +122,8 @@ fn a_shard_knows_its_callers() {
     type Lines<'a> = &'a [(&'a str, &'a str)];
     let chain = shard(&SharedAuthorities::new(authorities()));
     let forged: Lines<'_> = &[("x-remote-user", "root"), ("x-remote-group", "system:masters")];
-    let stamped: Lines<'_> = &[
-        ("x-remote-user", "bob"),
-        ("x-remote-group", "team"),
-        ("x-remote-group", "system:authenticated"),
-    ];
+    let stamped: Lines<'_> =
+        &[("x-remote-user", "bob"), ("x-remote-group", "team"), ("x-remote-group", "system:authenticated")];
     let server = presented(&PKI.layout.serving_cert(&Server::Gateway).certificate);
     let proxy = || client(&Client::FrontProxy);
     let admin = || client(&Client::Admin);
@@ -148,37 +132,19 @@ fn a_shard_knows_its_callers() {
     let cases: [(&str, ConnectionCredentials, Lines<'_>, String); 16] = [
         ("nothing", none(), &[], "anonymous".into()),
         ("headers without certificate", none(), forged, "anonymous".into()),
-        (
-            "an admin",
-            admin(),
-            &[],
-            "kcp-admin: system:kcp:admin system:authenticated".into(),
-        ),
+        ("an admin", admin(), &[], "kcp-admin: system:kcp:admin system:authenticated".into()),
         (
             "an admin's headers mean nothing",
             admin(),
             forged,
             "kcp-admin: system:kcp:admin system:authenticated".into(),
         ),
-        (
-            "the gateway for its user",
-            proxy(),
-            stamped,
-            "bob: team system:authenticated".into(),
-        ),
-        (
-            "a user without groups",
-            proxy(),
-            &[("x-remote-user", "bob")],
-            "bob: system:authenticated".into(),
-        ),
+        ("the gateway for its user", proxy(), stamped, "bob: team system:authenticated".into()),
+        ("a user without groups", proxy(), &[("x-remote-user", "bob")], "bob: system:authenticated".into()),
         (
             "the gateway for nobody",
             proxy(),
-            &[
-                ("x-remote-user", "system:anonymous"),
-                ("x-remote-group", "system:unauthenticated"),
-            ],
+            &[("x-remote-user", "system:anonymous"), ("x-remote-group", "system:unauthenticated")],
             "system:anonymous: system:unauthenticated".into(),
         ),
         (
@@ -196,11 +162,7 @@ fn a_shard_knows_its_callers() {
         (
             "two users at once, even with a good token",
             proxy(),
-            &[
-                ("x-remote-user", "bob"),
-                ("x-remote-user", "root"),
-                ("authorization", "Bearer good-token"),
-            ],
+            &[("x-remote-user", "bob"), ("x-remote-user", "root"), ("authorization", "Bearer good-token")],
             "rejected: request header: header x-remote-user is repeated".into(),
         ),
         (
@@ -230,28 +192,16 @@ fn a_shard_knows_its_callers() {
         (
             "two tokens",
             admin(),
-            &[
-                ("authorization", "Bearer good-token"),
-                ("authorization", "Bearer bad"),
-            ],
+            &[("authorization", "Bearer good-token"), ("authorization", "Bearer bad")],
             "rejected: bearer token: there is more than one Authorization header or bearer subprotocol"
                 .into(),
         ),
-        (
-            "another scheme is no credential",
-            none(),
-            &[("authorization", "Basic YTpi")],
-            "anonymous".into(),
-        ),
+        ("another scheme is no credential", none(), &[("authorization", "Basic YTpi")], "anonymous".into()),
     ];
     for (name, connection, lines, expected) in cases {
         assert_eq!(summary(&ask(&chain, &connection, lines)), expected, "{name}");
         // A connection remembers its judgement; the second request must come out the same.
-        assert_eq!(
-            summary(&ask(&chain, &connection, lines)),
-            expected,
-            "{name}, again"
-        );
+        assert_eq!(summary(&ask(&chain, &connection, lines)), expected, "{name}, again");
     }
 }
 
@@ -265,27 +215,13 @@ fn identities_say_how_they_came_about_and_when_they_end() {
     assert_eq!(by_certificate.expires(), Some(PKI.start + 365 * DAY));
     assert_eq!(certificate.not_after, PKI.start + 365 * DAY);
     let credential_id = &by_certificate.user().extra["authentication.kubernetes.io/credential-id"];
-    let hexadecimal: String = certificate
-        .fingerprint
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hexadecimal: String = certificate.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(credential_id, &[format!("X509SHA256={hexadecimal}")]);
 
-    let by_header = identity(ask(
-        &chain,
-        &client(&Client::FrontProxy),
-        &[("x-remote-user", "bob")],
-    ));
-    assert_eq!(
-        (by_header.method(), by_header.expires()),
-        (Method::RequestHeader, None)
-    );
+    let by_header = identity(ask(&chain, &client(&Client::FrontProxy), &[("x-remote-user", "bob")]));
+    assert_eq!((by_header.method(), by_header.expires()), (Method::RequestHeader, None));
     let by_token = identity(ask(&chain, &none(), &[("authorization", "Bearer good-token")]));
-    assert_eq!(
-        (by_token.method(), by_token.expires()),
-        (Method::BearerToken, None)
-    );
+    assert_eq!((by_token.method(), by_token.expires()), (Method::BearerToken, None));
     assert_eq!(by_token.user().uid.as_deref(), Some("7"));
 }
 
@@ -300,27 +236,20 @@ fn what_a_gateway_stamps_is_what_a_shard_reads() {
     let mut forwarded = headers(&[("x-remote-user", "root"), ("connection", "x-remote-group")]);
     let at_the_gateway = identity(ask(&gateway, &client(&Client::Admin), &[]));
     at_the_gateway.headers().unwrap().stamp(&mut forwarded);
-    let outcome = shard
-        .authenticate(&client(&Client::FrontProxy), &forwarded, PKI.start)
-        .now_or_never()
-        .unwrap();
+    let outcome =
+        shard.authenticate(&client(&Client::FrontProxy), &forwarded, PKI.start).now_or_never().unwrap();
     assert_eq!(identity(outcome).user(), at_the_gateway.user());
 }
 
 #[test]
 fn a_gateway_takes_power_away() {
     let gateway = Chain::builder()
-        .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
-            authorities(),
-        )))
+        .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(authorities())))
         .filter_groups(GroupFilter::privileged())
         .build();
     for (who, expected) in [
         (Client::ShardAdmin, "shard-admin: system:authenticated"),
-        (
-            Client::LogicalClusterAdmin,
-            "logical-cluster-admin: system:authenticated",
-        ),
+        (Client::LogicalClusterAdmin, "logical-cluster-admin: system:authenticated"),
         (Client::Admin, "kcp-admin: system:authenticated system:kcp:admin"),
         (
             Client::ShardPicker("root".parse().unwrap()),
@@ -337,19 +266,12 @@ fn a_gateway_takes_power_away() {
 fn requests_of_one_connection_share_one_identity() {
     for filter in [GroupFilter::default(), GroupFilter::privileged()] {
         let chain = Chain::builder()
-            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
-                authorities(),
-            )))
+            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(authorities())))
             .filter_groups(filter)
             .build();
         let connection = client(&Client::ShardAdmin);
         let first = identity(ask(&chain, &connection, &[]));
-        let second = identity(ask_at(
-            &chain,
-            &connection,
-            &[],
-            PKI.start + Duration::from_secs(599),
-        ));
+        let second = identity(ask_at(&chain, &connection, &[], PKI.start + Duration::from_secs(599)));
         assert!(Arc::ptr_eq(&first, &second));
     }
 }
@@ -357,9 +279,7 @@ fn requests_of_one_connection_share_one_identity() {
 #[test]
 fn two_chains_on_one_connection_do_not_mix_their_results() {
     let authorities = SharedAuthorities::new(authorities());
-    let plain = Chain::builder()
-        .with(ClientCertificateAuthenticator::new(authorities.clone()))
-        .build();
+    let plain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities.clone())).build();
     let strict = Chain::builder()
         .with(ClientCertificateAuthenticator::new(authorities))
         .filter_groups(GroupFilter::privileged())
@@ -370,10 +290,7 @@ fn two_chains_on_one_connection_do_not_mix_their_results() {
             summary(&ask(&plain, &connection, &[])),
             "shard-admin: system:masters system:authenticated"
         );
-        assert_eq!(
-            summary(&ask(&strict, &connection, &[])),
-            "shard-admin: system:authenticated"
-        );
+        assert_eq!(summary(&ask(&strict, &connection, &[])), "shard-admin: system:authenticated");
     }
 }
 
@@ -425,10 +342,7 @@ fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
     let shared = SharedAuthorities::new(both);
     let forged = [("x-remote-user", "root")];
     let outcome = ask(&shard(&shared), &client(&Client::Admin), &forged);
-    assert_eq!(
-        summary(&outcome),
-        "kcp-admin: system:kcp:admin system:authenticated"
-    );
+    assert_eq!(summary(&outcome), "kcp-admin: system:kcp:admin system:authenticated");
 
     let only_headers = |allowed: &[&str]| {
         Chain::builder()
@@ -440,11 +354,7 @@ fn one_authority_for_both_purposes_still_needs_an_allowed_name() {
             .build()
     };
     assert_eq!(
-        summary(&ask(
-            &only_headers(&["kcp-front-proxy"]),
-            &client(&Client::Admin),
-            &forged
-        )),
+        summary(&ask(&only_headers(&["kcp-front-proxy"]), &client(&Client::Admin), &forged)),
         "rejected: request header: \"kcp-admin\" may not assert identities"
     );
     let anybody = ask(&only_headers(&[]), &client(&Client::Admin), &forged);
@@ -462,9 +372,7 @@ struct Workshop {
 impl Workshop {
     fn new() -> Self {
         let params = Self::authority("workshop");
-        Self {
-            issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap(),
-        }
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
     fn authority(name: &str) -> CertificateParams {
@@ -486,9 +394,7 @@ impl Workshop {
                 _ => DnType::CustomDnType(oid.to_vec()),
             };
             seen.push(oid);
-            params
-                .distinguished_name
-                .push(kind, DnValue::Utf8String((*value).to_owned()));
+            params.distinguished_name.push(kind, DnValue::Utf8String((*value).to_owned()));
         }
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2040, 1, 1);
@@ -496,13 +402,10 @@ impl Workshop {
     }
 
     fn chain(&self) -> Chain {
-        let authorities = CertificateAuthorities::none()
-            .with(TrustPurpose::Client, self.issuer.pem().as_bytes())
-            .unwrap();
+        let authorities =
+            CertificateAuthorities::none().with(TrustPurpose::Client, self.issuer.pem().as_bytes()).unwrap();
         Chain::builder()
-            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(
-                authorities,
-            )))
+            .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(authorities)))
             .build()
     }
 
@@ -521,22 +424,10 @@ fn subjects_name_users_or_nobody() {
     let chain = workshop.chain();
     let cases: [(Subject<'_>, &str); 6] = [
         (&[(CN, "ann")], "ann: system:authenticated"),
-        (
-            &[(CN, "ann"), (O, "a"), (O, "b,c")],
-            "ann: a b,c system:authenticated",
-        ),
-        (
-            &[(CN, "änn"), (O, "system:authenticated")],
-            "änn: system:authenticated",
-        ),
-        (
-            &[(O, "a")],
-            "rejected: client certificate: the certificate's subject has no common name",
-        ),
-        (
-            &[(CN, "")],
-            "rejected: client certificate: the certificate's subject has no common name",
-        ),
+        (&[(CN, "ann"), (O, "a"), (O, "b,c")], "ann: a b,c system:authenticated"),
+        (&[(CN, "änn"), (O, "system:authenticated")], "änn: system:authenticated"),
+        (&[(O, "a")], "rejected: client certificate: the certificate's subject has no common name"),
+        (&[(CN, "")], "rejected: client certificate: the certificate's subject has no common name"),
         (
             &[(CN, "ann"), (CN, "root")],
             "rejected: client certificate: the certificate's subject has more than one common name",
@@ -556,25 +447,15 @@ fn certificates_that_prove_nothing_are_rejected() {
 
     let mut for_servers = Workshop::params(subject);
     for_servers.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let self_signed = Workshop::params(subject)
-        .self_signed(&KeyPair::generate().unwrap())
-        .unwrap();
+    let self_signed = Workshop::params(subject).self_signed(&KeyPair::generate().unwrap()).unwrap();
     let impostor = Workshop::new().issue(&Workshop::params(subject));
     let garbage = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
 
     for (name, connection, expected) in [
         ("for servers only", workshop.issue(&for_servers), "client CA"),
-        (
-            "self-signed",
-            ConnectionCredentials::new(Arc::new([self_signed.der().clone()])),
-            "not signed by",
-        ),
+        ("self-signed", ConnectionCredentials::new(Arc::new([self_signed.der().clone()])), "not signed by"),
         ("an authority of the same name", impostor, "client CA"),
-        (
-            "garbage",
-            ConnectionCredentials::new(Arc::new([garbage])),
-            "cannot be parsed",
-        ),
+        ("garbage", ConnectionCredentials::new(Arc::new([garbage])), "cannot be parsed"),
     ] {
         let outcome = summary(&ask(&chain, &connection, &[]));
         assert!(
@@ -594,9 +475,7 @@ fn intermediates_come_with_the_leaf() {
     )
     .unwrap();
     let key = KeyPair::generate().unwrap();
-    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")])
-        .signed_by(&key, &intermediate)
-        .unwrap();
+    let leaf = Workshop::params(&[(&[2, 5, 4, 3], "ann")]).signed_by(&key, &intermediate).unwrap();
     let chain = workshop.chain();
     let complete = ConnectionCredentials::new(Arc::new([leaf.der().clone(), intermediate.der().clone()]));
     assert_eq!(summary(&ask(&chain, &complete, &[])), "ann: system:authenticated");
@@ -648,24 +527,15 @@ fn bad_bundles_are_refused() {
     let good = fs::read(PKI.layout.client_ca()).unwrap();
     let broken = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
     assert_eq!(client(&good), Ok(()));
-    assert_eq!(
-        client(b""),
-        Err("the client CA bundle holds no certificate".to_owned())
-    );
-    assert_eq!(
-        client(b"just words"),
-        Err("the client CA bundle holds no certificate".to_owned())
-    );
+    assert_eq!(client(b""), Err("the client CA bundle holds no certificate".to_owned()));
+    assert_eq!(client(b"just words"), Err("the client CA bundle holds no certificate".to_owned()));
     assert_eq!(
         client(b"-----BEGIN CERTIFICATE-----\nAQ"),
         Err("the client CA bundle is not readable PEM".to_owned())
     );
     let second = [good, broken.as_bytes().to_vec()].concat();
     let error = client(&second).unwrap_err();
-    assert!(
-        error.starts_with("certificate 2 of the client CA bundle cannot be used"),
-        "{error}"
-    );
+    assert!(error.starts_with("certificate 2 of the client CA bundle cannot be used"), "{error}");
 }
 
 #[test]
@@ -701,43 +571,25 @@ impl Authenticator for Remote {
 
 #[test]
 fn authenticators_may_ask_somebody_else() {
-    let user = UserInfo {
-        name: "remote-user".to_owned(),
-        ..UserInfo::default()
-    };
-    let accepting = Remote {
-        verdict: Verdict::Accepted(Arc::new(Identity::new(user, Method::BearerToken, None))),
-    };
-    let away = Remote {
-        verdict: Verdict::Declined(Reason::Unavailable("connection refused".into())),
-    };
+    let user = UserInfo { name: "remote-user".to_owned(), ..UserInfo::default() };
+    let accepting =
+        Remote { verdict: Verdict::Accepted(Arc::new(Identity::new(user, Method::BearerToken, None))) };
+    let away = Remote { verdict: Verdict::Declined(Reason::Unavailable("connection refused".into())) };
     let file = || TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap();
 
     let chain = Chain::builder().with(file()).with(accepting).build();
     let ask_token = |chain: &Chain, token: &str| {
-        ask(
-            chain,
-            &none(),
-            &[("authorization", format!("Bearer {token}").as_str())],
-        )
+        ask(chain, &none(), &[("authorization", format!("Bearer {token}").as_str())])
     };
-    assert!(
-        summary(&ask_token(&chain, "good-token")).starts_with("ann:"),
-        "the first that accepts decides"
-    );
-    assert_eq!(
-        summary(&ask_token(&chain, "other")),
-        "remote-user: system:authenticated"
-    );
+    assert!(summary(&ask_token(&chain, "good-token")).starts_with("ann:"), "the first that accepts decides");
+    assert_eq!(summary(&ask_token(&chain, "other")), "remote-user: system:authenticated");
 
     let chain = Chain::builder().with(away).with(file()).build();
     assert!(
         summary(&ask_token(&chain, "good-token")).starts_with("ann:"),
         "an outage of one leaves the others"
     );
-    let Outcome::Rejected(rejection) = ask_token(&chain, "other") else {
-        panic!("accepted")
-    };
+    let Outcome::Rejected(rejection) = ask_token(&chain, "other") else { panic!("accepted") };
     assert!(rejection.is_retryable());
     assert_eq!(
         rejection.to_string(),
@@ -749,10 +601,7 @@ fn authenticators_may_ask_somebody_else() {
 fn a_credential_that_nobody_judges_is_rejected() {
     let chain = Chain::builder().build();
     let expected = "rejected: chain: no authenticator judges this credential";
-    assert_eq!(
-        summary(&ask(&chain, &none(), &[("authorization", "Bearer x")])),
-        expected
-    );
+    assert_eq!(summary(&ask(&chain, &none(), &[("authorization", "Bearer x")])), expected);
     assert_eq!(summary(&ask(&chain, &client(&Client::Admin), &[])), expected);
     assert_eq!(summary(&ask(&chain, &none(), &[])), "anonymous");
 }

@@ -9,13 +9,7 @@ fn loose_permissions_are_tightened_and_reported() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     let report = pki.apply_after(0);
     assert!(report.is_unchanged());
-    assert_eq!(
-        report.notes,
-        [format!(
-            "{} could be read by others; now it cannot",
-            key.display()
-        )]
-    );
+    assert_eq!(report.notes, [format!("{} could be read by others; now it cannot", key.display())]);
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -23,16 +17,8 @@ fn loose_permissions_are_tightened_and_reported() {
 fn accidents_with_leaves_heal() {
     type Accident = fn(&Pki);
     let cases: [(&str, Accident, Reason); 6] = [
-        (
-            "certificate lost",
-            |pki| fs::remove_file(pki.gateway().certificate).unwrap(),
-            Reason::Damaged,
-        ),
-        (
-            "key lost",
-            |pki| fs::remove_file(pki.gateway().key).unwrap(),
-            Reason::Damaged,
-        ),
+        ("certificate lost", |pki| fs::remove_file(pki.gateway().certificate).unwrap(), Reason::Damaged),
+        ("key lost", |pki| fs::remove_file(pki.gateway().key).unwrap(), Reason::Damaged),
         (
             "certificate garbled",
             |pki| fs::write(pki.gateway().certificate, [0xff; 9]).unwrap(),
@@ -69,12 +55,7 @@ fn accidents_with_leaves_heal() {
         let expected = BTreeMap::from([("gateway serving".to_owned(), (Action::Renewed, reason))]);
         assert_eq!(reasons(&report), expected, "{name}");
         assert!(
-            is_server(
-                &pki.gateway().certificate,
-                &pki.layout.serving_ca(),
-                "localhost",
-                pki.start
-            ),
+            is_server(&pki.gateway().certificate, &pki.layout.serving_ca(), "localhost", pki.start),
             "{name}"
         );
         assert!(pki.apply_after(0).is_unchanged(), "{name}");
@@ -88,12 +69,7 @@ fn a_leftover_of_a_crash_is_no_obstacle() {
     fs::write(key.with_file_name(".gateway.key.tmp"), "half a key").unwrap();
     fs::remove_file(&key).unwrap();
     pki.apply_after(0);
-    assert!(is_server(
-        &pki.gateway().certificate,
-        &pki.layout.serving_ca(),
-        "localhost",
-        pki.start
-    ));
+    assert!(is_server(&pki.gateway().certificate, &pki.layout.serving_ca(), "localhost", pki.start));
     assert!(!key.with_file_name(".gateway.key.tmp").exists());
 }
 
@@ -102,16 +78,9 @@ fn an_authority_whose_certificate_is_lost_is_signed_again_and_its_leaves_stay() 
     let pki = Pki::issued();
     fs::remove_file(pki.layout.client_ca()).unwrap();
     let report = pki.apply_after(0);
-    let expected = BTreeMap::from([(
-        "client-ca".to_owned(),
-        (Action::Renewed, Reason::PublicHalfMissing),
-    )]);
+    let expected = BTreeMap::from([("client-ca".to_owned(), (Action::Renewed, Reason::PublicHalfMissing))]);
     assert_eq!(reasons(&report), expected);
-    assert!(is_client(
-        &pki.admin().certificate,
-        &pki.layout.client_ca(),
-        pki.start
-    ));
+    assert!(is_client(&pki.admin().certificate, &pki.layout.client_ca(), pki.start));
 }
 
 #[test]
@@ -122,21 +91,8 @@ fn an_authority_without_key_serves_until_something_must_be_signed() {
 
     let before = pki.files();
     let error = pki.try_apply_after(300).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::AuthorityKeyMissing {
-                authority: Authority::Client,
-                ..
-            }
-        ),
-        "{error}"
-    );
-    assert_eq!(
-        pki.files(),
-        before,
-        "nothing is written, not even what could be signed"
-    );
+    assert!(matches!(error, Error::AuthorityKeyMissing { authority: Authority::Client, .. }), "{error}");
+    assert_eq!(pki.files(), before, "nothing is written, not even what could be signed");
 }
 
 #[test]
@@ -148,27 +104,15 @@ fn what_everything_hangs_on_is_never_replaced() {
             |pki| fs::write(pki.authority_key(Authority::Client), "x").unwrap(),
             "holds no readable private key",
         ),
-        (
-            "bundle garbled",
-            |pki| fs::write(pki.layout.client_ca(), "x").unwrap(),
-            "holds no certificate",
-        ),
+        ("bundle garbled", |pki| fs::write(pki.layout.client_ca(), "x").unwrap(), "holds no certificate"),
         (
             "a leaf as authority",
-            |pki| {
-                fs::copy(pki.admin().certificate, pki.layout.client_ca())
-                    .map(drop)
-                    .unwrap()
-            },
+            |pki| fs::copy(pki.admin().certificate, pki.layout.client_ca()).map(drop).unwrap(),
             "is not the certificate of an authority",
         ),
         (
             "authorities mixed up",
-            |pki| {
-                fs::copy(pki.layout.serving_ca(), pki.layout.client_ca())
-                    .map(drop)
-                    .unwrap()
-            },
+            |pki| fs::copy(pki.layout.serving_ca(), pki.layout.client_ca()).map(drop).unwrap(),
             "does not belong to the authority's certificate",
         ),
         (
@@ -187,10 +131,7 @@ fn what_everything_hangs_on_is_never_replaced() {
         accident(&pki);
         let before = pki.files();
         let error = pki.try_apply_after(300).unwrap_err();
-        assert!(
-            matches!(&error, Error::Damaged { problem, .. } if *problem == expected),
-            "{name}: {error}"
-        );
+        assert!(matches!(&error, Error::Damaged { problem, .. } if *problem == expected), "{name}: {error}");
         assert_eq!(pki.files(), before, "{name}");
     }
 }
@@ -220,10 +161,7 @@ fn a_newer_or_unreadable_format_is_refused_in_one_sentence() {
         let before = pki.files();
         assert_eq!(pki.try_apply_after(400).unwrap_err().to_string(), expected);
         assert_eq!(
-            pki.plan
-                .observe(&pki.layout, pki.start, Renewal::WhenDue)
-                .unwrap_err()
-                .to_string(),
+            pki.plan.observe(&pki.layout, pki.start, Renewal::WhenDue).unwrap_err().to_string(),
             expected
         );
         assert_eq!(pki.files(), before);

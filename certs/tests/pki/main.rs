@@ -46,12 +46,7 @@ impl Pki {
         let directory = tempfile::tempdir().unwrap();
         let layout = Layout::new(directory.path().join("state").join("pki"));
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        Self {
-            _directory: directory,
-            layout,
-            plan: plan(&["kcp.example.com"]),
-            start,
-        }
+        Self { _directory: directory, layout, plan: plan(&["kcp.example.com"]), start }
     }
 
     fn issued() -> Self {
@@ -61,8 +56,7 @@ impl Pki {
     }
 
     fn try_apply_after(&self, days: u32) -> Result<Report, Error> {
-        self.plan
-            .apply(&self.layout, self.start + DAY * days, Renewal::WhenDue)
+        self.plan.apply(&self.layout, self.start + DAY * days, Renewal::WhenDue)
     }
 
     fn apply_after(&self, days: u32) -> Report {
@@ -82,10 +76,7 @@ impl Pki {
     }
 
     fn authority_key(&self, authority: Authority) -> PathBuf {
-        self.layout
-            .directory()
-            .join("authorities")
-            .join(format!("{authority}.key"))
+        self.layout.directory().join("authorities").join(format!("{authority}.key"))
     }
 }
 
@@ -132,20 +123,14 @@ fn roots(bundle: &Path) -> Arc<RootCertStore> {
 }
 
 fn is_server(leaf: &Path, bundle: &Path, name: &str, at: SystemTime) -> bool {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots(bundle), provider())
-        .build()
-        .unwrap();
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(bundle), provider()).build().unwrap();
     let now = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    verifier
-        .verify_server_cert(&certificate(leaf), &[], &name, &[], now)
-        .is_ok()
+    verifier.verify_server_cert(&certificate(leaf), &[], &name, &[], now).is_ok()
 }
 
 fn is_client(leaf: &Path, bundle: &Path, at: SystemTime) -> bool {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(bundle), provider())
-        .build()
-        .unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(bundle), provider()).build().unwrap();
     let now = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
     verifier.verify_client_cert(&certificate(leaf), &[], now).is_ok()
 }

@@ -13,16 +13,9 @@ fn a_leaf_is_renewed_when_a_third_of_its_life_is_left() {
     ] {
         let pki = Pki::issued();
         let report = pki.apply_after(days);
-        assert_eq!(
-            reasons(&report).get("gateway serving").copied(),
-            expected,
-            "after {days} days"
-        );
+        assert_eq!(reasons(&report).get("gateway serving").copied(), expected, "after {days} days");
         for authority in Authority::ALL {
-            assert_eq!(
-                report.row(&pki.layout.trust(authority)).unwrap().action,
-                Action::Kept
-            );
+            assert_eq!(report.row(&pki.layout.trust(authority)).unwrap().action, Action::Kept);
         }
         assert!(pki.apply_after(days).is_unchanged(), "after {days} days");
         assert!(is_server(
@@ -40,41 +33,22 @@ fn a_clock_that_was_ahead_is_repaired() {
     pki.apply_after(30);
     let report = pki.apply_after(0);
     assert!(
-        report
-            .rows
-            .iter()
-            .filter(|row| row.expires.is_some())
-            .all(|row| row.reason == Reason::NotYetValid)
+        report.rows.iter().filter(|row| row.expires.is_some()).all(|row| row.reason == Reason::NotYetValid)
     );
-    assert!(is_client(
-        &pki.admin().certificate,
-        &pki.layout.client_ca(),
-        pki.start
-    ));
+    assert!(is_client(&pki.admin().certificate, &pki.layout.client_ca(), pki.start));
 }
 
 #[test]
 fn every_leaf_can_be_rotated_on_demand() {
     let pki = Pki::issued();
     let before = pki.files();
-    let report = pki
-        .plan
-        .apply(&pki.layout, pki.start, Renewal::EveryLeaf)
-        .unwrap();
+    let report = pki.plan.apply(&pki.layout, pki.start, Renewal::EveryLeaf).unwrap();
     for row in &report.rows {
         let changed = fs::read(&row.file).unwrap() != before[&row.file];
         assert_eq!(changed, row.signer.is_some(), "{}", row.name);
     }
-    assert_ne!(
-        fs::read(pki.gateway().key).unwrap(),
-        before[&pki.gateway().key],
-        "keys are rotated too"
-    );
-    assert!(is_client(
-        &pki.admin().certificate,
-        &pki.layout.client_ca(),
-        pki.start
-    ));
+    assert_ne!(fs::read(pki.gateway().key).unwrap(), before[&pki.gateway().key], "keys are rotated too");
+    assert!(is_client(&pki.admin().certificate, &pki.layout.client_ca(), pki.start));
 }
 
 #[test]
@@ -86,20 +60,10 @@ fn another_host_renews_the_servers_and_nobody_else() {
     let hosts_changed = (Action::Renewed, Reason::HostsChanged);
     assert_eq!(
         renewed,
-        [
-            "cache serving",
-            "gateway serving",
-            "shard-alpha serving",
-            "shard-root serving"
-        ]
-        .map(|name| (name.to_owned(), hosts_changed))
+        ["cache serving", "gateway serving", "shard-alpha serving", "shard-root serving"]
+            .map(|name| (name.to_owned(), hosts_changed))
     );
-    assert!(is_server(
-        &pki.gateway().certificate,
-        &pki.layout.serving_ca(),
-        "10.1.2.3",
-        pki.start
-    ));
+    assert!(is_server(&pki.gateway().certificate, &pki.layout.serving_ca(), "10.1.2.3", pki.start));
 }
 
 #[test]
@@ -110,14 +74,7 @@ fn another_shard_gets_its_leaves_and_nothing_else_changes() {
         Plan::for_inventory(&Inventory::parse(["root", "alpha", "beta"], ["kcp.example.com"]).unwrap());
     let report = pki.apply_after(0);
     let names: Vec<_> = reasons(&report).into_keys().collect();
-    assert_eq!(
-        names,
-        [
-            "kcp-shard-beta client",
-            "shard-beta serving",
-            "shard-beta-picker client"
-        ]
-    );
+    assert_eq!(names, ["kcp-shard-beta client", "shard-beta serving", "shard-beta-picker client"]);
     for (path, contents) in before {
         assert_eq!(fs::read(&path).unwrap(), contents, "{}", path.display());
     }
@@ -137,16 +94,9 @@ fn near_the_end_of_an_authority_leaves_end_with_it_and_are_not_renewed_in_vain()
     let key = fs::read(pki.authority_key(Authority::Client)).unwrap();
     let report = pki.apply_after(end + 1);
     assert_eq!(reasons(&report)["client-ca"], (Action::Renewed, Reason::Expired));
-    assert_eq!(
-        reasons(&report)["kcp-admin client"],
-        (Action::Renewed, Reason::Expired)
-    );
+    assert_eq!(reasons(&report)["kcp-admin client"], (Action::Renewed, Reason::Expired));
     assert_eq!(fs::read(pki.authority_key(Authority::Client)).unwrap(), key);
-    assert!(is_client(
-        &pki.admin().certificate,
-        &pki.layout.client_ca(),
-        pki.start + DAY * (end + 1)
-    ));
+    assert!(is_client(&pki.admin().certificate, &pki.layout.client_ca(), pki.start + DAY * (end + 1)));
     assert!(pki.apply_after(end + 1).is_unchanged());
 }
 
@@ -173,12 +123,6 @@ fn older_public_keys_of_tokens_are_kept() {
     assert!(pki.apply_after(0).is_unchanged());
     fs::write(&files.verification_keys, &older).unwrap();
     let report = pki.apply_after(0);
-    assert_eq!(
-        reasons(&report)["service-account key"],
-        (Action::Renewed, Reason::PublicHalfMissing)
-    );
-    assert_eq!(
-        fs::read_to_string(&files.verification_keys).unwrap(),
-        format!("{own}{older}")
-    );
+    assert_eq!(reasons(&report)["service-account key"], (Action::Renewed, Reason::PublicHalfMissing));
+    assert_eq!(fs::read_to_string(&files.verification_keys).unwrap(), format!("{own}{older}"));
 }

@@ -14,19 +14,12 @@ pub struct Backoff {
 impl Backoff {
     /// Delays that start near `initial` and never exceed `longest`.
     pub fn new(initial: Duration, longest: Duration) -> Self {
-        Self {
-            initial,
-            longest,
-            attempt: 0,
-        }
+        Self { initial, longest, attempt: 0 }
     }
 
     /// The next, longer delay.
     pub fn next_delay(&mut self) -> Duration {
-        let full = self
-            .initial
-            .saturating_mul(1u32 << self.attempt.min(20))
-            .min(self.longest);
+        let full = self.initial.saturating_mul(1u32 << self.attempt.min(20)).min(self.longest);
         self.attempt = self.attempt.saturating_add(1);
         full.mul_f64(0.5 + 0.5 * random_fraction())
     }

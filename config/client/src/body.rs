@@ -26,11 +26,7 @@ pub(crate) enum Place {
 
 impl ResponseBody {
     pub(crate) fn new(incoming: Incoming, place: Place, what: Arc<str>) -> Self {
-        Self {
-            incoming,
-            place: Some(place),
-            what,
-        }
+        Self { incoming, place: Some(place), what }
     }
 
     /// The next piece, as the server sent it; `None` at the proper end. Safe to cancel.
@@ -62,10 +58,7 @@ impl ResponseBody {
 
     /// The whole body, if it is not larger than `limit` bytes. Copies nothing if it arrives in one piece.
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, ClientError> {
-        let too_large = |what: &Arc<str>| ClientError::TooLarge {
-            what: what.clone(),
-            limit,
-        };
+        let too_large = |what: &Arc<str>| ClientError::TooLarge { what: what.clone(), limit };
         let Some(first) = self.chunk().await.transpose()? else {
             return Ok(Bytes::new());
         };

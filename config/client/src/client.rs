@@ -95,10 +95,7 @@ impl Client {
         credentials: Arc<ArcSwap<Credentials>>,
         options: ClientOptions,
     ) -> Self {
-        Self {
-            pool: Pool::new(endpoint.clone(), credentials, options),
-            endpoint,
-        }
+        Self { pool: Pool::new(endpoint.clone(), credentials, options), endpoint }
     }
 
     /// A client for a context of a kubeconfig. Reads the files that it names.
@@ -107,19 +104,12 @@ impl Client {
         unverified: UnverifiedTls,
         options: ClientOptions,
     ) -> Result<Self, CredentialsError> {
-        Ok(Self::new(
-            context.endpoint.clone(),
-            context.credentials(unverified)?,
-            options,
-        ))
+        Ok(Self::new(context.endpoint.clone(), context.credentials(unverified)?, options))
     }
 
     /// The same connections under another path prefix, e.g. `/clusters/root`.
     pub fn with_prefix(&self, prefix: &str) -> Self {
-        Self {
-            pool: self.pool.clone(),
-            endpoint: self.endpoint.with_prefix(prefix),
-        }
+        Self { pool: self.pool.clone(), endpoint: self.endpoint.with_prefix(prefix) }
     }
 
     /// Where requests go.
@@ -151,16 +141,8 @@ impl Client {
         let what = self.describe(&request);
         let max = self.options().max_response_bytes;
         self.within_limit(&what.clone(), async {
-            let StreamingResponse {
-                status,
-                headers,
-                body,
-            } = self.exchange(request, what).await?;
-            Ok(Response {
-                status,
-                headers,
-                body: body.collect(max).await?,
-            })
+            let StreamingResponse { status, headers, body } = self.exchange(request, what).await?;
+            Ok(Response { status, headers, body: body.collect(max).await? })
         })
         .await
     }
@@ -168,8 +150,7 @@ impl Client {
     /// Sends a request and returns as soon as the answer begins. Only the beginning is limited in time.
     pub async fn stream(&self, request: Request) -> Result<StreamingResponse, ClientError> {
         let what = self.describe(&request);
-        self.within_limit(&what.clone(), self.exchange(request, what))
-            .await
+        self.within_limit(&what.clone(), self.exchange(request, what)).await
     }
 
     async fn within_limit<T>(
@@ -178,32 +159,19 @@ impl Client {
         operation: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         let after = self.options().request_timeout;
-        let timeout = |_| {
-            Err(ClientError::Timeout {
-                what: what.clone(),
-                after,
-            })
-        };
-        tokio::time::timeout(after, operation)
-            .await
-            .unwrap_or_else(timeout)
+        let timeout = |_| Err(ClientError::Timeout { what: what.clone(), after });
+        tokio::time::timeout(after, operation).await.unwrap_or_else(timeout)
     }
 
     async fn exchange(&self, request: Request, what: Arc<str>) -> Result<StreamingResponse, ClientError> {
-        let mut attempts = Attempts {
-            left: 3,
-            broken_reads_left: usize::from(request.method.is_safe()),
-        };
+        let mut attempts = Attempts { left: 3, broken_reads_left: usize::from(request.method.is_safe()) };
         loop {
             let lease = self.pool.lease().await?;
             match self.exchange_once(&request, lease, &what).await? {
                 Ok(response) => return refuse_errors(response).await,
                 Err(failure) if attempts.allow(&failure) => {}
                 Err(failure) => {
-                    return Err(ClientError::Closed {
-                        what,
-                        source: failure.error,
-                    });
+                    return Err(ClientError::Closed { what, source: failure.error });
                 }
             }
         }
@@ -217,28 +185,17 @@ impl Client {
     ) -> Result<Result<StreamingResponse, SendFailure>, ClientError> {
         let wire = self.wire_request(request, what)?;
         let (answer, place) = match lease {
-            Lease::Http2 {
-                mut sender,
-                in_flight,
-            } => (
-                send_http2(&mut sender, wire).await,
-                Place::Shared {
-                    _in_flight: in_flight,
-                },
-            ),
-            Lease::Http1(mut connection) => (
-                send_http1(&mut connection.sender, wire).await,
-                Place::Exclusive(connection),
-            ),
+            Lease::Http2 { mut sender, in_flight } => {
+                (send_http2(&mut sender, wire).await, Place::Shared { _in_flight: in_flight })
+            }
+            Lease::Http1(mut connection) => {
+                (send_http1(&mut connection.sender, wire).await, Place::Exclusive(connection))
+            }
         };
         Ok(answer.map(|answer| {
             let (head, body) = answer.into_parts();
             let body = ResponseBody::new(body, place, what.clone());
-            StreamingResponse {
-                status: head.status,
-                headers: head.headers,
-                body,
-            }
+            StreamingResponse { status: head.status, headers: head.headers, body }
         }))
     }
 
@@ -247,10 +204,8 @@ impl Client {
         request: &Request,
         what: &Arc<str>,
     ) -> Result<http::Request<Full<Bytes>>, ClientError> {
-        let refuse = |error: http::Error| ClientError::Request {
-            what: what.clone(),
-            source: Arc::new(error),
-        };
+        let refuse =
+            |error: http::Error| ClientError::Request { what: what.clone(), source: Arc::new(error) };
         let mut wire = http::Request::builder()
             .method(request.method.clone())
             .uri(self.endpoint.uri(&request.path_and_query).map_err(refuse)?)
@@ -259,17 +214,9 @@ impl Client {
         let credentials = self.pool.credentials().load();
         let headers = wire.headers_mut();
         *headers = request.headers.clone();
-        headers
-            .entry(USER_AGENT)
-            .or_insert_with(|| self.options().user_agent.clone());
-        headers
-            .entry(ACCEPT)
-            .or_insert(HeaderValue::from_static("application/json"));
-        for name in credentials
-            .headers()
-            .keys()
-            .filter(|name| !request.headers.contains_key(*name))
-        {
+        headers.entry(USER_AGENT).or_insert_with(|| self.options().user_agent.clone());
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        for name in credentials.headers().keys().filter(|name| !request.headers.contains_key(*name)) {
             for value in credentials.headers().get_all(name) {
                 headers.append(name.clone(), value.clone());
             }
@@ -286,21 +233,14 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("endpoint", &self.endpoint.to_string())
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("endpoint", &self.endpoint.to_string()).finish_non_exhaustive()
     }
 }
 
 impl Request {
     /// A request without headers of its own and without a body.
     pub fn new(method: Method, path_and_query: impl Into<String>) -> Self {
-        Self {
-            method,
-            path_and_query: path_and_query.into(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-        }
+        Self { method, path_and_query: path_and_query.into(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 
     /// The same with a header.
@@ -363,9 +303,5 @@ async fn refuse_errors(response: StreamingResponse) -> Result<StreamingResponse,
         return Ok(response);
     }
     let body = response.body.collect(LARGEST_ERROR).await.unwrap_or_default();
-    Err(ClientError::Status(Box::new(KubeStatus::from_answer(
-        response.status,
-        &response.headers,
-        &body,
-    ))))
+    Err(ClientError::Status(Box::new(KubeStatus::from_answer(response.status, &response.headers, &body))))
 }

@@ -43,13 +43,8 @@ pub(crate) async fn dial(
     options: &ClientOptions,
 ) -> Result<Connection, ClientError> {
     let name: Arc<str> = format!("{}:{}", endpoint.host(), endpoint.port()).into();
-    let connect = |source| ClientError::Connect {
-        endpoint: name.clone(),
-        source: Arc::new(source),
-    };
-    let tcp = TcpStream::connect((endpoint.host(), endpoint.port()))
-        .await
-        .map_err(connect)?;
+    let connect = |source| ClientError::Connect { endpoint: name.clone(), source: Arc::new(source) };
+    let tcp = TcpStream::connect((endpoint.host(), endpoint.port())).await.map_err(connect)?;
     tcp.set_nodelay(true).map_err(connect)?;
     if !endpoint.is_tls() {
         return http1_handshake(tcp, &name).await;
@@ -58,10 +53,7 @@ pub(crate) async fn dial(
     let tls = TlsConnector::from(credentials.tls_config().clone())
         .connect(server_name, tcp)
         .await
-        .map_err(|source| ClientError::Tls {
-            endpoint: name.clone(),
-            source: Arc::new(source),
-        })?;
+        .map_err(|source| ClientError::Tls { endpoint: name.clone(), source: Arc::new(source) })?;
     if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
         http2_handshake(tls, &name, options).await
     } else {
@@ -76,10 +68,7 @@ pub(crate) async fn send_http2(
 ) -> Result<Response<Incoming>, SendFailure> {
     sender.try_send_request(request).await.map_err(|mut failure| {
         let unsent = failure.take_message().is_some();
-        SendFailure {
-            unsent,
-            error: Arc::new(failure.into_error()),
-        }
+        SendFailure { unsent, error: Arc::new(failure.into_error()) }
     })
 }
 
@@ -89,31 +78,17 @@ pub(crate) async fn send_http1(
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, SendFailure> {
     if let Err(error) = sender.ready().await {
-        return Err(SendFailure {
-            unsent: true,
-            error: Arc::new(error),
-        });
+        return Err(SendFailure { unsent: true, error: Arc::new(error) });
     }
     let uri = request.uri();
-    if let Some(host) = uri
-        .authority()
-        .and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
-    {
+    if let Some(host) = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
         request.headers_mut().insert(HOST, host);
     }
-    let origin_form = request
-        .uri()
-        .path_and_query()
-        .cloned()
-        .map(Uri::from)
-        .unwrap_or_default();
+    let origin_form = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
     *request.uri_mut() = origin_form;
     sender.try_send_request(request).await.map_err(|mut failure| {
         let unsent = failure.take_message().is_some();
-        SendFailure {
-            unsent,
-            error: Arc::new(failure.into_error()),
-        }
+        SendFailure { unsent, error: Arc::new(failure.into_error()) }
     })
 }
 
@@ -134,10 +109,7 @@ async fn http2_handshake(
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| ClientError::Tls {
-            endpoint: name.clone(),
-            source: Arc::new(error),
-        })?;
+        .map_err(|error| ClientError::Tls { endpoint: name.clone(), source: Arc::new(error) })?;
     let name = name.clone();
     tokio::spawn(async move {
         if let Err(error) = connection.await {
@@ -151,13 +123,9 @@ async fn http1_handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     name: &Arc<str>,
 ) -> Result<Connection, ClientError> {
-    let (sender, connection) =
-        http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| ClientError::Tls {
-                endpoint: name.clone(),
-                source: Arc::new(error),
-            })?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| ClientError::Tls { endpoint: name.clone(), source: Arc::new(error) })?;
     let name = name.clone();
     tokio::spawn(async move {
         if let Err(error) = connection.await {

@@ -111,50 +111,29 @@ pub enum CredentialsError {
 impl Credentials {
     /// Trust only: an anonymous client.
     pub fn new(roots: TrustRoots) -> Result<Self, CredentialsError> {
-        let spec = CredentialsSpec {
-            roots,
-            certificate: None,
-            server_name: None,
-            token: None,
-            impersonation: None,
-        };
+        let spec =
+            CredentialsSpec { roots, certificate: None, server_name: None, token: None, impersonation: None };
         spec.build()
     }
 
     /// The same trust, identified by a client certificate (PEM chain, leaf first) and its key (PEM).
     pub fn with_certificate(self, chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, CredentialsError> {
-        CredentialsSpec {
-            certificate: Some((chain_pem.to_vec(), key_pem.to_vec())),
-            ..self.spec
-        }
-        .build()
+        CredentialsSpec { certificate: Some((chain_pem.to_vec(), key_pem.to_vec())), ..self.spec }.build()
     }
 
     /// The same, sending a bearer token.
     pub fn with_token(self, token: Token) -> Result<Self, CredentialsError> {
-        CredentialsSpec {
-            token: Some(token),
-            ..self.spec
-        }
-        .build()
+        CredentialsSpec { token: Some(token), ..self.spec }.build()
     }
 
     /// The same, expecting this name in the server's certificate instead of the host of the URL.
     pub fn with_server_name(self, name: &str) -> Result<Self, CredentialsError> {
-        CredentialsSpec {
-            server_name: Some(name.to_owned()),
-            ..self.spec
-        }
-        .build()
+        CredentialsSpec { server_name: Some(name.to_owned()), ..self.spec }.build()
     }
 
     /// The same, acting as somebody else.
     pub fn with_impersonation(self, impersonation: Impersonation) -> Result<Self, CredentialsError> {
-        CredentialsSpec {
-            impersonation: Some(impersonation),
-            ..self.spec
-        }
-        .build()
+        CredentialsSpec { impersonation: Some(impersonation), ..self.spec }.build()
     }
 
     /// The TLS configuration; ALPN offers `h2` and `http/1.1`.
@@ -217,11 +196,7 @@ impl fmt::Debug for Token {
 
 impl CredentialsSpec {
     fn build(self) -> Result<Credentials, CredentialsError> {
-        Ok(Credentials {
-            tls: Arc::new(self.tls()?),
-            headers: Arc::new(self.headers()?),
-            spec: self,
-        })
+        Ok(Credentials { tls: Arc::new(self.tls()?), headers: Arc::new(self.headers()?), spec: self })
     }
 
     fn tls(&self) -> Result<rustls::ClientConfig, CredentialsError> {
@@ -233,9 +208,9 @@ impl CredentialsSpec {
             TrustRoots::Pem(pem) => builder.with_root_certificates(roots(pem, "certificate authority")?),
             TrustRoots::System => builder.with_root_certificates(system_roots()?),
             TrustRoots::Nothing => builder.with_root_certificates(RootCertStore::empty()),
-            TrustRoots::Unverified => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AcceptAnyServer { provider })),
+            TrustRoots::Unverified => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyServer { provider }))
+            }
         };
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
@@ -250,16 +225,11 @@ impl CredentialsSpec {
     fn headers(&self) -> Result<HeaderMap, CredentialsError> {
         let mut headers = HeaderMap::new();
         if let Some(Token(token)) = &self.token {
-            headers.insert(
-                http::header::AUTHORIZATION,
-                sensitive(&format!("Bearer {token}"), "token")?,
-            );
+            headers.insert(http::header::AUTHORIZATION, sensitive(&format!("Bearer {token}"), "token")?);
         }
         if let Some(Impersonation { user, groups }) = &self.impersonation {
-            headers.insert(
-                HeaderName::from_static("impersonate-user"),
-                sensitive(user, "impersonated user")?,
-            );
+            headers
+                .insert(HeaderName::from_static("impersonate-user"), sensitive(user, "impersonated user")?);
             for group in groups {
                 headers.append(
                     HeaderName::from_static("impersonate-group"),
@@ -299,10 +269,7 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
 fn roots(pem: &[u8], what: &'static str) -> Result<RootCertStore, CredentialsError> {
     let mut store = RootCertStore::empty();
     for certificate in certificates(pem, what)? {
-        store.add(certificate).map_err(|error| CredentialsError::Pem {
-            what,
-            reason: error.to_string(),
-        })?;
+        store.add(certificate).map_err(|error| CredentialsError::Pem { what, reason: error.to_string() })?;
     }
     Ok(store)
 }
@@ -366,8 +333,6 @@ impl ServerCertVerifier for AcceptAnyServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -29,18 +29,11 @@ pub struct EndpointError {
 impl Endpoint {
     /// Parses a base URL. A path is kept as prefix of every request; a query or fragment is refused.
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
-        let refuse = |reason: &str| EndpointError {
-            url: url.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let uri: Uri = url
-            .trim()
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| refuse(&error.to_string()))?;
+        let refuse = |reason: &str| EndpointError { url: url.to_owned(), reason: reason.to_owned() };
+        let uri: Uri =
+            url.trim().parse().map_err(|error: http::uri::InvalidUri| refuse(&error.to_string()))?;
         let parts = uri.into_parts();
-        let scheme = parts
-            .scheme
-            .ok_or_else(|| refuse("it has no scheme, expected https://"))?;
+        let scheme = parts.scheme.ok_or_else(|| refuse("it has no scheme, expected https://"))?;
         let default_port = match scheme.as_str() {
             "https" => 443,
             "http" => 80,
@@ -50,11 +43,7 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             return Err(refuse("it contains credentials"));
         }
-        let host: Arc<str> = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .into();
+        let host: Arc<str> = authority.host().trim_start_matches('[').trim_end_matches(']').into();
         if host.is_empty() {
             return Err(refuse("it has no host"));
         }
@@ -64,21 +53,12 @@ impl Endpoint {
             return Err(refuse("it has a query"));
         }
         let prefix = path.map_or("", |path| path.path()).trim_end_matches('/').into();
-        Ok(Self {
-            scheme,
-            authority,
-            host,
-            port,
-            prefix,
-        })
+        Ok(Self { scheme, authority, host, port, prefix })
     }
 
     /// The same server under another path prefix, e.g. `/clusters/root`; empty for none.
     pub fn with_prefix(&self, prefix: &str) -> Self {
-        Self {
-            prefix: prefix.trim_end_matches('/').into(),
-            ..self.clone()
-        }
+        Self { prefix: prefix.trim_end_matches('/').into(), ..self.clone() }
     }
 
     /// Host name or address, an IPv6 address without brackets.
@@ -131,32 +111,16 @@ mod tests {
             ("https://localhost:6443", "localhost", 6443, ""),
             ("https://example.org/", "example.org", 443, ""),
             ("https://[::1]:6443/clusters/root/", "::1", 6443, "/clusters/root"),
-            (
-                "http://127.0.0.1/clusters/root:org",
-                "127.0.0.1",
-                80,
-                "/clusters/root:org",
-            ),
+            ("http://127.0.0.1/clusters/root:org", "127.0.0.1", 80, "/clusters/root:org"),
         ] {
             let endpoint = Endpoint::parse(url).unwrap();
-            assert_eq!(
-                (endpoint.host(), endpoint.port(), endpoint.prefix()),
-                (host, port, prefix),
-                "{url}"
-            );
+            assert_eq!((endpoint.host(), endpoint.port(), endpoint.prefix()), (host, port, prefix), "{url}");
         }
     }
 
     #[test]
     fn what_is_not_a_server_url_is_refused() {
-        for url in [
-            "",
-            "localhost:6443",
-            "/clusters/root",
-            "ftp://a",
-            "https://a?b",
-            "https://u:p@a",
-        ] {
+        for url in ["", "localhost:6443", "/clusters/root", "ftp://a", "https://a?b", "https://u:p@a"] {
             assert!(Endpoint::parse(url).is_err(), "{url}");
         }
     }
@@ -168,9 +132,6 @@ mod tests {
             endpoint.uri("/api/v1?limit=1").unwrap().to_string(),
             "https://a:1/clusters/root/api/v1?limit=1"
         );
-        assert_eq!(
-            endpoint.with_prefix("").uri("/readyz").unwrap().to_string(),
-            "https://a:1/readyz"
-        );
+        assert_eq!(endpoint.with_prefix("").uri("/readyz").unwrap().to_string(), "https://a:1/readyz");
     }
 }

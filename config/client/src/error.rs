@@ -139,14 +139,12 @@ impl ClientError {
 
     /// 409 because a newer version of the object exists.
     pub fn is_conflict(&self) -> bool {
-        self.status()
-            .is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
+        self.status().is_some_and(|status| status.code == 409 && status.reason != "AlreadyExists")
     }
 
     /// 409 because the object exists.
     pub fn is_already_exists(&self) -> bool {
-        self.status()
-            .is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
+        self.status().is_some_and(|status| status.code == 409 && status.reason == "AlreadyExists")
     }
 
     /// 410: the resourceVersion or continue token is older than the server's history.
@@ -158,10 +156,7 @@ impl ClientError {
         what: impl Into<Arc<str>>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        Self::Decode {
-            what: what.into(),
-            source: Arc::new(source),
-        }
+        Self::Decode { what: what.into(), source: Arc::new(source) }
     }
 }
 
@@ -198,10 +193,7 @@ pub struct StatusDetails {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The single causes.
-    #[serde(
-        deserialize_with = "crate::object::null_as_default",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(deserialize_with = "crate::object::null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
     /// Seconds to wait before the next try.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -245,11 +237,7 @@ impl KubeStatus {
         if wire.kind != "Status" {
             return None;
         }
-        let retry_after = wire
-            .details
-            .as_ref()
-            .and_then(|d| d.retry_after_seconds)
-            .filter(|s| *s > 0);
+        let retry_after = wire.details.as_ref().and_then(|d| d.retry_after_seconds).filter(|s| *s > 0);
         Some(Self {
             code: wire.code,
             reason: wire.reason,
@@ -285,16 +273,9 @@ impl KubeStatus {
         const LONGEST_MESSAGE: usize = 1024;
         let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]);
         let text = text.trim();
-        let message = if text.is_empty() {
-            code.canonical_reason().unwrap_or("no reason given")
-        } else {
-            text
-        };
-        Self {
-            code: code.as_u16(),
-            message: message.to_owned(),
-            ..Self::default()
-        }
+        let message =
+            if text.is_empty() { code.canonical_reason().unwrap_or("no reason given") } else { text };
+        Self { code: code.as_u16(), message: message.to_owned(), ..Self::default() }
     }
 }
 
@@ -336,34 +317,21 @@ mod tests {
             (answer(500, Some("2"), "boom"), true, Blame::Server),
             (answer(503, None, "not yet"), true, Blame::Server),
         ] {
-            assert_eq!(
-                (error.is_retryable(), error.blame()),
-                (retryable, blame),
-                "{error}"
-            );
+            assert_eq!((error.is_retryable(), error.blame()), (retryable, blame), "{error}");
         }
         assert!(
             answer(409, None, conflict).is_conflict() && !answer(409, None, conflict).is_already_exists()
         );
         assert!(answer(409, None, exists).is_already_exists() && !answer(409, None, exists).is_conflict());
         assert!(answer(404, None, "404 page not found\n").is_not_found());
-        assert_eq!(
-            answer(404, None, "404 page not found\n").to_string(),
-            "404 page not found (404)"
-        );
+        assert_eq!(answer(404, None, "404 page not found\n").to_string(), "404 page not found (404)");
     }
 
     #[test]
     fn the_retry_after_header_wins_over_the_details() {
         let body = r#"{"kind":"Status","code":429,"message":"slow down","details":{"retryAfterSeconds":7}}"#;
-        assert_eq!(
-            answer(429, None, body).retry_after(),
-            Some(Duration::from_secs(7))
-        );
-        assert_eq!(
-            answer(429, Some("3"), body).retry_after(),
-            Some(Duration::from_secs(3))
-        );
+        assert_eq!(answer(429, None, body).retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(answer(429, Some("3"), body).retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(answer(429, Some("soon"), "").retry_after(), None);
     }
 
@@ -374,10 +342,6 @@ mod tests {
             KubeStatus::from_json(br#"{"kind":"Status","reason":"Expired","message":"too old"}"#).unwrap();
         assert!(gone.is_gone());
         let future = br#"{"kind":"Status","code":504,"message":"Too large resource version: 9, current: 3"}"#;
-        assert!(
-            KubeStatus::from_json(future)
-                .unwrap()
-                .is_resource_version_too_large()
-        );
+        assert!(KubeStatus::from_json(future).unwrap().is_resource_version_too_large());
     }
 }

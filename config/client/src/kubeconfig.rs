@@ -150,9 +150,8 @@ pub enum KubeconfigError {
 /// The file kubectl would use: the first of `$KUBECONFIG` that exists (or the first), else `~/.kube/config`.
 pub fn default_kubeconfig_path() -> Option<PathBuf> {
     if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
-        let paths: Vec<_> = std::env::split_paths(&list)
-            .filter(|path| !path.as_os_str().is_empty())
-            .collect();
+        let paths: Vec<_> =
+            std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
         return paths.iter().find(|path| path.exists()).or(paths.first()).cloned();
     }
     std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"))
@@ -161,10 +160,8 @@ pub fn default_kubeconfig_path() -> Option<PathBuf> {
 impl Kubeconfig {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, KubeconfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| KubeconfigError::Access {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| KubeconfigError::Access { path: path.to_owned(), source })?;
         Self::parse_at(&text, path)
     }
 
@@ -178,10 +175,7 @@ impl Kubeconfig {
         let mut tree = Map::new();
         tree.insert("apiVersion".to_owned(), json!("v1"));
         tree.insert("kind".to_owned(), json!("Config"));
-        Self {
-            tree,
-            directory: PathBuf::new(),
-        }
+        Self { tree, directory: PathBuf::new() }
     }
 
     /// The current context with everything it names, or that of the given name.
@@ -192,16 +186,10 @@ impl Kubeconfig {
         };
         let context = self.context(name)?;
         let cluster = self.cluster(&context.cluster)?;
-        let endpoint = Endpoint::parse(&cluster.server).map_err(|source| KubeconfigError::Server {
-            name: context.cluster.clone(),
-            source,
-        })?;
+        let endpoint = Endpoint::parse(&cluster.server)
+            .map_err(|source| KubeconfigError::Server { name: context.cluster.clone(), source })?;
         // Like kubectl: a context without a user is anonymous, one with an unknown user is an error.
-        let user = if context.user.is_empty() {
-            User::default()
-        } else {
-            self.user(&context.user)?
-        };
+        let user = if context.user.is_empty() { User::default() } else { self.user(&context.user)? };
         Ok(ResolvedContext {
             name: name.to_owned(),
             endpoint,
@@ -214,20 +202,12 @@ impl Kubeconfig {
 
     /// `current-context`, if set.
     pub fn current_context(&self) -> Option<&str> {
-        self.tree
-            .get("current-context")
-            .and_then(Value::as_str)
-            .filter(|name| !name.is_empty())
+        self.tree.get("current-context").and_then(Value::as_str).filter(|name| !name.is_empty())
     }
 
     /// Names of all contexts, in the order of the file.
     pub fn context_names(&self) -> impl Iterator<Item = &str> {
-        let entries = self
-            .tree
-            .get("contexts")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
+        let entries = self.tree.get("contexts").and_then(Value::as_array).into_iter().flatten();
         entries.filter_map(|entry| entry.get("name")?.as_str())
     }
 
@@ -268,49 +248,35 @@ impl Kubeconfig {
             ("as-uid", "impersonation of a UID"),
             ("as-user-extra", "impersonation with extra fields"),
         ];
-        let token_file = entry
-            .string("tokenFile")?
-            .map(|path| Material::File(entry.directory.join(path)));
-        let token = entry
-            .string("token")?
-            .map(|token| Material::Inline(token.as_bytes().to_vec()));
+        let token_file = entry.string("tokenFile")?.map(|path| Material::File(entry.directory.join(path)));
+        let token = entry.string("token")?.map(|token| Material::Inline(token.as_bytes().to_vec()));
         Ok(User {
             client_certificate: entry.material("client-certificate", "client-certificate-data")?,
             client_key: entry.material("client-key", "client-key-data")?,
             token: token_file.or(token),
             impersonation: match entry.string("as")? {
                 None => None,
-                Some(user) => Some(Impersonation {
-                    user: user.to_owned(),
-                    groups: entry.strings("as-groups")?,
-                }),
+                Some(user) => {
+                    Some(Impersonation { user: user.to_owned(), groups: entry.strings("as-groups")? })
+                }
             },
-            unsupported: unsupported
-                .into_iter()
-                .find(|(field, _)| present(field))
-                .map(|(_, what)| what),
+            unsupported: unsupported.into_iter().find(|(field, _)| present(field)).map(|(_, what)| what),
         })
     }
 
     fn parse_at(text: &str, path: &Path) -> Result<Self, KubeconfigError> {
-        let refuse = |reason: String| KubeconfigError::Parse {
-            path: path.to_owned(),
-            reason,
-        };
+        let refuse = |reason: String| KubeconfigError::Parse { path: path.to_owned(), reason };
         let tree: Value = serde_saphyr::from_str(text).map_err(|error| {
             // Only the place is told: the message may quote the text, which holds keys.
-            let place = error.location().map_or(String::new(), |at| {
-                format!(" at line {}, column {}", at.line(), at.column())
-            });
+            let place = error
+                .location()
+                .map_or(String::new(), |at| format!(" at line {}, column {}", at.line(), at.column()));
             refuse(format!("it is not valid YAML{place}"))
         })?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
         match tree {
             Value::Object(tree) => Ok(Self { tree, directory }),
-            Value::Null => Ok(Self {
-                directory,
-                ..Self::empty()
-            }),
+            Value::Null => Ok(Self { directory, ..Self::empty() }),
             _ => Err(refuse("it is not a mapping".to_owned())),
         }
     }
@@ -322,19 +288,11 @@ impl Kubeconfig {
         name: &str,
     ) -> Result<Entry<'a>, KubeconfigError> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
-        let entries = self
-            .tree
-            .get(list)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
+        let entries = self.tree.get(list).and_then(Value::as_array).into_iter().flatten();
         let found = entries
             .into_iter()
             .find(|entry| entry.get("name").and_then(Value::as_str) == Some(name))
-            .ok_or_else(|| KubeconfigError::Missing {
-                section,
-                name: name.to_owned(),
-            })?;
+            .ok_or_else(|| KubeconfigError::Missing { section, name: name.to_owned() })?;
         let fields = match found.get(section) {
             None | Some(Value::Null) => &EMPTY,
             Some(Value::Object(fields)) => fields,
@@ -347,20 +305,13 @@ impl Kubeconfig {
                 });
             }
         };
-        Ok(Entry {
-            section,
-            name: name.to_owned(),
-            fields,
-            directory: &self.directory,
-        })
+        Ok(Entry { section, name: name.to_owned(), fields, directory: &self.directory })
     }
 }
 
 impl fmt::Debug for Kubeconfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubeconfig")
-            .field("current_context", &self.current_context())
-            .finish_non_exhaustive()
+        f.debug_struct("Kubeconfig").field("current_context", &self.current_context()).finish_non_exhaustive()
     }
 }
 
@@ -395,10 +346,9 @@ impl<'a> Entry<'a> {
         let wrong = || self.error(field, "a list of strings");
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::Array(items)) => items
-                .iter()
-                .map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong))
-                .collect(),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+            }
             Some(_) => Err(wrong()),
         }
     }
@@ -410,17 +360,10 @@ impl<'a> Entry<'a> {
             let content = STANDARD.decode(text).map_err(|_| self.error(data, "base64"))?;
             return Ok(Some(Material::Inline(content)));
         }
-        Ok(self
-            .string(file)?
-            .map(|path| Material::File(self.directory.join(path))))
+        Ok(self.string(file)?.map(|path| Material::File(self.directory.join(path))))
     }
 
     fn error(&self, field: &'static str, expected: &'static str) -> KubeconfigError {
-        KubeconfigError::Field {
-            section: self.section,
-            name: self.name.clone(),
-            field,
-            expected,
-        }
+        KubeconfigError::Field { section: self.section, name: self.name.clone(), field, expected }
     }
 }

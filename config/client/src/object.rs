@@ -32,11 +32,7 @@ pub struct ObjectHead<A = BTreeMap<String, String>> {
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(
-    rename_all = "camelCase",
-    default,
-    bound(deserialize = "A: Deserialize<'de> + Default")
-)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "A: Deserialize<'de> + Default"))]
 pub struct ObjectMeta<A = BTreeMap<String, String>> {
     /// Name.
     pub name: String,
@@ -109,13 +105,7 @@ mod tests {
     fn nulls_and_absent_fields_are_empty() {
         let json = r#"{"metadata":{"name":"a","creationTimestamp":null,"labels":null,"annotations":null}}"#;
         let head: ObjectHead = serde_json::from_str(json).unwrap();
-        assert_eq!(
-            head.metadata,
-            ObjectMeta {
-                name: "a".into(),
-                ..ObjectMeta::default()
-            }
-        );
+        assert_eq!(head.metadata, ObjectMeta { name: "a".into(), ..ObjectMeta::default() });
         let list: List<ObjectHead> = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
         assert!(list.items.is_empty() && list.metadata.continue_token.is_empty());
     }

@@ -32,10 +32,7 @@ pub(crate) struct Pool {
 
 /// The right to send one request. The connection counts it as in flight until it is dropped.
 pub(crate) enum Lease {
-    Http2 {
-        sender: http2::SendRequest<Full<Bytes>>,
-        in_flight: InFlight,
-    },
+    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: InFlight },
     Http1(Exclusive),
 }
 
@@ -62,12 +59,7 @@ impl Pool {
             backoff: Backoff::new(FIRST_REDIAL, LONGEST_REDIAL),
             not_before: None,
         };
-        Arc::new(Self {
-            endpoint,
-            options,
-            credentials,
-            state: Mutex::new(state),
-        })
+        Arc::new(Self { endpoint, options, credentials, state: Mutex::new(state) })
     }
 
     pub(crate) fn options(&self) -> &ClientOptions {
@@ -94,27 +86,13 @@ impl Pool {
         let mut state = self.state.lock();
         state.forget_closed();
         // What was dialled with older credentials only finishes what it carries.
-        state
-            .multiplexed
-            .retain(|c| Arc::ptr_eq(&c.credentials, &current));
-        state
-            .idle
-            .retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
+        state.multiplexed.retain(|c| Arc::ptr_eq(&c.credentials, &current));
+        state.idle.retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
         let count = state.multiplexed.len();
-        let least = state
-            .multiplexed
-            .iter()
-            .min_by_key(|c| c.in_flight.load(Ordering::Relaxed))
-            .map(|c| {
-                let crowded = c.in_flight.load(Ordering::Relaxed) >= self.options.streams_per_connection;
-                (
-                    Lease::Http2 {
-                        sender: c.sender.clone(),
-                        in_flight: InFlight::count(&c.in_flight),
-                    },
-                    crowded,
-                )
-            });
+        let least = state.multiplexed.iter().min_by_key(|c| c.in_flight.load(Ordering::Relaxed)).map(|c| {
+            let crowded = c.in_flight.load(Ordering::Relaxed) >= self.options.streams_per_connection;
+            (Lease::Http2 { sender: c.sender.clone(), in_flight: InFlight::count(&c.in_flight) }, crowded)
+        });
         if let Some((lease, crowded)) = least {
             if crowded && count < self.options.max_connections {
                 // The next requests find it; this one need not wait.
@@ -138,10 +116,7 @@ impl Pool {
         let result = tokio::time::timeout(limit, dial(&self.endpoint, &credentials, &self.options)).await;
         let result = result.unwrap_or_else(|_| {
             let what = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
-            Err(ClientError::Timeout {
-                what: what.into(),
-                after: limit,
-            })
+            Err(ClientError::Timeout { what: what.into(), after: limit })
         });
         let mut state = self.state.lock();
         state.dial = None;
@@ -160,11 +135,7 @@ impl Pool {
                     Connection::Http1(sender) => {
                         state.backoff.reset();
                         let pool = Arc::downgrade(&self);
-                        state.idle.push(Exclusive {
-                            sender,
-                            credentials,
-                            pool,
-                        });
+                        state.idle.push(Exclusive { sender, credentials, pool });
                     }
                 }
                 Ok(())
@@ -229,10 +200,7 @@ impl State {
     fn forget_closed(&mut self) {
         const SHORT_LIVED: Duration = Duration::from_secs(1);
         let now = Instant::now();
-        for closed in self
-            .multiplexed
-            .extract_if(.., |connection| connection.sender.is_closed())
-        {
+        for closed in self.multiplexed.extract_if(.., |connection| connection.sender.is_closed()) {
             if now.duration_since(closed.since) < SHORT_LIVED {
                 self.not_before = Some(now + self.backoff.next_delay());
             } else {
@@ -257,10 +225,7 @@ impl State {
         });
         let outcome = async move {
             outcome.await.unwrap_or_else(|stopped| {
-                Err(ClientError::Closed {
-                    what: endpoint,
-                    source: Arc::new(stopped),
-                })
+                Err(ClientError::Closed { what: endpoint, source: Arc::new(stopped) })
             })
         };
         let outcome = outcome.boxed().shared();

@@ -128,15 +128,8 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
 
     fn start(client: Client, source: ListWatch, options: ReflectorOptions, machine: Machine) -> Self {
         let status = watch::Sender::new(ReflectorStatus::default());
-        let mut reflector = Self {
-            client,
-            source,
-            options,
-            machine,
-            io: Io::Idle,
-            items: Vec::new(),
-            status,
-        };
+        let mut reflector =
+            Self { client, source, options, machine, io: Io::Idle, items: Vec::new(), status };
         let first = reflector.machine.first();
         reflector.execute(Duration::ZERO, first);
         reflector
@@ -155,11 +148,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
                     Outcome::Opened(Err(error)) => self.on_failure(Input::WatchFailed, &error),
                 }
             }
-            Io::Watching {
-                stream,
-                opened,
-                deadline,
-            } => {
+            Io::Watching { stream, opened, deadline } => {
                 let opened = *opened;
                 // A server that ends watches properly does so before the deadline. One that is silent beyond it, on a
                 // connection that cannot be pinged, is taken for dead.
@@ -203,11 +192,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
     fn on_opened(&mut self, stream: WatchStream) -> Option<Event<T>> {
         let opened = Instant::now();
         let deadline = opened + self.watch_deadline();
-        self.io = Io::Watching {
-            stream,
-            opened,
-            deadline,
-        };
+        self.io = Io::Watching { stream, opened, deadline };
         let step = self.machine.step(Input::WatchOpened);
         self.status.send_modify(|status| {
             status.phase = Phase::Watching;
@@ -238,12 +223,8 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
             WatchEventKind::Bookmark | WatchEventKind::Error => None,
         };
         let step = self.machine.step(match event.kind {
-            WatchEventKind::Bookmark => Input::Bookmark {
-                resource_version: version,
-            },
-            _ => Input::Change {
-                resource_version: version,
-            },
+            WatchEventKind::Bookmark => Input::Bookmark { resource_version: version },
+            _ => Input::Change { resource_version: version },
         });
         self.status.send_modify(|status| {
             status.last_contact = Some(now);
@@ -256,19 +237,14 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
 
     fn on_failure(&mut self, input: fn(Failure) -> Input, error: &ClientError) -> Option<Event<T>> {
         debug!(path = self.source.path(), %error, "reflector interrupted");
-        self.status
-            .send_modify(|status| status.last_error = Some(error.to_string().into()));
+        self.status.send_modify(|status| status.last_error = Some(error.to_string().into()));
         let step = self.machine.step(input(Failure::of(error)));
         self.follow(step, None)
     }
 
     /// Carries out a step; `item` is what the input itself brought.
     fn follow(&mut self, step: Step, item: Option<Event<T>>) -> Option<Event<T>> {
-        let Step {
-            delivery,
-            delay,
-            command,
-        } = step;
+        let Step { delivery, delay, command } = step;
         self.execute(delay, command);
         let resume_at = self.machine.resume_at();
         self.status.send_modify(|status| {
@@ -285,10 +261,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
                     status.synced = true;
                     status.relists += 1;
                 });
-                Some(Event::Replaced {
-                    items: std::mem::take(&mut self.items),
-                    resource_version,
-                })
+                Some(Event::Replaced { items: std::mem::take(&mut self.items), resource_version })
             }
         }
     }
@@ -297,10 +270,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         let (client, source) = (self.client.clone(), self.source.clone());
         let phase = match command {
             Command::KeepReading => return,
-            Command::List {
-                continue_token,
-                page_size,
-            } => {
+            Command::List { continue_token, page_size } => {
                 if continue_token.is_empty() {
                     self.items = Vec::new();
                 }
@@ -380,30 +350,20 @@ impl<T: DeserializeOwned> Page<T> {
     /// One pass if all is well; object by object if one of them does not decode.
     fn decode(body: &[u8], what: &str) -> Result<Self, ClientError> {
         if let Ok(List { metadata, items }) = serde_json::from_slice::<List<T>>(body) {
-            return Ok(Self {
-                items,
-                meta: metadata,
-                skipped: 0,
-            });
+            return Ok(Self { items, meta: metadata, skipped: 0 });
         }
         let List { metadata, items } = serde_json::from_slice::<List<Box<RawValue>>>(body)
             .map_err(|error| ClientError::decode(what.to_owned(), error))?;
         let mut skipped = 0;
-        let decoded = items
-            .iter()
-            .filter_map(|raw| match serde_json::from_str(raw.get()) {
-                Ok(item) => Some(item),
-                Err(error) => {
-                    warn!(path = what, %error, "an object does not decode and is skipped");
-                    skipped += 1;
-                    None
-                }
-            });
-        Ok(Self {
-            items: decoded.collect(),
-            meta: metadata,
-            skipped,
-        })
+        let decoded = items.iter().filter_map(|raw| match serde_json::from_str(raw.get()) {
+            Ok(item) => Some(item),
+            Err(error) => {
+                warn!(path = what, %error, "an object does not decode and is skipped");
+                skipped += 1;
+                None
+            }
+        });
+        Ok(Self { items: decoded.collect(), meta: metadata, skipped })
     }
 }
 

@@ -69,8 +69,7 @@ pub struct Query {
 impl Client {
     /// Reads an object or a list.
     pub async fn get_json<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T, ClientError> {
-        self.exchange_json(Request::new(Method::GET, path_and_query))
-            .await
+        self.exchange_json(Request::new(Method::GET, path_and_query)).await
     }
 
     /// POSTs an object to its collection.
@@ -80,13 +79,7 @@ impl Client {
         object: &impl Serialize,
         options: &WriteOptions,
     ) -> Result<T, ClientError> {
-        self.write(
-            Method::POST,
-            options.query(collection),
-            "application/json",
-            object,
-        )
-        .await
+        self.write(Method::POST, options.query(collection), "application/json", object).await
     }
 
     /// PUTs an object over the one of its name.
@@ -96,8 +89,7 @@ impl Client {
         object: &impl Serialize,
         options: &WriteOptions,
     ) -> Result<T, ClientError> {
-        self.write(Method::PUT, options.query(path), "application/json", object)
-            .await
+        self.write(Method::PUT, options.query(path), "application/json", object).await
     }
 
     /// Changes a part of an object.
@@ -112,8 +104,7 @@ impl Client {
         if patch_type == PatchType::ForcedApply {
             query = query.with("force", "true");
         }
-        self.write(Method::PATCH, query, patch_type.content_type(), patch)
-            .await
+        self.write(Method::PATCH, query, patch_type.content_type(), patch).await
     }
 
     /// Deletes an object. The answer, the object or a `Status`, is not kept.
@@ -131,8 +122,7 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         let body = encode(body, query.as_str())?;
-        self.exchange_json(Request::new(method, query.into_string()).with_body(content_type, body))
-            .await
+        self.exchange_json(Request::new(method, query.into_string()).with_body(content_type, body)).await
     }
 
     async fn exchange_json<T: DeserializeOwned>(&self, request: Request) -> Result<T, ClientError> {
@@ -170,10 +160,7 @@ impl WriteOptions {
 impl Query {
     /// Starts from a path, which may have a query.
     pub fn new(path: &str) -> Self {
-        Self {
-            text: path.to_owned(),
-            separator: if path.contains('?') { '&' } else { '?' },
-        }
+        Self { text: path.to_owned(), separator: if path.contains('?') { '&' } else { '?' } }
     }
 
     /// Adds a parameter.
@@ -197,17 +184,11 @@ impl Query {
 }
 
 /// RFC 3986 unreserved characters stand for themselves.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn encode(body: &impl Serialize, what: &str) -> Result<Vec<u8>, ClientError> {
-    serde_json::to_vec(body).map_err(|error| ClientError::Request {
-        what: what.into(),
-        source: Arc::new(error),
-    })
+    serde_json::to_vec(body)
+        .map_err(|error| ClientError::Request { what: what.into(), source: Arc::new(error) })
 }
 
 #[cfg(test)]
@@ -216,43 +197,23 @@ mod tests {
 
     #[test]
     fn query_parameters_are_encoded_and_appended() {
-        let query = Query::new("/api")
-            .with("labelSelector", "a in (b,c)")
-            .with("continue", "x=y&z");
-        assert_eq!(
-            query.as_str(),
-            "/api?labelSelector=a%20in%20%28b%2Cc%29&continue=x%3Dy%26z"
-        );
-        assert_eq!(
-            Query::new("/api?watch=1").with("limit", "5").into_string(),
-            "/api?watch=1&limit=5"
-        );
+        let query = Query::new("/api").with("labelSelector", "a in (b,c)").with("continue", "x=y&z");
+        assert_eq!(query.as_str(), "/api?labelSelector=a%20in%20%28b%2Cc%29&continue=x%3Dy%26z");
+        assert_eq!(Query::new("/api?watch=1").with("limit", "5").into_string(), "/api?watch=1&limit=5");
     }
 
     #[test]
     fn write_options_are_query_parameters() {
-        let options = WriteOptions {
-            field_manager: Some("a/b".into()),
-            dry_run: true,
-        };
+        let options = WriteOptions { field_manager: Some("a/b".into()), dry_run: true };
         assert_eq!(options.query("/x").as_str(), "/x?fieldManager=a%2Fb&dryRun=All");
     }
 
     #[test]
     fn delete_options_have_their_wire_form() {
-        let uid = Preconditions {
-            uid: Some("u".into()),
-            resource_version: None,
-        };
-        let options = DeleteOptions {
-            preconditions: Some(uid),
-            propagation_policy: Some("Foreground"),
-        };
+        let uid = Preconditions { uid: Some("u".into()), resource_version: None };
+        let options = DeleteOptions { preconditions: Some(uid), propagation_policy: Some("Foreground") };
         let json = serde_json::to_string(&options).unwrap();
-        assert_eq!(
-            json,
-            r#"{"preconditions":{"uid":"u"},"propagationPolicy":"Foreground"}"#
-        );
+        assert_eq!(json, r#"{"preconditions":{"uid":"u"},"propagationPolicy":"Foreground"}"#);
         assert_eq!(serde_json::to_string(&DeleteOptions::default()).unwrap(), "{}");
     }
 }

@@ -19,11 +19,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            attempts: 5,
-            initial: Duration::from_millis(100),
-            longest: Duration::from_secs(5),
-        }
+        Self { attempts: 5, initial: Duration::from_millis(100), longest: Duration::from_secs(5) }
     }
 }
 
@@ -57,18 +53,11 @@ mod tests {
     use super::*;
     use crate::error::KubeStatus;
 
-    const QUICK: RetryPolicy = RetryPolicy {
-        attempts: 5,
-        initial: Duration::from_millis(1),
-        longest: Duration::from_millis(50),
-    };
+    const QUICK: RetryPolicy =
+        RetryPolicy { attempts: 5, initial: Duration::from_millis(1), longest: Duration::from_millis(50) };
 
     fn status(code: u16, retry_after: Option<Duration>) -> ClientError {
-        ClientError::Status(Box::new(KubeStatus {
-            code,
-            retry_after,
-            ..KubeStatus::default()
-        }))
+        ClientError::Status(Box::new(KubeStatus { code, retry_after, ..KubeStatus::default() }))
     }
 
     async fn tries(error: ClientError) -> usize {
@@ -101,11 +90,7 @@ mod tests {
         let tries = Cell::new(0);
         let outcome = retry(&QUICK, || {
             tries.set(tries.get() + 1);
-            let result = if tries.get() < 3 {
-                Err(status(503, None))
-            } else {
-                Ok(tries.get())
-            };
+            let result = if tries.get() < 3 { Err(status(503, None)) } else { Ok(tries.get()) };
             async move { result }
         });
         assert_eq!(outcome.await.unwrap(), 3);

@@ -52,10 +52,7 @@ impl Client {
     /// Opens a watch with headers of the caller's choice.
     pub async fn watch_with(&self, request: Request) -> Result<WatchStream, ClientError> {
         let response = self.stream(request).await?;
-        Ok(WatchStream {
-            body: response.body,
-            lines: Lines::new(self.options().max_event_bytes),
-        })
+        Ok(WatchStream { body: response.body, lines: Lines::new(self.options().max_event_bytes) })
     }
 }
 
@@ -72,18 +69,12 @@ impl WatchStream {
                     // An unfinished line at the end is a cut, not an event.
                     None if self.lines.is_partial() => {
                         let source = Arc::new(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
-                        return Some(Err(ClientError::Closed {
-                            what: self.body.what().clone(),
-                            source,
-                        }));
+                        return Some(Err(ClientError::Closed { what: self.body.what().clone(), source }));
                     }
                     None => return None,
                 },
                 Err(TooLong { limit }) => {
-                    return Some(Err(ClientError::TooLarge {
-                        what: self.body.what().clone(),
-                        limit,
-                    }));
+                    return Some(Err(ClientError::TooLarge { what: self.body.what().clone(), limit }));
                 }
             }
         }
@@ -106,10 +97,7 @@ impl WatchEvent {
         }
         let parsed: Line<'_> = serde_json::from_slice(line)
             .map_err(|error| ClientError::decode(format!("an event of {what}"), error))?;
-        Ok(Self {
-            kind: parsed.kind,
-            object: line.slice_ref(parsed.object.get().as_bytes()),
-        })
+        Ok(Self { kind: parsed.kind, object: line.slice_ref(parsed.object.get().as_bytes()) })
     }
 }
 
@@ -126,11 +114,7 @@ struct TooLong {
 
 impl Lines {
     fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            partial: BytesMut::new(),
-            chunk: Bytes::new(),
-        }
+        Self { limit, partial: BytesMut::new(), chunk: Bytes::new() }
     }
 
     /// Adds a chunk; the one before must have been used up by [`Lines::next`].
@@ -210,16 +194,8 @@ mod tests {
     fn an_event_keeps_the_bytes_of_its_object() {
         let line = Bytes::from_static(b"{\"type\":\"MODIFIED\", \"object\": {\"x\" : 1.0}}\n");
         let event = WatchEvent::decode(&line, &"test".into()).unwrap();
-        assert_eq!(
-            (event.kind, &event.object[..]),
-            (WatchEventKind::Modified, &b"{\"x\" : 1.0}"[..])
-        );
-        for bad in [
-            "{}",
-            "{\"type\":\"GONE\",\"object\":{}}",
-            "[",
-            "{\"type\":\"ADDED\"}",
-        ] {
+        assert_eq!((event.kind, &event.object[..]), (WatchEventKind::Modified, &b"{\"x\" : 1.0}"[..]));
+        for bad in ["{}", "{\"type\":\"GONE\",\"object\":{}}", "[", "{\"type\":\"ADDED\"}"] {
             assert!(
                 WatchEvent::decode(&Bytes::from_static(bad.as_bytes()), &"test".into()).is_err(),
                 "{bad}"

@@ -54,11 +54,7 @@ pub enum Severity {
 impl Condition {
     /// A condition that holds.
     pub fn met(kind: &str) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            status: ConditionStatus::True,
-            ..Self::default()
-        }
+        Self { kind: kind.to_owned(), status: ConditionStatus::True, ..Self::default() }
     }
 
     /// A condition that does not hold, and why.
@@ -85,10 +81,7 @@ impl Condition {
 /// reason and message are the same; otherwise it becomes `now`. The list ends up with `Ready` first and the rest
 /// sorted by type.
 pub fn set_condition(conditions: &mut Vec<Condition>, condition: Condition, now: Timestamp) -> bool {
-    let stamped = Condition {
-        last_transition_time: format_time(now),
-        ..condition
-    };
+    let stamped = Condition { last_transition_time: format_time(now), ..condition };
     match conditions.iter_mut().find(|present| present.kind == stamped.kind) {
         Some(present) if present.says_the_same(&stamped) => return false,
         Some(present) => *present = stamped,
@@ -107,17 +100,12 @@ pub fn set_summary(conditions: &mut Vec<Condition>, of: &[&str], now: Timestamp)
         (ConditionStatus::True, _) => 3,
         (ConditionStatus::Unknown, _) => 4,
     };
-    let Some(worst) = of
-        .iter()
-        .filter_map(|kind| find_condition(conditions, kind))
-        .min_by_key(|condition| rank(condition))
+    let Some(worst) =
+        of.iter().filter_map(|kind| find_condition(conditions, kind)).min_by_key(|condition| rank(condition))
     else {
         return false;
     };
-    let summary = Condition {
-        kind: READY.to_owned(),
-        ..worst.clone()
-    };
+    let summary = Condition { kind: READY.to_owned(), ..worst.clone() };
     set_condition(conditions, summary, now)
 }
 
@@ -144,9 +132,7 @@ pub fn conditions_of(object: &Value) -> Vec<Condition> {
 /// Replaces `status.conditions` of an object; no conditions, no field.
 pub fn write_conditions(object: &mut Value, conditions: &[Condition]) {
     let Value::Object(object) = object else { return };
-    let status = object
-        .entry("status")
-        .or_insert_with(|| Value::Object(serde_json::Map::new()));
+    let status = object.entry("status").or_insert_with(|| Value::Object(serde_json::Map::new()));
     let Value::Object(status) = status else { return };
     if conditions.is_empty() {
         status.remove("conditions");
@@ -175,10 +161,7 @@ mod tests {
         for kind in ["WorkspaceScheduled", "Ready", "APIExportValid"] {
             assert!(set_condition(&mut conditions, Condition::met(kind), at(0)));
         }
-        let kinds: Vec<&str> = conditions
-            .iter()
-            .map(|condition| condition.kind.as_str())
-            .collect();
+        let kinds: Vec<&str> = conditions.iter().map(|condition| condition.kind.as_str()).collect();
         assert_eq!(kinds, ["Ready", "APIExportValid", "WorkspaceScheduled"]);
     }
 
@@ -202,14 +185,8 @@ mod tests {
             (vec![], None),
             (vec![Condition::met("X")], None),
             (vec![Condition::met("A")], Some((ConditionStatus::True, None))),
-            (
-                vec![Condition::met("A"), info()],
-                Some((ConditionStatus::False, Some("Slow"))),
-            ),
-            (
-                vec![Condition::met("A"), info(), error()],
-                Some((ConditionStatus::False, Some("Broken"))),
-            ),
+            (vec![Condition::met("A"), info()], Some((ConditionStatus::False, Some("Slow")))),
+            (vec![Condition::met("A"), info(), error()], Some((ConditionStatus::False, Some("Broken")))),
         ];
         for (mut conditions, expected) in cases {
             set_summary(&mut conditions, &["A", "B", "C"], at(0));

@@ -118,10 +118,8 @@ fn convert_claims(object: &mut Value, list: &ClaimList, direction: Direction) {
         Direction::Up => (list.up, down, list.newer, list.older),
     };
     let kept: Vec<Value> = take_annotation(object, kept);
-    let Some(claims) = object
-        .get_mut(list.part)
-        .and_then(|part| part.get_mut(list.field))
-        .and_then(Value::as_array_mut)
+    let Some(claims) =
+        object.get_mut(list.part).and_then(|part| part.get_mut(list.field)).and_then(Value::as_array_mut)
     else {
         return;
     };
@@ -201,9 +199,7 @@ fn without_state(claim: &Value) -> Value {
 }
 
 fn is_same_claim(one: &Value, other: &Value) -> bool {
-    ["group", "resource", "identityHash"]
-        .iter()
-        .all(|field| text(one, field) == text(other, field))
+    ["group", "resource", "identityHash"].iter().all(|field| text(one, field) == text(other, field))
 }
 
 /// The claim without empty values, for comparison.
@@ -244,9 +240,8 @@ fn resources_to_v1alpha1(export: &mut Value) {
     let Some(Value::Array(resources)) = spec_of(export).and_then(|spec| spec.remove("resources")) else {
         return;
     };
-    let (elsewhere, here): (Vec<Value>, Vec<Value>) = resources
-        .into_iter()
-        .partition(|resource| resource["storage"].get("virtual").is_some());
+    let (elsewhere, here): (Vec<Value>, Vec<Value>) =
+        resources.into_iter().partition(|resource| resource["storage"].get("virtual").is_some());
     if !elsewhere.is_empty() {
         set_annotation(export, RESOURCES_ANNOTATION, Value::from(elsewhere).to_string());
     }
@@ -479,9 +474,6 @@ mod tests {
     #[test]
     fn a_schema_name_without_group_cannot_be_converted() {
         let export = json!({"kind": "APIExport", "spec": {"latestResourceSchemas": ["pods"]}});
-        assert_eq!(
-            apis_to_v1alpha2(export),
-            Err(ConversionError::SchemaName("pods".to_owned()))
-        );
+        assert_eq!(apis_to_v1alpha2(export), Err(ConversionError::SchemaName("pods".to_owned())));
     }
 }

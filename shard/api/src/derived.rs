@@ -31,10 +31,7 @@ impl NewLogicalCluster {
     /// The LogicalCluster to create in the chosen logical cluster. Its creator is read from the owner annotation.
     pub fn build(&self) -> Value {
         let mut annotations = Map::new();
-        annotations.insert(
-            annotation::TYPE.to_owned(),
-            self.type_reference.to_string().into(),
-        );
+        annotations.insert(annotation::TYPE.to_owned(), self.type_reference.to_string().into());
         annotations.insert(annotation::PATH.to_owned(), self.path.clone().into());
         annotations.insert(annotation::SHARD.to_owned(), self.shard.clone().into());
         for (key, value) in [
@@ -46,10 +43,8 @@ impl NewLogicalCluster {
             }
         }
         let mut spec = json!({"directlyDeletable": false, "owner": self.owner});
-        let creator = self
-            .owner_annotation
-            .as_deref()
-            .and_then(|owner| serde_json::from_str::<UserInfo>(owner).ok());
+        let creator =
+            self.owner_annotation.as_deref().and_then(|owner| serde_json::from_str::<UserInfo>(owner).ok());
         if let Some(creator) = creator {
             spec["createdBy"] = json!(creator);
         }
@@ -197,10 +192,7 @@ pub fn bound_crd(schema: &Value, schema_cluster: &str) -> Result<Value, Incomple
         })
         .collect();
     let field = |name: &str| spec.get(name).cloned().unwrap_or_default();
-    let conversion = spec
-        .get("conversion")
-        .cloned()
-        .unwrap_or_else(|| json!({"strategy": "None"}));
+    let conversion = spec.get("conversion").cloned().unwrap_or_else(|| json!({"strategy": "None"}));
     Ok(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -232,10 +224,7 @@ mod tests {
                 namespace: String::new(),
             },
             path: "root:team-a".to_owned(),
-            type_reference: TypeReference {
-                name: "universal".to_owned(),
-                path: "root".to_owned(),
-            },
+            type_reference: TypeReference { name: "universal".to_owned(), path: "root".to_owned() },
             shard: "alpha".to_owned(),
             owner_annotation: Some(r#"{"username":"alice","groups":["a"]}"#.to_owned()),
             required_groups: None,
@@ -270,10 +259,7 @@ mod tests {
 
     #[test]
     fn default_bindings_accept_every_claim() {
-        let reference = ExportReference {
-            path: "root".to_owned(),
-            name: "tenancy.kcp.io".to_owned(),
-        };
+        let reference = ExportReference { path: "root".to_owned(), name: "tenancy.kcp.io".to_owned() };
         let claims = [
             PermissionClaim {
                 resource: "configmaps".to_owned(),
@@ -309,21 +295,13 @@ mod tests {
 
     #[test]
     fn exports_get_a_slice_unless_they_refuse() {
-        let mut export = ObjectMeta {
-            name: "a".to_owned(),
-            uid: "u".to_owned(),
-            ..ObjectMeta::default()
-        };
+        let mut export = ObjectMeta { name: "a".to_owned(), uid: "u".to_owned(), ..ObjectMeta::default() };
         let slice = default_endpoint_slice(&export, "abc").unwrap();
         assert_eq!(slice["spec"], json!({"export": {"name": "a", "path": "abc"}}));
-        export
-            .annotations
-            .insert(annotation::PATH.to_owned(), "root:x".to_owned());
+        export.annotations.insert(annotation::PATH.to_owned(), "root:x".to_owned());
         let slice = default_endpoint_slice(&export, "abc").unwrap();
         assert_eq!(slice["spec"]["export"]["path"], "root:x");
-        export
-            .annotations
-            .insert(annotation::SKIP_ENDPOINT_SLICE.to_owned(), String::new());
+        export.annotations.insert(annotation::SKIP_ENDPOINT_SLICE.to_owned(), String::new());
         assert_eq!(default_endpoint_slice(&export, "abc"), None);
     }
 

@@ -303,10 +303,7 @@ mod tests {
                 chosen_cluster: Some("abc".into()),
             }
         );
-        assert!(
-            matches!(head.cluster, Some(Cow::Borrowed(_))),
-            "optional text is borrowed"
-        );
+        assert!(matches!(head.cluster, Some(Cow::Borrowed(_))), "optional text is borrowed");
         assert!(matches!(head.name, Cow::Borrowed(_)), "text is borrowed");
     }
 

@@ -16,21 +16,14 @@ pub fn default_binding_name(cluster: &str, export_path: &str, export: &str) -> S
     while !export.is_char_boundary(end) {
         end -= 1;
     }
-    format!(
-        "{}-{}",
-        &export[..end],
-        default_binding_suffix(cluster, export_path, export)
-    )
+    format!("{}-{}", &export[..end], default_binding_suffix(cluster, export_path, export))
 }
 
 /// The labels of an APIBinding to an export: its hash, and the claim by which the export sees its own bindings.
 pub fn binding_labels(export_cluster: &str, export: &str) -> BTreeMap<String, String> {
     let hash = export_hash(export_cluster, export);
     BTreeMap::from([
-        (
-            format!("{}{hash}", label::CLAIMED_PREFIX),
-            label::REFLEXIVE_CLAIM.to_owned(),
-        ),
+        (format!("{}{hash}", label::CLAIMED_PREFIX), label::REFLEXIVE_CLAIM.to_owned()),
         (label::EXPORT.to_owned(), hash),
     ])
 }
@@ -44,10 +37,7 @@ pub fn claim_label(export_cluster: &str, export: &str, claim: &PermissionClaim) 
     parts.push(format!(r#""resource":{}"#, Value::from(claim.resource.as_str())));
     parts.push(r#""verbs":null"#.to_owned());
     if !claim.identity_hash.is_empty() {
-        parts.push(format!(
-            r#""identityHash":{}"#,
-            Value::from(claim.identity_hash.as_str())
-        ));
+        parts.push(format!(r#""identityHash":{}"#, Value::from(claim.identity_hash.as_str())));
     }
     (
         format!("{}{}", label::CLAIMED_PREFIX, export_hash(export_cluster, export)),
@@ -76,10 +66,7 @@ pub fn is_life_cycle_label(key: &str) -> bool {
 
 /// The canonical path of the workspace that holds an object: its annotation, or else its logical cluster.
 pub fn canonical_path<'a>(metadata: &'a ObjectMeta, cluster: &'a str) -> &'a str {
-    metadata
-        .annotation(annotation::PATH)
-        .filter(|path| !path.is_empty())
-        .unwrap_or(cluster)
+    metadata.annotation(annotation::PATH).filter(|path| !path.is_empty()).unwrap_or(cluster)
 }
 
 /// The URL of a workspace or logical cluster behind `base`.
@@ -107,11 +94,8 @@ pub fn owner_annotation(user: &UserInfo) -> String {
         parts.push(format!(r#""groups":{}"#, Value::from(user.groups.clone())));
     }
     if !user.extra.is_empty() {
-        let extra: Map<String, Value> = user
-            .extra
-            .iter()
-            .map(|(key, values)| (key.clone(), Value::from(values.clone())))
-            .collect();
+        let extra: Map<String, Value> =
+            user.extra.iter().map(|(key, values)| (key.clone(), Value::from(values.clone()))).collect();
         parts.push(format!(r#""extra":{}"#, Value::Object(extra)));
     }
     format!("{{{}}}", parts.join(","))
@@ -120,10 +104,7 @@ pub fn owner_annotation(user: &UserInfo) -> String {
 /// The owner annotation once the workspace is ready: the user name only. `None` if it is not JSON.
 pub fn shrunk_owner_annotation(owner: &str) -> Option<String> {
     let user: UserInfo = serde_json::from_str(owner).ok()?;
-    Some(owner_annotation(&UserInfo {
-        username: user.username,
-        ..UserInfo::default()
-    }))
+    Some(owner_annotation(&UserInfo { username: user.username, ..UserInfo::default() }))
 }
 
 #[cfg(test)]
@@ -141,10 +122,7 @@ mod tests {
         for (cluster, export, expected) in cases {
             assert_eq!(default_binding_name(cluster, "root", export), expected);
         }
-        assert_eq!(
-            default_binding_name("root", "root", &"é".repeat(200)).len(),
-            246 + 6
-        );
+        assert_eq!(default_binding_name("root", "root", &"é".repeat(200)).len(), 246 + 6);
     }
 
     #[test]
@@ -155,15 +133,10 @@ mod tests {
                 "claimed.internal.apis.kcp.io/bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf",
                 "LstvmbbzVDDOn90ZbhzSQO5U3DMCf88h1pZ",
             ),
-            (
-                "internal.apis.kcp.io/export",
-                "bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf",
-            ),
+            ("internal.apis.kcp.io/export", "bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf"),
         ];
-        let found: Vec<(&str, &str)> = labels
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect();
+        let found: Vec<(&str, &str)> =
+            labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(found, expected);
     }
 
@@ -185,10 +158,7 @@ mod tests {
             (configmaps, "3QVjs6pfBjMpLEVYYhysJnroYGsQGlWm05E4qe"),
             (deployments, "4CpOMiJ5JL9ZC4cG8ne7nGNQbSOEUiwZ89KHal"),
         ] {
-            assert_eq!(
-                claim_label("abcd1234", "my-export", &claim),
-                (key.clone(), value.to_owned())
-            );
+            assert_eq!(claim_label("abcd1234", "my-export", &claim), (key.clone(), value.to_owned()));
         }
     }
 
@@ -227,19 +197,13 @@ mod tests {
             json,
             r#"{"username":"alice","uid":"1","groups":["system:authenticated"],"extra":{"k":["v"]}}"#
         );
-        assert_eq!(
-            shrunk_owner_annotation(&json).as_deref(),
-            Some(r#"{"username":"alice"}"#)
-        );
+        assert_eq!(shrunk_owner_annotation(&json).as_deref(), Some(r#"{"username":"alice"}"#));
         assert_eq!(shrunk_owner_annotation("alice"), None);
     }
 
     #[test]
     fn urls_have_one_slash_between_their_parts() {
-        assert_eq!(
-            workspace_url("https://a:6443/", "root:b"),
-            "https://a:6443/clusters/root:b"
-        );
+        assert_eq!(workspace_url("https://a:6443/", "root:b"), "https://a:6443/clusters/root:b");
         assert_eq!(
             virtual_workspace_url("https://a", "initializingworkspaces", "root:home"),
             "https://a/services/initializingworkspaces/root:home"

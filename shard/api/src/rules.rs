@@ -146,17 +146,13 @@ fn native_label_rule(rule: &str) -> Option<Check> {
     }
     if rule.starts_with(r#"self.all(k, k.contains("/") ? k.split("#) {
         return Some(Check::Value(|new| {
-            new.as_object()
-                .is_some_and(|labels| labels.keys().all(|key| is_label_key(key)))
+            new.as_object().is_some_and(|labels| labels.keys().all(|key| is_label_key(key)))
         }));
     }
     if rule.starts_with(r#"self.all(k, self[k].matches("^[A-Za-z0-9]("#) {
         return Some(Check::Value(|new| {
-            new.as_object().is_some_and(|labels| {
-                labels
-                    .values()
-                    .all(|value| value.as_str().is_some_and(is_label_name))
-            })
+            new.as_object()
+                .is_some_and(|labels| labels.values().all(|value| value.as_str().is_some_and(is_label_name)))
         }));
     }
     if rule.starts_with(r#"self.operator in ["In", "NotIn"] ? size(self.values) > 0"#) {
@@ -193,13 +189,7 @@ fn walk(schema: &Value, old: Option<&Value>, new: &Value, path: &str, violations
         for (name, schema) in properties {
             if let Some(value) = new.get(name) {
                 let path = join(path, name);
-                walk(
-                    schema,
-                    old.and_then(|old| old.get(name)),
-                    value,
-                    &path,
-                    violations,
-                );
+                walk(schema, old.and_then(|old| old.get(name)), value, &path, violations);
             }
         }
     }
@@ -223,11 +213,9 @@ fn same_item<'a>(schema: &Value, old: Option<&'a Value>, new: &Value) -> Option<
         return None;
     }
     let keys = array(schema, "x-kubernetes-list-map-keys");
-    old?.as_array()?.iter().find(|old| {
-        keys.iter()
-            .filter_map(Value::as_str)
-            .all(|key| old.get(key) == new.get(key))
-    })
+    old?.as_array()?
+        .iter()
+        .find(|old| keys.iter().filter_map(Value::as_str).all(|key| old.get(key) == new.get(key)))
 }
 
 fn collect_unknown<'a>(schema: &'a Value, unknown: &mut Vec<&'a str>) {
@@ -247,18 +235,11 @@ fn collect_unknown<'a>(schema: &'a Value, unknown: &mut Vec<&'a str>) {
 }
 
 fn array<'a>(schema: &'a Value, keyword: &str) -> &'a [Value] {
-    schema
-        .get(keyword)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    schema.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn has(value: &Value, field: &str) -> bool {
@@ -316,11 +297,7 @@ mod tests {
                     resource.plural,
                     version.name
                 );
-                rules += version
-                    .schema
-                    .to_string()
-                    .matches("x-kubernetes-validations")
-                    .count();
+                rules += version.schema.to_string().matches("x-kubernetes-validations").count();
             }
         }
         assert!(rules > 30, "{rules}");
@@ -357,13 +334,7 @@ mod tests {
         };
         type Expected = &'static [(&'static str, &'static str)];
         let cases: Vec<(&str, &str, Option<&Value>, Value, Expected)> = vec![
-            (
-                "tenancy.kcp.io/v1alpha1",
-                "workspaces",
-                Some(&workspace),
-                workspace.clone(),
-                &[],
-            ),
+            ("tenancy.kcp.io/v1alpha1", "workspaces", Some(&workspace), workspace.clone(), &[]),
             (
                 "tenancy.kcp.io/v1alpha1",
                 "workspaces",
@@ -390,10 +361,7 @@ mod tests {
                 "workspaces",
                 Some(&workspace),
                 edit(&workspace, "/spec/type", json!({"name": "team"})),
-                &[
-                    ("spec.type", "name is immutable"),
-                    ("spec.type", "path is immutable"),
-                ],
+                &[("spec.type", "name is immutable"), ("spec.type", "path is immutable")],
             ),
             (
                 "tenancy.kcp.io/v1alpha1",
@@ -417,22 +385,13 @@ mod tests {
                 &[("spec.reference", "APIExport reference must not be changed")],
             ),
             ("apis.kcp.io/v1alpha2", "apibindings", None, binding.clone(), &[]),
-            (
-                "apis.kcp.io/v1alpha2",
-                "apiexports",
-                None,
-                export(json!({"crd": {}})),
-                &[],
-            ),
+            ("apis.kcp.io/v1alpha2", "apiexports", None, export(json!({"crd": {}})), &[]),
             (
                 "apis.kcp.io/v1alpha2",
                 "apiexports",
                 None,
                 export(json!({"crd": {}, "virtual": {}})),
-                &[(
-                    "spec.resources[0].storage",
-                    "Exactly one of crd or virtual must be set",
-                )],
+                &[("spec.resources[0].storage", "Exactly one of crd or virtual must be set")],
             ),
             (
                 "apis.kcp.io/v1alpha1",
@@ -443,14 +402,8 @@ mod tests {
                     {"resource": "b", "resourceSelector": [{}]},
                 ]}}),
                 &[
-                    (
-                        "spec.permissionClaims[0]",
-                        r#"either "all" or "resourceSelector" must be set"#,
-                    ),
-                    (
-                        "spec.permissionClaims[1].resourceSelector[0]",
-                        "at least one field must be set",
-                    ),
+                    ("spec.permissionClaims[0]", r#"either "all" or "resourceSelector" must be set"#),
+                    ("spec.permissionClaims[1].resourceSelector[0]", "at least one field must be set"),
                 ],
             ),
             (
@@ -466,13 +419,9 @@ mod tests {
         ];
         for (group_version, plural, old, new, expected) in cases {
             let (group, version) = group_version.split_once('/').unwrap();
-            let found = resource(group, plural)
-                .unwrap()
-                .validate_transition(version, old, &new);
-            let found: Vec<(&str, &str)> = found
-                .iter()
-                .map(|violation| (violation.path.as_str(), violation.message.as_str()))
-                .collect();
+            let found = resource(group, plural).unwrap().validate_transition(version, old, &new);
+            let found: Vec<(&str, &str)> =
+                found.iter().map(|violation| (violation.path.as_str(), violation.message.as_str())).collect();
             assert_eq!(found, expected, "{plural} {new}");
         }
     }
@@ -492,13 +441,7 @@ mod tests {
             value,
             message: "cluster is immutable".to_owned(),
         };
-        assert_eq!(
-            violation(json!("abc")).cause(),
-            r#"Invalid value: "abc": cluster is immutable"#
-        );
-        assert_eq!(
-            violation(json!({})).cause(),
-            "Invalid value: cluster is immutable"
-        );
+        assert_eq!(violation(json!("abc")).cause(), r#"Invalid value: "abc": cluster is immutable"#);
+        assert_eq!(violation(json!({})).cause(), "Invalid value: cluster is immutable");
     }
 }

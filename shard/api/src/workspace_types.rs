@@ -22,10 +22,7 @@ pub struct LocatedType {
 impl LocatedType {
     /// `<canonical path>:<name>`: how messages, limits and LogicalClusters name it.
     pub fn reference(&self) -> TypeReference {
-        TypeReference {
-            name: self.name.clone(),
-            path: self.path.clone(),
-        }
+        TypeReference { name: self.name.clone(), path: self.path.clone() }
     }
 
     /// `<logical cluster>:<name>`: its initializer and terminator.
@@ -104,10 +101,7 @@ pub fn aliases(
 
 /// The initializers of a new workspace whose type has these aliases.
 pub fn initializers(aliases: &[LocatedType]) -> Vec<String> {
-    let own = aliases
-        .iter()
-        .filter(|alias| alias.spec.initializer)
-        .map(LocatedType::initializer);
+    let own = aliases.iter().filter(|alias| alias.spec.initializer).map(LocatedType::initializer);
     let bindings = aliases
         .iter()
         .any(|alias| !alias.spec.default_api_bindings.is_empty())
@@ -117,11 +111,7 @@ pub fn initializers(aliases: &[LocatedType]) -> Vec<String> {
 
 /// The terminators of a new workspace whose type has these aliases.
 pub fn terminators(aliases: &[LocatedType]) -> Vec<String> {
-    aliases
-        .iter()
-        .filter(|alias| alias.spec.terminator)
-        .map(LocatedType::initializer)
-        .collect()
+    aliases.iter().filter(|alias| alias.spec.terminator).map(LocatedType::initializer).collect()
 }
 
 /// The exports that a workspace with these aliases is bound to, without duplicates, in alias order. An empty path
@@ -130,15 +120,8 @@ pub fn default_bindings(aliases: &[LocatedType]) -> Vec<DefaultBinding> {
     let mut bindings: Vec<DefaultBinding> = Vec::new();
     for alias in aliases {
         for binding in &alias.spec.default_api_bindings {
-            let path = if binding.path.is_empty() {
-                &alias.cluster
-            } else {
-                &binding.path
-            };
-            let binding = DefaultBinding {
-                export: binding.export.clone(),
-                path: path.clone(),
-            };
+            let path = if binding.path.is_empty() { &alias.cluster } else { &binding.path };
+            let binding = DefaultBinding { export: binding.export.clone(), path: path.clone() };
             if !bindings.contains(&binding) {
                 bindings.push(binding);
             }
@@ -168,11 +151,7 @@ pub fn check_parent_and_child(parent: &[LocatedType], child: &[LocatedType]) -> 
         return Err(NotAllowed(broken));
     }
     let broken = broken_limits(parent, &parent_type, child, &child_type, &CHILDREN);
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(NotAllowed(broken))
-    }
+    if broken.is_empty() { Ok(()) } else { Err(NotAllowed(broken)) }
 }
 
 /// One direction of the check.
@@ -182,17 +161,11 @@ struct Direction {
     other: &'static str,
 }
 
-const PARENTS: Direction = Direction {
-    limit: |spec| spec.limit_allowed_parents.as_ref(),
-    none: "any parent",
-    other: "parent",
-};
+const PARENTS: Direction =
+    Direction { limit: |spec| spec.limit_allowed_parents.as_ref(), none: "any parent", other: "parent" };
 
-const CHILDREN: Direction = Direction {
-    limit: |spec| spec.limit_allowed_children.as_ref(),
-    none: "any children",
-    other: "child",
-};
+const CHILDREN: Direction =
+    Direction { limit: |spec| spec.limit_allowed_children.as_ref(), none: "any children", other: "child" };
 
 fn broken_limits(
     limiting: &[LocatedType],
@@ -201,20 +174,14 @@ fn broken_limits(
     limited_type: &TypeReference,
     direction: &Direction,
 ) -> Vec<String> {
-    let implemented: BTreeSet<String> = limited
-        .iter()
-        .map(|alias| alias.reference().to_string())
-        .collect();
+    let implemented: BTreeSet<String> = limited.iter().map(|alias| alias.reference().to_string()).collect();
     let mut broken = Vec::new();
     for alias in limiting {
         let Some(limit) = (direction.limit)(&alias.spec) else {
             continue;
         };
         if limit.none {
-            broken.push(format!(
-                "workspace type {limiting_type} cannot have {}",
-                direction.none
-            ));
+            broken.push(format!("workspace type {limiting_type} cannot have {}", direction.none));
             continue;
         }
         let allowed: BTreeSet<String> = limit.types.iter().map(ToString::to_string).collect();
@@ -222,11 +189,8 @@ fn broken_limits(
             continue;
         }
         let alias = alias.reference();
-        let extending = if alias == *limiting_type {
-            String::new()
-        } else {
-            format!(" extends {alias}, which")
-        };
+        let extending =
+            if alias == *limiting_type { String::new() } else { format!(" extends {alias}, which") };
         let other = direction.other;
         broken.push(format!(
             "workspace type {limiting_type}{extending} only allows {} {other} workspaces, but {other} type \
@@ -272,24 +236,15 @@ mod tests {
     }
 
     fn at_root(name: &str) -> TypeReference {
-        TypeReference {
-            name: name.to_owned(),
-            path: "root".to_owned(),
-        }
+        TypeReference { name: name.to_owned(), path: "root".to_owned() }
     }
 
     fn only(names: &[&str]) -> Option<TypeSelector> {
-        Some(TypeSelector {
-            none: false,
-            types: names.iter().map(|name| at_root(name)).collect(),
-        })
+        Some(TypeSelector { none: false, types: names.iter().map(|name| at_root(name)).collect() })
     }
 
     fn none() -> Option<TypeSelector> {
-        Some(TypeSelector {
-            none: true,
-            types: Vec::new(),
-        })
+        Some(TypeSelector { none: true, types: Vec::new() })
     }
 
     fn names(types: &[LocatedType]) -> Vec<&str> {
@@ -302,10 +257,7 @@ mod tests {
 
     #[test]
     fn types_are_searched_upwards_and_in_root() {
-        assert_eq!(
-            search_paths("root:org:team"),
-            ["root:org:team", "root:org", "root"]
-        );
+        assert_eq!(search_paths("root:org:team"), ["root:org:team", "root:org", "root"]);
         assert_eq!(search_paths("root"), ["root"]);
         assert_eq!(search_paths("user:alice"), ["user:alice", "user", "root"]);
         assert_eq!(search_paths("2hzqkbz7v4xk1d0q"), ["2hzqkbz7v4xk1d0q", "root"]);
@@ -331,41 +283,27 @@ mod tests {
             "circular dependency detected in workspace type root:b: root:b -> root:c"
         );
         let error = aliases(located("own", &["own"]), |_| None).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "circular dependency detected in workspace type root:own: root:own"
-        );
+        assert_eq!(error.to_string(), "circular dependency detected in workspace type root:own: root:own");
         let error = aliases(located("own", &["gone"]), |_| None).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unable to find inherited workspace type root:gone"
-        );
+        assert_eq!(error.to_string(), "unable to find inherited workspace type root:gone");
     }
 
     #[test]
     fn initializers_follow_the_aliases_and_default_bindings_come_last() {
         let mut universal = located("universal", &[]);
         universal.spec.initializer = true;
-        universal.spec.default_api_bindings = vec![DefaultBinding {
-            export: "tenancy.kcp.io".to_owned(),
-            path: String::new(),
-        }];
+        universal.spec.default_api_bindings =
+            vec![DefaultBinding { export: "tenancy.kcp.io".to_owned(), path: String::new() }];
         let mut team = located("team", &["universal"]);
         team.cluster = "2hzqkbz7v4xk1d0q".to_owned();
         team.spec.initializer = true;
         team.spec.terminator = true;
         let found = aliases(team, find_in(vec![universal])).unwrap();
-        assert_eq!(
-            initializers(&found),
-            ["root:universal", "2hzqkbz7v4xk1d0q:team", "system:apibindings"]
-        );
+        assert_eq!(initializers(&found), ["root:universal", "2hzqkbz7v4xk1d0q:team", "system:apibindings"]);
         assert_eq!(terminators(&found), ["2hzqkbz7v4xk1d0q:team"]);
         assert_eq!(
             default_bindings(&found),
-            [DefaultBinding {
-                export: "tenancy.kcp.io".to_owned(),
-                path: "root".to_owned()
-            }]
+            [DefaultBinding { export: "tenancy.kcp.io".to_owned(), path: "root".to_owned() }]
         );
         assert_eq!(initializers(&[located("plain", &[])]), Vec::<String>::new());
     }
@@ -384,13 +322,7 @@ mod tests {
         special.spec.limit_allowed_children = none();
         let mut plain = located("plain", &[]);
         plain.path = "root:org".to_owned();
-        let all = vec![
-            universal.clone(),
-            root.clone(),
-            organization.clone(),
-            team.clone(),
-            special.clone(),
-        ];
+        let all = vec![universal.clone(), root.clone(), organization.clone(), team.clone(), special.clone()];
         let closure = |own: &LocatedType| aliases(own.clone(), find_in(all.clone())).unwrap();
         let cases = [
             (&root, &organization, None),
@@ -405,11 +337,7 @@ mod tests {
                      type root:universal only implements [root:universal]",
                 ),
             ),
-            (
-                &universal,
-                &root,
-                Some("workspace type root:root cannot have any parent"),
-            ),
+            (&universal, &root, Some("workspace type root:root cannot have any parent")),
             (
                 &universal,
                 &special,
@@ -418,11 +346,7 @@ mod tests {
                      parent workspaces, but parent type root:universal only implements [root:universal]",
                 ),
             ),
-            (
-                &special,
-                &universal,
-                Some("workspace type root:special cannot have any children"),
-            ),
+            (&special, &universal, Some("workspace type root:special cannot have any children")),
             (
                 &organization,
                 &plain,

@@ -24,9 +24,7 @@ fn recorded(place: &str, file: &str) -> Option<Vec<Value>> {
     };
     let mut text = String::new();
     if file.ends_with(".gz") {
-        flate2::read::GzDecoder::new(bytes.as_slice())
-            .read_to_string(&mut text)
-            .unwrap();
+        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
     } else {
         text = String::from_utf8(bytes).unwrap();
     }
@@ -64,22 +62,15 @@ fn assert_same(what: &str, ours: &Value, theirs: &Value) {
 
 #[test]
 fn system_crds_equal_the_recorded_ones() {
-    let Some(recorded) = recorded(
-        "system-system-crds.root-shard",
-        "customresourcedefinitions.apiextensions.k8s.io_v1.json",
-    ) else {
+    let Some(recorded) =
+        recorded("system-system-crds.root-shard", "customresourcedefinitions.apiextensions.k8s.io_v1.json")
+    else {
         return;
     };
-    let mut ours: Vec<Value> = system_resources()
-        .map(|resource| resource.custom_resource_definition())
-        .collect();
+    let mut ours: Vec<Value> =
+        system_resources().map(|resource| resource.custom_resource_definition()).collect();
     ours.sort_by(|a, b| name(a).cmp(name(b)));
-    let names = |objects: &[Value]| {
-        objects
-            .iter()
-            .map(|object| name(object).to_owned())
-            .collect::<Vec<_>>()
-    };
+    let names = |objects: &[Value]| objects.iter().map(|object| name(object).to_owned()).collect::<Vec<_>>();
     assert_eq!(names(&ours), names(&recorded));
     for (ours, theirs) in ours.iter().zip(&recorded) {
         assert_same(name(ours), &ours["spec"], &theirs["spec"]);
@@ -91,17 +82,10 @@ fn schemas_of_root_equal_the_recorded_ones() {
     let Some(recorded) = recorded("root", "apiresourceschemas.apis.kcp.io_v1alpha1.json") else {
         return;
     };
-    let mut ours: Vec<Value> = resources()
-        .iter()
-        .filter_map(|resource| resource.api_resource_schema())
-        .collect();
+    let mut ours: Vec<Value> =
+        resources().iter().filter_map(|resource| resource.api_resource_schema()).collect();
     ours.sort_by(|a, b| name(a).cmp(name(b)));
-    let names = |objects: &[Value]| {
-        objects
-            .iter()
-            .map(|object| name(object).to_owned())
-            .collect::<Vec<_>>()
-    };
+    let names = |objects: &[Value]| objects.iter().map(|object| name(object).to_owned()).collect::<Vec<_>>();
     assert_eq!(names(&ours), names(&recorded));
     for (ours, theirs) in ours.iter().zip(&recorded) {
         assert_same(name(ours), &ours["spec"], &theirs["spec"]);
@@ -150,18 +134,12 @@ fn compare(ours: &[Value], kind: &str, place: &str, file: &str, fields: &[&str],
     let theirs = by_name(&recorded, None);
     assert!(!ours.is_empty(), "{place} {kind}");
     for name in ours.keys() {
-        assert!(
-            theirs.contains_key(name),
-            "{place}: {kind} {name} is not in the recording"
-        );
+        assert!(theirs.contains_key(name), "{place}: {kind} {name} is not in the recording");
     }
     for (name, theirs) in &theirs {
         let Some(ours) = ours.get(name) else {
             let reason = missing.iter().find(|(prefix, _)| name.starts_with(prefix));
-            assert!(
-                reason.is_some(),
-                "{place}: {kind} {name} is only in the recording"
-            );
+            assert!(reason.is_some(), "{place}: {kind} {name} is only in the recording");
             continue;
         };
         assert_same(&format!("{place} {name}"), &decoration(ours), &decoration(theirs));
@@ -223,25 +201,12 @@ fn system_admin_holds_the_recorded_policy() {
         "roles.rbac.authorization.k8s.io_v1.json",
         &["/rules"],
         &[
-            (
-                "kube-system/system:controller:",
-                "Kubernetes' controllers do not run here",
-            ),
-            (
-                "kube-public/system:controller:",
-                "Kubernetes' controllers do not run here",
-            ),
+            ("kube-system/system:controller:", "Kubernetes' controllers do not run here"),
+            ("kube-public/system:controller:", "Kubernetes' controllers do not run here"),
             ("kube-system/system::leader-locking-", processes),
         ],
     );
-    compare(
-        &ours,
-        "Namespace",
-        place,
-        "namespaces.v1.json",
-        &["/spec", "/status"],
-        &[],
-    );
+    compare(&ours, "Namespace", place, "namespaces.v1.json", &["/spec", "/status"], &[]);
 }
 
 #[test]
@@ -256,14 +221,7 @@ fn system_shard_holds_the_recorded_bindings() {
         &["/spec", "/apiVersion"],
         &[],
     );
-    compare(
-        &ours,
-        "Namespace",
-        place,
-        "namespaces.v1.json",
-        &["/spec", "/status"],
-        &[],
-    );
+    compare(&ours, "Namespace", place, "namespaces.v1.json", &["/spec", "/status"], &[]);
     compare_logical_cluster(&ours, place);
 }
 
@@ -282,51 +240,13 @@ fn root_holds_the_recorded_objects() {
     let types = "workspacetypes.tenancy.kcp.io_v1alpha1.json";
     let roles = "clusterroles.rbac.authorization.k8s.io_v1.json";
     let role_bindings = "clusterrolebindings.rbac.authorization.k8s.io_v1.json";
-    let admin = [(
-        "workspace-admin",
-        "made by the controller that serves the creator of a workspace",
-    )];
-    compare(
-        &ours,
-        "APIBinding",
-        "root",
-        bindings,
-        &["/spec", "/apiVersion"],
-        &[],
-    );
-    compare(
-        &ours,
-        "APIExport",
-        "root",
-        exports,
-        &["/spec", "/apiVersion"],
-        &[],
-    );
-    compare(
-        &ours,
-        "WorkspaceType",
-        "root",
-        types,
-        &["/spec", "/apiVersion"],
-        &[],
-    );
+    let admin = [("workspace-admin", "made by the controller that serves the creator of a workspace")];
+    compare(&ours, "APIBinding", "root", bindings, &["/spec", "/apiVersion"], &[]);
+    compare(&ours, "APIExport", "root", exports, &["/spec", "/apiVersion"], &[]);
+    compare(&ours, "WorkspaceType", "root", types, &["/spec", "/apiVersion"], &[]);
     compare(&ours, "ClusterRole", "root", roles, &["/rules"], &[]);
-    compare(
-        &ours,
-        "ClusterRoleBinding",
-        "root",
-        role_bindings,
-        &["/roleRef", "/subjects"],
-        &admin,
-    );
-    compare(
-        &ours,
-        "Namespace",
-        "root",
-        "namespaces.v1.json",
-        &["/spec", "/status"],
-        &[],
-    );
+    compare(&ours, "ClusterRoleBinding", "root", role_bindings, &["/roleRef", "/subjects"], &admin);
+    compare(&ours, "Namespace", "root", "namespaces.v1.json", &["/spec", "/status"], &[]);
     compare_logical_cluster(&ours, "root");
 }
 
@@ -349,14 +269,7 @@ fn compare_logical_cluster(ours: &[Value], place: &str) {
 fn a_universal_workspace_begins_with_the_recorded_objects() {
     let place = "fresh-universal";
     let fields = ["/spec", "/status"];
-    compare(
-        &universal_workspace(),
-        "Namespace",
-        place,
-        "namespaces.v1.json",
-        &fields,
-        &[],
-    );
+    compare(&universal_workspace(), "Namespace", place, "namespaces.v1.json", &fields, &[]);
     let Some(recorded_clusters) = recorded(place, "logicalclusters.core.kcp.io_v1alpha1.json") else {
         return;
     };
@@ -366,10 +279,7 @@ fn a_universal_workspace_begins_with_the_recorded_objects() {
     let ours = NewLogicalCluster {
         owner: serde_json::from_value(spec["owner"].clone()).unwrap(),
         path: "root:golden-fresh-universal".to_owned(),
-        type_reference: TypeReference {
-            name: "universal".to_owned(),
-            path: "root".to_owned(),
-        },
+        type_reference: TypeReference { name: "universal".to_owned(), path: "root".to_owned() },
         shard: "root".to_owned(),
         owner_annotation: Some(owner_annotation(&creator)),
         required_groups: None,
@@ -378,16 +288,11 @@ fn a_universal_workspace_begins_with_the_recorded_objects() {
     }
     .build();
     assert_same("LogicalCluster", &ours["spec"], spec);
-    let cluster = theirs["metadata"]["annotations"]["kcp.io/cluster"]
-        .as_str()
-        .unwrap();
+    let cluster = theirs["metadata"]["annotations"]["kcp.io/cluster"].as_str().unwrap();
     let bindings: Vec<Value> = ["tenancy.kcp.io", "topology.kcp.io"]
         .iter()
         .map(|export| {
-            let reference = ExportReference {
-                path: "root".to_owned(),
-                name: (*export).to_owned(),
-            };
+            let reference = ExportReference { path: "root".to_owned(), name: (*export).to_owned() };
             default_api_binding(cluster, &reference, "root", "root:golden-fresh-universal", &[])
         })
         .collect();
@@ -423,14 +328,7 @@ fn bound_crds_equal_the_recorded_ones() {
         })
         .collect();
     assert_eq!(ours.len(), crds.len());
-    compare(
-        &ours,
-        "CustomResourceDefinition",
-        "system-bound-crds.root-shard",
-        file,
-        &["/spec"],
-        &[],
-    );
+    compare(&ours, "CustomResourceDefinition", "system-bound-crds.root-shard", file, &["/spec"], &[]);
 }
 
 #[test]
@@ -493,27 +391,12 @@ fn types_read_the_recorded_objects() {
             }
         }
     }
-    let whole = [
-        "/apiVersion",
-        "/kind",
-        "/spec",
-        "/status",
-        "/metadata/annotations",
-        "/metadata/labels",
-    ];
+    let whole = ["/apiVersion", "/kind", "/spec", "/status", "/metadata/annotations", "/metadata/labels"];
     round_trip::<WorkspaceType>("root", "workspacetypes.tenancy.kcp.io_v1alpha1.json", &whole);
-    round_trip::<LogicalCluster>(
-        "fresh-universal",
-        "logicalclusters.core.kcp.io_v1alpha1.json",
-        &whole,
-    );
+    round_trip::<LogicalCluster>("fresh-universal", "logicalclusters.core.kcp.io_v1alpha1.json", &whole);
     round_trip::<Shard>("root", "shards.core.kcp.io_v1alpha1.json", &whole);
     round_trip::<APIExport>("root", "apiexports.apis.kcp.io_v1alpha2.json", &whole);
     round_trip::<APIBinding>("root", "apibindings.apis.kcp.io_v1alpha2.json", &whole);
-    round_trip::<APIExportEndpointSlice>(
-        "root",
-        "apiexportendpointslices.apis.kcp.io_v1alpha1.json",
-        &whole,
-    );
+    round_trip::<APIExportEndpointSlice>("root", "apiexportendpointslices.apis.kcp.io_v1alpha1.json", &whole);
     round_trip::<APIResourceSchema>("root", "apiresourceschemas.apis.kcp.io_v1alpha1.json", &whole);
 }

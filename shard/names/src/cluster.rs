@@ -86,11 +86,7 @@ impl WorkspacePath {
     /// # Errors
     /// [`NameError`] on an empty label, upper case, dots, or a label of more than 63 characters.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        if text.split(':').all(is_dns_label) {
-            Ok(Self(text.into()))
-        } else {
-            Err(NameError(text.into()))
-        }
+        if text.split(':').all(is_dns_label) { Ok(Self(text.into())) } else { Err(NameError(text.into())) }
     }
 
     /// The labels from the top.
@@ -155,9 +151,8 @@ impl ClusterReference {
         match first {
             "system" => Ok(Self::Name(ClusterName(text.into()))),
             "user" => {
-                let (user, below) = rest
-                    .split_once(':')
-                    .map_or((rest, None), |(user, below)| (user, Some(below)));
+                let (user, below) =
+                    rest.split_once(':').map_or((rest, None), |(user, below)| (user, Some(below)));
                 let home = ClusterName::home_of(user);
                 Ok(match below {
                     None => Self::Name(home),
@@ -211,22 +206,9 @@ mod tests {
     #[test]
     fn malformed_references_are_refused() {
         let long = "a".repeat(64);
-        for text in [
-            "",
-            "Root",
-            "a.b",
-            "a::b",
-            ":a",
-            "a:",
-            "-a",
-            "a-",
-            "a/b",
-            "..",
-            "a:*",
-            "a b",
-            "ä",
-            long.as_str(),
-        ] {
+        for text in
+            ["", "Root", "a.b", "a::b", ":a", "a:", "-a", "a-", "a/b", "..", "a:*", "a b", "ä", long.as_str()]
+        {
             assert!(ClusterReference::parse(text).is_err(), "{text:?}");
         }
     }

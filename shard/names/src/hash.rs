@@ -89,12 +89,10 @@ fn lifecycle_label(prefix: &str, name: &str) -> (String, String) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Long division by the base, once per digit: at most 45 passes over 28 bytes.
@@ -125,19 +123,10 @@ mod tests {
         for (got, expected) in [
             (sha224_base36(""), "2n6a5vwpk9ckyxi5x87i7768t4bpqmp64qi0556ih35b"),
             (sha224_base62(""), "aAkHCkvjglfF66mdhRcVKb0I3FT1lepYlWZNwj"),
-            (
-                sha224_base36("hello"),
-                "2yfg0ibsewngbzapgs5fesiord507vsncfiw4jd5c2oj",
-            ),
+            (sha224_base36("hello"), "2yfg0ibsewngbzapgs5fesiord507vsncfiw4jd5c2oj"),
             (sha224_base62("hello"), "bPWFAjMdldrWYheSsV0t7VkdTNtgGHBplr6qLF"),
-            (
-                sha224_base36("input50"),
-                "4xtfzmllsov5334t8xolbc31qfgtl44oza013n6uzk",
-            ),
-            (
-                base36_padded(&[0x00, 0xc6, 0x50, 0xb1, 0xad, 0x5a, 0x99, 0xc3]),
-                "0f9mt7goyif7",
-            ),
+            (sha224_base36("input50"), "4xtfzmllsov5334t8xolbc31qfgtl44oza013n6uzk"),
+            (base36_padded(&[0x00, 0xc6, 0x50, 0xb1, 0xad, 0x5a, 0x99, 0xc3]), "0f9mt7goyif7"),
             (home_cluster_name(""), "36ks9xj4a2n61"),
             (home_cluster_name("user172"), "0f9mt7goyif7"),
             (home_cluster_name("user-1"), "285xjbwx8vocb"),
@@ -147,20 +136,11 @@ mod tests {
             (shard_hash("root"), "1pfxsevk"),
             (shard_hash("shard-1"), "2e1tfbst"),
             (shard_hash("alpha"), "221wvpxe"),
-            (
-                export_hash("root", "tenancy.kcp.io"),
-                "bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf",
-            ),
-            (
-                export_hash("abcd1234", "my-export"),
-                "phGj1BkmdNY3LKTrtFc1KGLYTBs8Nt50p8PIU",
-            ),
+            (export_hash("root", "tenancy.kcp.io"), "bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf"),
+            (export_hash("abcd1234", "my-export"), "phGj1BkmdNY3LKTrtFc1KGLYTBs8Nt50p8PIU"),
             (default_binding_suffix("root", "root", "tenancy.kcp.io"), "by23s"),
             (default_binding_suffix("root", "root", "topology.kcp.io"), "a0zte"),
-            (
-                hex_sha256(b"abcd1234"),
-                "e9cee71ab932fde863338d08be4de9dfe39ea049bdafb342ce659ec5450b69ae",
-            ),
+            (hex_sha256(b"abcd1234"), "e9cee71ab932fde863338d08be4de9dfe39ea049bdafb342ce659ec5450b69ae"),
         ] {
             assert_eq!(got, expected);
         }
@@ -171,17 +151,11 @@ mod tests {
         let value = "2eadcbf778956517ec99fd1c1c32a9b13cbae759770fc37c341c7fe8";
         assert_eq!(
             initializer_label("pluto"),
-            (
-                "initializer.internal.kcp.io/2eadcbf778956517ec99fd1c1c32a9b13cb".into(),
-                value.into()
-            )
+            ("initializer.internal.kcp.io/2eadcbf778956517ec99fd1c1c32a9b13cb".into(), value.into())
         );
         assert_eq!(
             terminator_label("pluto"),
-            (
-                "terminator.internal.kcp.io/2eadcbf778956517ec99fd1c1c32a9b13cba".into(),
-                value.into()
-            )
+            ("terminator.internal.kcp.io/2eadcbf778956517ec99fd1c1c32a9b13cba".into(), value.into())
         );
     }
 

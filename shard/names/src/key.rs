@@ -27,10 +27,7 @@ pub struct ResourceName {
 impl ResourceName {
     /// Names a resource of a group.
     pub fn new(group: &str, resource: &str) -> Self {
-        Self {
-            group: group.into(),
-            resource: resource.into(),
-        }
+        Self { group: group.into(), resource: resource.into() }
     }
 }
 
@@ -99,11 +96,7 @@ impl KeyCodec {
         scope_segments: usize,
         is_built_in: fn(group: &str, resource: &str) -> bool,
     ) -> Self {
-        Self {
-            prefix,
-            scope_segments,
-            is_built_in,
-        }
+        Self { prefix, scope_segments, is_built_in }
     }
 
     /// The prefix of every key, without a trailing slash.
@@ -140,11 +133,7 @@ impl KeyCodec {
         namespace: Option<&str>,
     ) -> String {
         let mut key = self.all_origins(resource);
-        for segment in [
-            origin.segment(),
-            Some(scope).filter(|scope| !scope.is_empty()),
-            namespace,
-        ] {
+        for segment in [origin.segment(), Some(scope).filter(|scope| !scope.is_empty()), namespace] {
             if let Some(segment) = segment {
                 key.push_str(segment);
                 key.push('/');
@@ -155,11 +144,7 @@ impl KeyCodec {
 
     /// The prefix (ending in `/`) of a resource whatever its origin, for partial metadata over all scopes.
     pub fn all_origins(&self, resource: &ResourceName) -> String {
-        let group = if resource.group.is_empty() {
-            "core"
-        } else {
-            &*resource.group
-        };
+        let group = if resource.group.is_empty() { "core" } else { &*resource.group };
         let mut key = String::with_capacity(160);
         for segment in [self.prefix, "/", group, "/", &*resource.resource, "/"] {
             key.push_str(segment);
@@ -172,15 +157,11 @@ impl KeyCodec {
     /// # Errors
     /// [`KeyError`] when the key was not written by such a codec.
     pub fn decode<'a>(&self, key: &'a [u8]) -> Result<Key<'a>, KeyError> {
-        self.split(key)
-            .ok_or_else(|| KeyError(String::from_utf8_lossy(key).into_owned()))
+        self.split(key).ok_or_else(|| KeyError(String::from_utf8_lossy(key).into_owned()))
     }
 
     fn split<'a>(&self, key: &'a [u8]) -> Option<Key<'a>> {
-        let text = core::str::from_utf8(key)
-            .ok()?
-            .strip_prefix(self.prefix)?
-            .strip_prefix('/')?;
+        let text = core::str::from_utf8(key).ok()?.strip_prefix(self.prefix)?.strip_prefix('/')?;
         let (group, rest) = text.split_once('/')?;
         let (resource, rest) = rest.split_once('/')?;
         let group = if group == "core" { "" } else { group };
@@ -190,10 +171,7 @@ impl KeyCodec {
             let (origin, rest) = rest.split_once('/')?;
             (Some(origin), rest)
         };
-        let scope_end = rest
-            .match_indices('/')
-            .nth(self.scope_segments.checked_sub(1)?)?
-            .0;
+        let scope_end = rest.match_indices('/').nth(self.scope_segments.checked_sub(1)?)?.0;
         let (scope, rest) = (&rest[..scope_end], &rest[scope_end + 1..]);
         let (namespace, name) = match rest.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
@@ -236,16 +214,7 @@ mod tests {
                 "a",
                 "/registry/core/configmaps/root/default/a",
             ),
-            (
-                SHARD,
-                "",
-                "namespaces",
-                Origin::BuiltIn,
-                "root",
-                None,
-                "a",
-                "/registry/core/namespaces/root/a",
-            ),
+            (SHARD, "", "namespaces", Origin::BuiltIn, "root", None, "a", "/registry/core/namespaces/root/a"),
             (
                 SHARD,
                 "core.kcp.io",
@@ -277,23 +246,10 @@ mod tests {
                 "/cache/core.kcp.io/shards/customresources/s1/root/s1",
             ),
         ] {
-            let key = codec.object(
-                &ResourceName::new(group, resource),
-                &origin,
-                scope,
-                namespace,
-                name,
-            );
+            let key = codec.object(&ResourceName::new(group, resource), &origin, scope, namespace, name);
             assert_eq!(key, text);
             let parts = codec.decode(key.as_bytes()).unwrap();
-            let expected = Key {
-                group,
-                resource,
-                origin: origin.segment(),
-                scope,
-                namespace,
-                name,
-            };
+            let expected = Key { group, resource, origin: origin.segment(), scope, namespace, name };
             assert_eq!(parts, expected);
         }
     }
@@ -301,14 +257,8 @@ mod tests {
     #[test]
     fn ranges_end_in_a_slash_so_that_a_does_not_match_ab() {
         let resource = ResourceName::new("", "configmaps");
-        assert_eq!(
-            SHARD.range(&resource, &Origin::BuiltIn, "", None),
-            "/registry/core/configmaps/"
-        );
-        assert_eq!(
-            SHARD.range(&resource, &Origin::BuiltIn, "a", None),
-            "/registry/core/configmaps/a/"
-        );
+        assert_eq!(SHARD.range(&resource, &Origin::BuiltIn, "", None), "/registry/core/configmaps/");
+        assert_eq!(SHARD.range(&resource, &Origin::BuiltIn, "a", None), "/registry/core/configmaps/a/");
         assert_eq!(
             SHARD.range(&resource, &Origin::BuiltIn, "a", Some("n")),
             "/registry/core/configmaps/a/n/"

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_api::{
-    Condition, condition_type, conditions_of, set_condition, set_summary, virtual_workspace_url, write_conditions,
+    Condition, condition_type, conditions_of, set_condition, set_summary, virtual_workspace_url,
+    write_conditions,
 };
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::registry::ObjectStore;

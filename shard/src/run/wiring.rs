@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use super::{ANNOTATIONS, ShardError, authority, client_of};
 use crate::admission::ShardAdmission;
 use crate::bootstrap;
-use crate::controllers::{LogicalClusters, Queue, TypeKey, Upkeep, WorkspaceKey, WorkspaceTypes, Workspaces, drive, feed};
+use crate::controllers::{
+    LogicalClusters, Queue, TypeKey, Upkeep, WorkspaceKey, WorkspaceTypes, Workspaces, drive, feed,
+};
 use crate::exports::RootExports;
 use crate::global::GlobalView;
 use crate::host::{Authentication, Authorizer, Reviews, ShardHost};

@@ -21,29 +21,17 @@ impl Kubeconfig {
         let fields = self.entry_mut("contexts", "context", name);
         fields.insert("cluster".to_owned(), json!(context.cluster));
         fields.insert("user".to_owned(), json!(context.user));
-        set_or_remove(
-            fields,
-            "namespace",
-            context.namespace.as_ref().map(|namespace| json!(namespace)),
-        );
+        set_or_remove(fields, "namespace", context.namespace.as_ref().map(|namespace| json!(namespace)));
     }
 
     /// Adds a cluster, or changes these fields of an existing one.
     pub fn set_cluster(&mut self, name: &str, cluster: &Cluster) {
         let fields = self.entry_mut("clusters", "cluster", name);
         fields.insert("server".to_owned(), json!(cluster.server));
-        set_or_remove(
-            fields,
-            "tls-server-name",
-            cluster.tls_server_name.as_ref().map(|name| json!(name)),
-        );
+        set_or_remove(fields, "tls-server-name", cluster.tls_server_name.as_ref().map(|name| json!(name)));
         let skip = cluster.insecure_skip_tls_verify.then_some(json!(true));
         set_or_remove(fields, "insecure-skip-tls-verify", skip);
-        set_material(
-            fields,
-            "certificate-authority",
-            cluster.certificate_authority.as_ref(),
-        );
+        set_material(fields, "certificate-authority", cluster.certificate_authority.as_ref());
     }
 
     /// Adds a user, or changes the certificate, key and token of an existing one.
@@ -90,10 +78,7 @@ impl Kubeconfig {
     /// Replaces the file in one step; readable by its owner only.
     pub fn save(&self, path: &Path) -> Result<(), KubeconfigError> {
         let yaml = self.to_yaml()?;
-        let access = |source| KubeconfigError::Access {
-            path: path.to_owned(),
-            source,
-        };
+        let access = |source| KubeconfigError::Access { path: path.to_owned(), source };
         // A link is followed, not replaced.
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut name = target.file_name().unwrap_or_default().to_owned();
@@ -116,9 +101,8 @@ impl Kubeconfig {
     /// The fields of an entry, made if absent or malformed.
     fn entry_mut(&mut self, list: &str, section: &str, name: &str) -> &mut Map<String, Value> {
         let entries = as_array(self.tree.entry(list.to_owned()).or_insert(Value::Null));
-        let position = entries
-            .iter()
-            .position(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
+        let position =
+            entries.iter().position(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
         let position = position.unwrap_or_else(|| {
             entries.push(json!({ "name": name }));
             entries.len() - 1

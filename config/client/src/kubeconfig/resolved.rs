@@ -22,11 +22,7 @@ impl ResolvedContext {
                 credentials = credentials.with_certificate(&chain, &key)?;
             }
             (chain, _) => {
-                let what = if chain.is_some() {
-                    "client key"
-                } else {
-                    "client certificate"
-                };
+                let what = if chain.is_some() { "client key" } else { "client certificate" };
                 return Err(CredentialsError::Pem {
                     what,
                     reason: "it is missing beside its counterpart".to_owned(),
@@ -49,23 +45,13 @@ impl ResolvedContext {
 
     /// The files that [`ResolvedContext::credentials`] reads, for whoever watches them.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let User {
-            client_certificate,
-            client_key,
-            token,
-            ..
-        } = &self.user;
-        [
-            &self.cluster.certificate_authority,
-            client_certificate,
-            client_key,
-            token,
-        ]
-        .into_iter()
-        .filter_map(|material| match material {
-            Some(Material::File(path)) => Some(path.as_path()),
-            _ => None,
-        })
+        let User { client_certificate, client_key, token, .. } = &self.user;
+        [&self.cluster.certificate_authority, client_certificate, client_key, token].into_iter().filter_map(
+            |material| match material {
+                Some(Material::File(path)) => Some(path.as_path()),
+                _ => None,
+            },
+        )
     }
 
     fn roots(&self, unverified: UnverifiedTls) -> Result<TrustRoots, CredentialsError> {

@@ -27,12 +27,7 @@ enum Form {
 impl ListWatch {
     /// All objects of the collection at this path.
     pub fn new(path: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            label_selector: None,
-            field_selector: None,
-            form: Form::Whole,
-        }
+        Self { path: path.into(), label_selector: None, field_selector: None, form: Form::Whole }
     }
 
     /// Only those with matching labels.
@@ -83,16 +78,11 @@ impl ListWatch {
     }
 
     fn selected(&self) -> Query {
-        let selectors = [
-            ("labelSelector", &self.label_selector),
-            ("fieldSelector", &self.field_selector),
-        ];
-        selectors
-            .into_iter()
-            .fold(Query::new(&self.path), |query, (name, selector)| match selector {
-                Some(selector) => query.with(name, selector),
-                None => query,
-            })
+        let selectors = [("labelSelector", &self.label_selector), ("fieldSelector", &self.field_selector)];
+        selectors.into_iter().fold(Query::new(&self.path), |query, (name, selector)| match selector {
+            Some(selector) => query.with(name, selector),
+            None => query,
+        })
     }
 
     fn request(&self, query: Query, metadata_kind: &str) -> Request {
@@ -111,17 +101,12 @@ mod tests {
 
     #[test]
     fn requests_name_the_collection_and_its_selectors() {
-        let source = ListWatch::new("/api/v1/secrets")
-            .labels("a=b")
-            .fields("metadata.name=x")
-            .metadata_only();
+        let source =
+            ListWatch::new("/api/v1/secrets").labels("a=b").fields("metadata.name=x").metadata_only();
         let list = source.list_request(Some(500), "next");
         let selected = "/api/v1/secrets?labelSelector=a%3Db&fieldSelector=metadata.name%3Dx";
         assert_eq!(list.path_and_query, format!("{selected}&limit=500&continue=next"));
-        assert_eq!(
-            list.headers[ACCEPT],
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        );
+        assert_eq!(list.headers[ACCEPT], "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
         let watch = source.watch_request("7", Duration::from_secs(300));
         let rest = "&watch=1&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=300";
         assert_eq!(watch.path_and_query, format!("{selected}{rest}"));

@@ -42,10 +42,7 @@ struct Position {
 /// What happened.
 pub(super) enum Input {
     /// A page of the list; the last one if the token is empty.
-    Page {
-        resource_version: String,
-        continue_token: String,
-    },
+    Page { resource_version: String, continue_token: String },
     /// A page could not be had.
     ListFailed(Failure),
     /// The watch was accepted.
@@ -147,10 +144,9 @@ impl Machine {
 
     pub(super) fn step(&mut self, input: Input) -> Step {
         match input {
-            Input::Page {
-                resource_version,
-                continue_token,
-            } => self.on_page(resource_version, continue_token),
+            Input::Page { resource_version, continue_token } => {
+                self.on_page(resource_version, continue_token)
+            }
             Input::ListFailed(failure) => self.on_list_failure(failure),
             Input::WatchOpened => Step::keep_reading(Delivery::Nothing),
             Input::Change { resource_version } => self.on_change(resource_version),
@@ -285,64 +281,39 @@ impl Machine {
     }
 
     fn again(&self, delay: Duration) -> Step {
-        Step {
-            delivery: Delivery::Nothing,
-            delay,
-            command: self.request(),
-        }
+        Step { delivery: Delivery::Nothing, delay, command: self.request() }
     }
 
     fn request(&self) -> Command {
         match &self.state {
-            State::Listing {
-                continue_token,
-                paging,
-            } => {
+            State::Listing { continue_token, paging } => {
                 let page_size = (*paging != Paging::Whole).then_some(self.page_size);
-                Command::List {
-                    continue_token: continue_token.clone(),
-                    page_size,
-                }
+                Command::List { continue_token: continue_token.clone(), page_size }
             }
-            State::Watching(position) => Command::Watch {
-                resource_version: position.complete.clone(),
-            },
+            State::Watching(position) => Command::Watch { resource_version: position.complete.clone() },
         }
     }
 }
 
 impl State {
     fn new_list() -> Self {
-        Self::Listing {
-            continue_token: String::new(),
-            paging: Paging::Pages { expired: 0 },
-        }
+        Self::Listing { continue_token: String::new(), paging: Paging::Pages { expired: 0 } }
     }
 
     /// From the first page, after a token expired.
     fn restarted_list(&self) -> Self {
         let paging = match self {
-            Self::Listing {
-                paging: Paging::Pages { expired: 0 },
-                ..
-            } => Paging::Pages { expired: 1 },
+            Self::Listing { paging: Paging::Pages { expired: 0 }, .. } => Paging::Pages { expired: 1 },
             Self::Listing { .. } => Paging::Whole,
             Self::Watching(_) => Paging::Pages { expired: 0 },
         };
-        Self::Listing {
-            continue_token: String::new(),
-            paging,
-        }
+        Self::Listing { continue_token: String::new(), paging }
     }
 }
 
 impl Position {
     fn at(resource_version: String) -> Self {
-        Self {
-            complete: resource_version.clone(),
-            newest: resource_version,
-            fruitful: false,
-        }
+        Self { complete: resource_version.clone(), newest: resource_version, fruitful: false }
     }
 
     /// Versions of one server compare as numbers (KEP-5504); others are not compared.
@@ -373,11 +344,7 @@ impl Failure {
 
 impl Step {
     fn keep_reading(delivery: Delivery) -> Self {
-        Self {
-            delivery,
-            delay: Duration::ZERO,
-            command: Command::KeepReading,
-        }
+        Self { delivery, delay: Duration::ZERO, command: Command::KeepReading }
     }
 }
 
@@ -391,35 +358,23 @@ mod tests {
     }
 
     fn page(resource_version: &str, continue_token: &str) -> Input {
-        Input::Page {
-            resource_version: resource_version.into(),
-            continue_token: continue_token.into(),
-        }
+        Input::Page { resource_version: resource_version.into(), continue_token: continue_token.into() }
     }
 
     fn change(resource_version: &str) -> Input {
-        Input::Change {
-            resource_version: resource_version.into(),
-        }
+        Input::Change { resource_version: resource_version.into() }
     }
 
     fn bookmark(resource_version: &str) -> Input {
-        Input::Bookmark {
-            resource_version: resource_version.into(),
-        }
+        Input::Bookmark { resource_version: resource_version.into() }
     }
 
     fn list(continue_token: &str, page_size: Option<u32>) -> Command {
-        Command::List {
-            continue_token: continue_token.into(),
-            page_size,
-        }
+        Command::List { continue_token: continue_token.into(), page_size }
     }
 
     fn watch(resource_version: &str) -> Command {
-        Command::Watch {
-            resource_version: resource_version.into(),
-        }
+        Command::Watch { resource_version: resource_version.into() }
     }
 
     const CUT: Input = Input::WatchFailed(Failure::Unavailable(Duration::ZERO));
@@ -427,11 +382,7 @@ mod tests {
 
     /// Feeds inputs and returns the last step.
     fn after(machine: &mut Machine, inputs: impl IntoIterator<Item = Input>) -> Step {
-        inputs
-            .into_iter()
-            .map(|input| machine.step(input))
-            .last()
-            .unwrap()
+        inputs.into_iter().map(|input| machine.step(input)).last().unwrap()
     }
 
     #[test]
@@ -440,10 +391,7 @@ mod tests {
         assert_eq!(machine.first(), list("", Some(500)));
         assert_eq!(machine.step(page("7", "next")).command, list("next", Some(500)));
         let done = machine.step(page("7", ""));
-        assert_eq!(
-            (done.delivery, done.command),
-            (Delivery::Replaced("7".into()), watch("7"))
-        );
+        assert_eq!((done.delivery, done.command), (Delivery::Replaced("7".into()), watch("7")));
     }
 
     #[test]
@@ -452,35 +400,23 @@ mod tests {
         machine.step(page("7", "next"));
         let step = machine.step(Input::ListFailed(Failure::Unavailable(Duration::from_secs(40))));
         assert_eq!(step.command, list("next", Some(500)));
-        assert!(
-            step.delay >= Duration::from_secs(40),
-            "the server's wish is respected"
-        );
+        assert!(step.delay >= Duration::from_secs(40), "the server's wish is respected");
     }
 
     #[test]
     fn pages_that_keep_expiring_are_given_up_for_one_whole_list() {
         let mut machine = Machine::listing(&options());
         machine.step(page("7", "next"));
-        assert_eq!(
-            machine.step(Input::ListFailed(Failure::Gone)).command,
-            list("", Some(500))
-        );
+        assert_eq!(machine.step(Input::ListFailed(Failure::Gone)).command, list("", Some(500)));
         machine.step(page("9", "next"));
-        assert_eq!(
-            machine.step(Input::ListFailed(Failure::Gone)).command,
-            list("", None)
-        );
+        assert_eq!(machine.step(Input::ListFailed(Failure::Gone)).command, list("", None));
     }
 
     #[test]
     fn a_list_without_a_revision_is_not_delivered() {
         let mut machine = Machine::listing(&options());
         let step = machine.step(page("", ""));
-        assert_eq!(
-            (step.delivery, step.command),
-            (Delivery::Nothing, list("", Some(500)))
-        );
+        assert_eq!((step.delivery, step.command), (Delivery::Nothing, list("", Some(500))));
         assert!(step.delay > Duration::ZERO);
     }
 
@@ -502,10 +438,7 @@ mod tests {
                 assert_eq!(machine.step(input).command, Command::KeepReading);
             }
             let step = machine.step(CUT);
-            assert_eq!(
-                (step.delivery, step.command),
-                (Delivery::Nothing, watch(resumes_at))
-            );
+            assert_eq!((step.delivery, step.command), (Delivery::Nothing, watch(resumes_at)));
         }
     }
 
@@ -514,27 +447,18 @@ mod tests {
         let mut machine = Machine::watching(&options(), "7".into());
         assert_eq!(machine.first(), watch("7"));
         assert_eq!(machine.step(change("8")).delivery, Delivery::Item);
-        assert_eq!(
-            machine.step(bookmark("9")).delivery,
-            Delivery::Progress("9".into())
-        );
+        assert_eq!(machine.step(bookmark("9")).delivery, Delivery::Progress("9".into()));
     }
 
     #[test]
     fn a_lost_history_is_cured_by_a_list_at_once_but_not_in_a_loop() {
         let mut machine = Machine::watching(&options(), "7".into());
         let first = machine.step(GONE);
-        assert_eq!(
-            (first.command, first.delay),
-            (list("", Some(500)), Duration::ZERO)
-        );
+        assert_eq!((first.command, first.delay), (list("", Some(500)), Duration::ZERO));
         let second = after(&mut machine, [page("9", ""), Input::WatchOpened, GONE]);
         assert!(second.delay >= options().initial_backoff / 2);
         // A watch that delivers something ends the series.
-        let third = after(
-            &mut machine,
-            [page("9", ""), Input::WatchOpened, change("10"), GONE],
-        );
+        let third = after(&mut machine, [page("9", ""), Input::WatchOpened, change("10"), GONE]);
         assert_eq!(third.delay, Duration::ZERO);
     }
 
@@ -543,10 +467,7 @@ mod tests {
         for input in [change("5"), bookmark("5")] {
             let mut machine = Machine::watching(&options(), "7".into());
             let step = machine.step(input);
-            assert_eq!(
-                (step.delivery, step.command),
-                (Delivery::Nothing, list("", Some(500)))
-            );
+            assert_eq!((step.delivery, step.command), (Delivery::Nothing, list("", Some(500))));
         }
         let mut machine = Machine::watching(&options(), "7".into());
         assert_eq!(machine.step(change("not-a-number")).command, Command::KeepReading);
@@ -556,10 +477,7 @@ mod tests {
     fn delays_grow_while_nothing_comes_and_start_over_when_something_does() {
         let mut machine = Machine::watching(&options(), "7".into());
         let delays: Vec<Duration> = (0..8).map(|_| machine.step(CUT).delay).collect();
-        assert!(
-            delays[7] >= Duration::from_secs(15) && delays[7] <= Duration::from_secs(30),
-            "{delays:?}"
-        );
+        assert!(delays[7] >= Duration::from_secs(15) && delays[7] <= Duration::from_secs(30), "{delays:?}");
         let healed = after(&mut machine, [Input::WatchOpened, change("8"), CUT]);
         assert!(healed.delay <= options().initial_backoff / 8);
         assert!(machine.step(CUT).delay <= options().initial_backoff);
@@ -577,20 +495,13 @@ mod tests {
     fn answers_are_sorted_by_what_helps() {
         let status = |code, message: &str| {
             let message = message.to_owned();
-            ClientError::Status(Box::new(KubeStatus {
-                code,
-                message,
-                ..KubeStatus::default()
-            }))
+            ClientError::Status(Box::new(KubeStatus { code, message, ..KubeStatus::default() }))
         };
         let unavailable = Failure::Unavailable(Duration::ZERO);
         for (error, expected) in [
             (status(410, ""), Failure::Gone),
             (status(404, ""), Failure::Refused),
-            (
-                status(504, "Too large resource version: 9, current: 3"),
-                Failure::Refused,
-            ),
+            (status(504, "Too large resource version: 9, current: 3"), Failure::Refused),
             (status(504, "slow"), unavailable),
             (status(403, ""), unavailable),
             (status(429, "storage is (re)initializing"), unavailable),

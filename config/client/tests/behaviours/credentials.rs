@@ -8,9 +8,7 @@ use crate::support::{Pki, Protocols, Server, client, trust};
 
 fn with_client_certificate(pki: &Pki, name: &str) -> Credentials {
     let (chain, key) = pki.client(name);
-    trust(pki)
-        .with_certificate(chain.as_bytes(), key.as_bytes())
-        .unwrap()
+    trust(pki).with_certificate(chain.as_bytes(), key.as_bytes()).unwrap()
 }
 
 #[tokio::test]
@@ -51,16 +49,9 @@ async fn identity_travels_in_headers_unless_the_request_brings_its_own() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
-    let impersonation = Impersonation {
-        user: "eve".into(),
-        groups: vec!["a".into(), "b".into()],
-    };
+    let impersonation = Impersonation { user: "eve".into(), groups: vec!["a".into(), "b".into()] };
     client.set_credentials(
-        trust(&pki)
-            .with_token(Token::new("s3cret\n"))
-            .unwrap()
-            .with_impersonation(impersonation)
-            .unwrap(),
+        trust(&pki).with_token(Token::new("s3cret\n")).unwrap().with_impersonation(impersonation).unwrap(),
     );
     let work = tokio::spawn(async move {
         client.get("/").await.unwrap();
@@ -71,19 +62,10 @@ async fn identity_travels_in_headers_unless_the_request_brings_its_own() {
     let call = server.expect("GET", "/").await;
     assert_eq!(call.headers["authorization"], "Bearer s3cret");
     assert_eq!(call.headers["impersonate-user"], "eve");
-    assert_eq!(
-        call.headers
-            .get_all("impersonate-group")
-            .iter()
-            .collect::<Vec<_>>(),
-        ["a", "b"]
-    );
+    assert_eq!(call.headers.get_all("impersonate-group").iter().collect::<Vec<_>>(), ["a", "b"]);
     call.reply(200, "");
     let call = server.expect("GET", "/own").await;
-    assert_eq!(
-        call.headers.get_all("authorization").iter().collect::<Vec<_>>(),
-        ["Bearer other"]
-    );
+    assert_eq!(call.headers.get_all("authorization").iter().collect::<Vec<_>>(), ["Bearer other"]);
     call.reply(200, "");
     work.await.unwrap();
 }
@@ -105,11 +87,8 @@ async fn without_verification_any_certificate_will_do() {
     let pki = Pki::new();
     let mut server = Server::with(&pki, "elsewhere", Protocols::Both).await;
     let endpoint = Endpoint::parse(&format!("https://localhost:{}", server.port)).unwrap();
-    let client = Client::new(
-        endpoint,
-        Credentials::new(TrustRoots::Unverified).unwrap(),
-        ClientOptions::default(),
-    );
+    let client =
+        Client::new(endpoint, Credentials::new(TrustRoots::Unverified).unwrap(), ClientOptions::default());
     let request = tokio::spawn(async move { client.get("/").await });
     server.call().await.reply(200, "");
     request.await.unwrap().unwrap();
@@ -118,9 +97,7 @@ async fn without_verification_any_certificate_will_do() {
 #[test]
 fn secrets_do_not_show() {
     let pki = Pki::new();
-    let credentials = with_client_certificate(&pki, "admin")
-        .with_token(Token::new("s3cret"))
-        .unwrap();
+    let credentials = with_client_certificate(&pki, "admin").with_token(Token::new("s3cret")).unwrap();
     let shown = format!("{credentials:?} {:?}", Token::new("s3cret"));
     assert!(!shown.contains("s3cret") && !shown.contains("BEGIN"), "{shown}");
 }
@@ -138,24 +115,12 @@ fn unusable_material_is_named_without_quoting_it() {
     let (chain, key) = pki.client("a");
     let (_, other_key) = pki.client("b");
     let error = |chain: &str, key: &str| {
-        trust(&pki)
-            .with_certificate(chain.as_bytes(), key.as_bytes())
-            .unwrap_err()
-            .to_string()
+        trust(&pki).with_certificate(chain.as_bytes(), key.as_bytes()).unwrap_err().to_string()
     };
     assert!(error("", &key).contains("client certificate"));
-    assert_eq!(
-        error(&chain, "hunter2"),
-        "the client key is not usable: it contains no PEM private key"
-    );
+    assert_eq!(error(&chain, "hunter2"), "the client key is not usable: it contains no PEM private key");
     assert!(error(&chain, &other_key).contains("not usable"));
-    let malformed = trust(&pki)
-        .with_token(Token::new("a\nb"))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        malformed,
-        "the token contains characters that cannot be used there"
-    );
+    let malformed = trust(&pki).with_token(Token::new("a\nb")).unwrap_err().to_string();
+    assert_eq!(malformed, "the token contains characters that cannot be used there");
     assert!(Credentials::new(TrustRoots::Pem(b"junk".to_vec())).is_err());
 }

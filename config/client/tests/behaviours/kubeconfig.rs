@@ -41,16 +41,10 @@ fn a_context_resolves_to_what_it_names() {
     let config = Kubeconfig::parse(EXAMPLE).unwrap();
     let resolved = config.resolve(None).unwrap();
     assert_eq!(resolved.name, "root");
-    assert_eq!(
-        resolved.endpoint.to_string(),
-        "https://localhost:6443/clusters/root"
-    );
+    assert_eq!(resolved.endpoint.to_string(), "https://localhost:6443/clusters/root");
     assert_eq!(resolved.namespace.as_deref(), Some("default"));
     assert_eq!(resolved.cluster.tls_server_name.as_deref(), Some("kcp.test"));
-    assert_eq!(
-        config.context_names().collect::<Vec<_>>(),
-        ["root", "anonymous", "dangling"]
-    );
+    assert_eq!(config.context_names().collect::<Vec<_>>(), ["root", "anonymous", "dangling"]);
     assert_eq!(config.resolve(Some("anonymous")).unwrap().user, User::default());
     for (context, message) in [
         ("dangling", "the kubeconfig has no cluster named \"nowhere\""),
@@ -59,10 +53,7 @@ fn a_context_resolves_to_what_it_names() {
         assert_eq!(config.resolve(Some(context)).unwrap_err().to_string(), message);
     }
     let empty = Kubeconfig::parse("").unwrap();
-    assert!(matches!(
-        empty.resolve(None),
-        Err(KubeconfigError::NoCurrentContext)
-    ));
+    assert!(matches!(empty.resolve(None), Err(KubeconfigError::NoCurrentContext)));
 }
 
 #[tokio::test]
@@ -78,15 +69,9 @@ async fn files_are_found_beside_the_kubeconfig_and_read_again_on_demand() {
         write("admin.key", key.as_bytes());
     };
     rotate();
-    write(
-        "config",
-        EXAMPLE.replace("6443", &server.port.to_string()).as_bytes(),
-    );
+    write("config", EXAMPLE.replace("6443", &server.port.to_string()).as_bytes());
 
-    let context = Kubeconfig::load(&directory.path().join("config"))
-        .unwrap()
-        .resolve(None)
-        .unwrap();
+    let context = Kubeconfig::load(&directory.path().join("config")).unwrap().resolve(None).unwrap();
     assert_eq!(context.files().count(), 3);
     let client = Client::from_context(&context, UnverifiedTls::Refuse, ClientOptions::default()).unwrap();
     assert!(!client.set_credentials(context.credentials(UnverifiedTls::Refuse).unwrap()));
@@ -109,10 +94,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 users: [{name: u, user: {token: inline, tokenFile: file}}]
 "#;
     let resolved = Kubeconfig::parse(text).unwrap().resolve(None).unwrap();
-    assert_eq!(
-        resolved.cluster.certificate_authority,
-        Some(Material::Inline(b"abcdef".to_vec()))
-    );
+    assert_eq!(resolved.cluster.certificate_authority, Some(Material::Inline(b"abcdef".to_vec())));
     // For tokens it is the other way round, as in kubectl.
     assert_eq!(resolved.user.token, Some(Material::File("file".into())));
 }
@@ -133,30 +115,16 @@ fn what_cannot_be_honoured_is_refused() {
 
     let server = "server: 'http://a'";
     for (cluster, user, message) in [
-        (
-            server,
-            "exec: {command: x}",
-            "a user with an exec credential plugin is not supported",
-        ),
-        (
-            server,
-            "username: a, password: b",
-            "a user with a password is not supported",
-        ),
-        (
-            "server: 'http://a', proxy-url: 'socks5://b'",
-            "",
-            "a cluster behind a proxy-url is not supported",
-        ),
+        (server, "exec: {command: x}", "a user with an exec credential plugin is not supported"),
+        (server, "username: a, password: b", "a user with a password is not supported"),
+        ("server: 'http://a', proxy-url: 'socks5://b'", "", "a cluster behind a proxy-url is not supported"),
         (
             server,
             "client-certificate: x",
             "the client key is not usable: it is missing beside its counterpart",
         ),
     ] {
-        let error = context(cluster, user)
-            .credentials(UnverifiedTls::Refuse)
-            .unwrap_err();
+        let error = context(cluster, user).credentials(UnverifiedTls::Refuse).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
     assert!(context(server, "").credentials(UnverifiedTls::Refuse).is_ok());
@@ -175,10 +143,7 @@ fn errors_name_the_place_and_never_quote_secrets() {
         )
     };
     for (text, message) in [
-        (
-            users("{token: 5550123}"),
-            "kubeconfig: user \"u\": token must be a string",
-        ),
+        (users("{token: 5550123}"), "kubeconfig: user \"u\": token must be a string"),
         (
             users("{client-key-data: hunter2hunter2!}"),
             "kubeconfig: user \"u\": client-key-data must be base64",
@@ -188,37 +153,22 @@ fn errors_name_the_place_and_never_quote_secrets() {
             "current-context: c\ncontexts: [{name: c, context: {cluster: ''}}]".into(),
             "the kubeconfig has no cluster named \"\"",
         ),
-        (
-            "[5550123]".into(),
-            "kubeconfig is not a kubeconfig: it is not a mapping",
-        ),
+        ("[5550123]".into(), "kubeconfig is not a kubeconfig: it is not a mapping"),
     ] {
         assert_eq!(wrong(&text), message);
     }
     let broken = wrong("users:\n- name: u\n  user: {token: 5550123");
-    assert!(
-        broken.contains("not valid YAML at line") && !broken.contains("5550123"),
-        "{broken}"
-    );
-    let shown = format!(
-        "{:?}",
-        Kubeconfig::parse(EXAMPLE).unwrap().user("bearer").unwrap()
-    );
+    assert!(broken.contains("not valid YAML at line") && !broken.contains("5550123"), "{broken}");
+    let shown = format!("{:?}", Kubeconfig::parse(EXAMPLE).unwrap().user("bearer").unwrap());
     assert!(!shown.contains("s3cret"), "{shown}");
 }
 
 #[test]
 fn an_edit_keeps_what_it_does_not_know() {
     let mut config = Kubeconfig::parse(EXAMPLE).unwrap();
-    config
-        .copy_cluster("one", "current", "https://localhost:6443/clusters/root:org")
-        .unwrap();
+    config.copy_cluster("one", "current", "https://localhost:6443/clusters/root:org").unwrap();
     config.copy_context("root", "current").unwrap();
-    let context = Context {
-        cluster: "current".into(),
-        user: "admin".into(),
-        namespace: None,
-    };
+    let context = Context { cluster: "current".into(), user: "admin".into(), namespace: None };
     config.set_context("current", &context);
     config.set_current_context("current");
     config.remove_context("dangling");
@@ -226,16 +176,10 @@ fn an_edit_keeps_what_it_does_not_know() {
     let resolved = again.resolve(None).unwrap();
     assert_eq!(resolved.endpoint.prefix(), "/clusters/root:org");
     assert_eq!(resolved.cluster.tls_server_name.as_deref(), Some("kcp.test"));
-    assert_eq!(
-        again.context_names().collect::<Vec<_>>(),
-        ["root", "anonymous", "current"]
-    );
+    assert_eq!(again.context_names().collect::<Vec<_>>(), ["root", "anonymous", "current"]);
     let yaml: serde_json::Value = serde_saphyr::from_str(&again.to_yaml().unwrap()).unwrap();
     for cluster in yaml["clusters"].as_array().unwrap() {
-        assert_eq!(
-            cluster["cluster"]["x-unknown"],
-            serde_json::json!({"keep": [1, "true", 2.5]})
-        );
+        assert_eq!(cluster["cluster"]["x-unknown"], serde_json::json!({"keep": [1, "true", 2.5]}));
     }
     assert_eq!(yaml["contexts"][2]["context"]["extensions"][0]["name"], "e");
     assert_eq!(yaml["users"][2]["user"]["exec"]["command"], "kubelogin");
@@ -247,39 +191,18 @@ fn a_new_file_is_written_for_its_owner_only_and_reads_back() {
     let (path, link) = (directory.path().join("config"), directory.path().join("link"));
     let mut config = Kubeconfig::empty();
     let ca = Some(Material::Inline(b"pem".to_vec()));
-    let cluster = Cluster {
-        server: "https://a:1".into(),
-        certificate_authority: ca,
-        ..Cluster::default()
-    };
-    let user = User {
-        token: Some(Material::Inline(b"true".to_vec())),
-        ..User::default()
-    };
+    let cluster = Cluster { server: "https://a:1".into(), certificate_authority: ca, ..Cluster::default() };
+    let user = User { token: Some(Material::Inline(b"true".to_vec())), ..User::default() };
     config.set_cluster("c", &cluster);
     config.set_user("u", &user);
-    config.set_context(
-        "x",
-        &Context {
-            cluster: "c".into(),
-            user: "u".into(),
-            namespace: None,
-        },
-    );
+    config.set_context("x", &Context { cluster: "c".into(), user: "u".into(), namespace: None });
     config.set_current_context("x");
     config.save(&path).unwrap();
     std::os::unix::fs::symlink(&path, &link).unwrap();
     config.save(&link).unwrap();
     assert!(link.is_symlink());
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
-    assert_eq!(
-        std::fs::read_dir(directory.path()).unwrap().count(),
-        2,
-        "no draft is left behind"
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no draft is left behind");
     let resolved = Kubeconfig::load(&link).unwrap().resolve(None).unwrap();
     assert_eq!((resolved.cluster, resolved.user), (cluster, user));
 }

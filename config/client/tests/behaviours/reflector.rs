@@ -60,10 +60,7 @@ impl Run {
 
 fn short(event: Event<Thing>) -> String {
     match event {
-        Event::Replaced {
-            items,
-            resource_version,
-        } => {
+        Event::Replaced { items, resource_version } => {
             let names: Vec<String> = items.into_iter().map(|thing| thing.metadata.name).collect();
             format!("={}@{resource_version}", names.join(","))
         }
@@ -88,10 +85,7 @@ fn thing(name: &str, version: u64) -> String {
 fn list(names: &[&str], version: u64, continue_token: &str) -> String {
     let items: Vec<String> = names.iter().map(|name| thing(name, version)).collect();
     let meta = format!(r#"{{"resourceVersion":"{version}","continue":"{continue_token}"}}"#);
-    format!(
-        r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#,
-        items.join(",")
-    )
+    format!(r#"{{"kind":"List","metadata":{meta},"items":[{}]}}"#, items.join(","))
 }
 
 const GONE: &str =
@@ -103,45 +97,21 @@ async fn pages_are_listed_and_then_watched() {
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
     assert!(!run.status().synced);
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["a", "b"], 7, "next"));
-    server
-        .expect("GET", "/things?limit=500&continue=next")
-        .await
-        .reply(200, list(&["c"], 7, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a", "b"], 7, "next"));
+    server.expect("GET", "/things?limit=500&continue=next").await.reply(200, list(&["c"], 7, ""));
     run.expect(&["=a,b,c@7"]).await;
-    let call = server
-        .expect_query(&[
-            "watch=1",
-            "allowWatchBookmarks=true",
-            "resourceVersion=7",
-            "!limit",
-        ])
-        .await;
-    let timeout = call
-        .path_and_query
-        .split("timeoutSeconds=")
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap();
+    let call =
+        server.expect_query(&["watch=1", "allowWatchBookmarks=true", "resourceVersion=7", "!limit"]).await;
+    let timeout = call.path_and_query.split("timeoutSeconds=").nth(1).unwrap().parse::<u64>().unwrap();
     assert!((300..=600).contains(&timeout), "{timeout}");
     let watch = call.stream();
     watch.event("ADDED", &thing("d", 8));
     watch.event("MODIFIED", &thing("a", 9));
     watch.event("DELETED", &thing("b", 10));
-    watch.event(
-        "BOOKMARK",
-        r#"{"kind":"Thing","metadata":{"resourceVersion":"12"}}"#,
-    );
+    watch.event("BOOKMARK", r#"{"kind":"Thing","metadata":{"resourceVersion":"12"}}"#);
     run.expect(&["+d", "+a", "-b", "@12"]).await;
     let status = run.status();
-    assert_eq!(
-        (status.phase, status.synced, status.relists, status.restarts),
-        (Phase::Watching, true, 1, 1)
-    );
+    assert_eq!((status.phase, status.synced, status.relists, status.restarts), (Phase::Watching, true, 1, 1));
     assert_eq!(status.resource_version.as_deref(), Some("12"));
     assert!(status.last_event.is_some() && status.last_contact >= status.last_event);
 }
@@ -152,41 +122,26 @@ async fn a_cut_is_resumed_without_a_list_and_nothing_is_lost() {
     let mut server = Server::start(&pki).await;
     let wire = Wire::to(server.port).await;
     let mut run = Run::start(client(&pki, wire.port, ClientOptions::default()));
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&[], 7, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&[], 7, ""));
     run.expect(&["=@7"]).await;
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=7"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("ADDED", &thing("a", 8));
     watch.event("ADDED", &thing("b", 9));
     run.expect(&["+a", "+b"]).await;
     wire.cut();
     // Revision 9 may have had more events, so it is asked for again.
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=8"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=8"]).await.stream();
     watch.event("ADDED", &thing("b", 9));
     watch.event("ADDED", &thing("c", 9));
     watch.event("BOOKMARK", &thing("", 11));
     run.expect(&["+b", "+c", "@11"]).await;
     // A stream that breaks and a proper end are resumed alike.
     drop(watch);
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=11"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=11"]).await.stream();
     watch.event("DELETED", &thing("c", 12));
     run.expect(&["-c"]).await;
     watch.end();
-    let _watch = server
-        .expect_query(&["watch=1", "resourceVersion=11"])
-        .await
-        .stream();
+    let _watch = server.expect_query(&["watch=1", "resourceVersion=11"]).await.stream();
     let mut status = run.status.clone();
     let status = status.wait_for(|status| status.restarts == 4).await.unwrap();
     assert_eq!(status.relists, 1);
@@ -197,36 +152,18 @@ async fn a_lost_history_is_listed_again_and_shows_what_was_deleted_meanwhile() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["a", "b"], 7, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a", "b"], 7, ""));
     run.expect(&["=a,b@7"]).await;
     // As an event of an accepted watch.
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=7"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("ERROR", GONE);
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["b"], 20, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["b"], 20, ""));
     run.expect(&["=b@20"]).await;
     // As the answer to the request.
-    server
-        .expect_query(&["watch=1", "resourceVersion=20"])
-        .await
-        .reply(410, GONE);
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["b", "c"], 30, ""));
+    server.expect_query(&["watch=1", "resourceVersion=20"]).await.reply(410, GONE);
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["b", "c"], 30, ""));
     run.expect(&["=b,c@30"]).await;
-    let _watch = server
-        .expect_query(&["watch=1", "resourceVersion=30"])
-        .await
-        .stream();
+    let _watch = server.expect_query(&["watch=1", "resourceVersion=30"]).await.stream();
     assert_eq!(run.status().relists, 3);
 }
 
@@ -236,34 +173,16 @@ async fn errors_that_are_not_about_the_history_do_not_cause_lists() {
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
     server.expect("GET", "/things?limit=500").await.reply(503, "");
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["a"], 7, "next"));
-    server
-        .expect("GET", "/things?limit=500&continue=next")
-        .await
-        .reply(500, "");
-    server
-        .expect("GET", "/things?limit=500&continue=next")
-        .await
-        .reply(200, list(&["b"], 7, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a"], 7, "next"));
+    server.expect("GET", "/things?limit=500&continue=next").await.reply(500, "");
+    server.expect("GET", "/things?limit=500&continue=next").await.reply(200, list(&["b"], 7, ""));
     run.expect(&["=a,b@7"]).await;
     for code in [401, 403, 429, 500, 503] {
-        server
-            .expect_query(&["watch=1", "resourceVersion=7"])
-            .await
-            .reply(code, "");
+        server.expect_query(&["watch=1", "resourceVersion=7"]).await.reply(code, "");
     }
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=7"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("ERROR", r#"{"kind":"Status","code":500,"message":"boom"}"#);
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=7"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("ADDED", &thing("c", 8));
     run.expect(&["+c"]).await;
 }
@@ -273,20 +192,11 @@ async fn a_store_that_was_replaced_is_listed_again() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&["a"], 700, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a"], 700, ""));
     run.expect(&["=a@700"]).await;
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=700"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=700"]).await.stream();
     watch.event("BOOKMARK", &thing("", 3));
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&[], 3, ""));
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&[], 3, ""));
     run.expect(&["=@3"]).await;
 }
 
@@ -296,21 +206,12 @@ async fn a_peer_that_falls_silent_is_left_for_a_new_connection() {
     let mut server = Server::start(&pki).await;
     let wire = Wire::to(server.port).await;
     let mut run = Run::start(client(&pki, wire.port, impatient()));
-    server
-        .expect("GET", "/things?limit=500")
-        .await
-        .reply(200, list(&[], 7, ""));
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=7"])
-        .await
-        .stream();
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&[], 7, ""));
+    let watch = server.expect_query(&["watch=1", "resourceVersion=7"]).await.stream();
     watch.event("BOOKMARK", &thing("", 9));
     run.expect(&["=@7", "@9"]).await;
     wire.freeze();
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=9"])
-        .await
-        .stream();
+    let watch = server.expect_query(&["watch=1", "resourceVersion=9"]).await.stream();
     watch.event("ADDED", &thing("a", 10));
     run.expect(&["+a"]).await;
     assert_eq!(run.status().relists, 1);
@@ -321,24 +222,13 @@ async fn a_persisted_revision_is_resumed_without_a_list() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
-    let mut run = Run::of(Reflector::resume(
-        client,
-        ListWatch::new("/things"),
-        quick(),
-        "42".into(),
-    ));
-    let watch = server
-        .expect_query(&["watch=1", "resourceVersion=42"])
-        .await
-        .stream();
+    let mut run = Run::of(Reflector::resume(client, ListWatch::new("/things"), quick(), "42".into()));
+    let watch = server.expect_query(&["watch=1", "resourceVersion=42"]).await.stream();
     watch.event("ADDED", &thing("a", 43));
     run.expect(&["+a"]).await;
     let status = run.status();
     assert!(status.synced);
-    assert_eq!(
-        (status.relists, status.resource_version.as_deref()),
-        (0, Some("42"))
-    );
+    assert_eq!((status.relists, status.resource_version.as_deref()), (0, Some("42")));
 }
 
 #[tokio::test]
@@ -347,10 +237,7 @@ async fn an_object_that_does_not_decode_is_skipped_and_counted() {
     let mut server = Server::start(&pki).await;
     let mut run = Run::start(client(&pki, server.port, ClientOptions::default()));
     let odd = r#"{"metadata":{"name":"x","resourceVersion":"8"},"color":"mauve"}"#;
-    let body = format!(
-        r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{},{odd}]}}"#,
-        thing("a", 7)
-    );
+    let body = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{},{odd}]}}"#, thing("a", 7));
     server.expect("GET", "/things?limit=500").await.reply(200, body);
     run.expect(&["=a@7"]).await;
     let watch = server.expect_query(&["watch=1"]).await.stream();
@@ -381,13 +268,7 @@ async fn cancelling_next_loses_nothing() {
     let watch = given_up!(server.expect_query(&["watch=1"])).stream();
     watch.send("{\"type\":\"ADDED\",\"obj");
     let mut status = reflector.status();
-    given_up!(async {
-        status
-            .wait_for(|status| status.phase == Phase::Watching)
-            .await
-            .map(drop)
-    })
-    .unwrap();
+    given_up!(async { status.wait_for(|status| status.phase == Phase::Watching).await.map(drop) }).unwrap();
     watch.send(&format!("ect\":{}}}\n", thing("c", 8)));
     assert_eq!(short(reflector.next().await), "+c");
     server.assert_no_call();

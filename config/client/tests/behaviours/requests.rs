@@ -36,11 +36,7 @@ async fn concurrent_requests_share_one_http2_connection_dialled_once() {
 async fn a_crowded_connection_gets_company_up_to_the_limit() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
-    let options = ClientOptions {
-        streams_per_connection: 2,
-        max_connections: 2,
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { streams_per_connection: 2, max_connections: 2, ..ClientOptions::default() };
     let client = client(&pki, server.port, options);
     let mut unanswered = Vec::new();
     let mut second_used = false;
@@ -69,11 +65,7 @@ async fn http1_is_spoken_where_http2_is_not_and_its_connection_is_reused() {
             async move { client.get("/readyz?verbose").await }
         });
         let call = server.expect("GET", "/clusters/root/readyz?verbose").await;
-        assert_eq!(
-            (call.version, call.connection),
-            (Version::HTTP_11, 1),
-            "request {n}"
-        );
+        assert_eq!((call.version, call.connection), (Version::HTTP_11, 1), "request {n}");
         assert_eq!(call.headers["host"], format!("localhost:{}", server.port));
         call.reply(200, "ok");
         assert_eq!(request.await.unwrap().unwrap().body, "ok");
@@ -102,19 +94,10 @@ async fn objects_travel_as_json_with_their_options() {
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
     let work = tokio::spawn(async move {
-        let options = WriteOptions {
-            field_manager: Some("me".into()),
-            dry_run: false,
-        };
+        let options = WriteOptions { field_manager: Some("me".into()), dry_run: false };
         let created: Value = client.create("/c", &json!({"a": 1}), &options).await.unwrap();
-        let _: Value = client
-            .replace("/c/x", &created, &WriteOptions::default())
-            .await
-            .unwrap();
-        let _: Value = client
-            .patch("/c/x", PatchType::ForcedApply, &json!({}), &options)
-            .await
-            .unwrap();
+        let _: Value = client.replace("/c/x", &created, &WriteOptions::default()).await.unwrap();
+        let _: Value = client.patch("/c/x", PatchType::ForcedApply, &json!({}), &options).await.unwrap();
         client.delete("/c/x", &DeleteOptions::default()).await.unwrap();
         let read: Result<Value, _> = client.get_json("/c/x").await;
         read.unwrap_err()
@@ -134,10 +117,7 @@ async fn objects_travel_as_json_with_their_options() {
     server.expect("DELETE", "/c/x").await.reply(200, "{}");
     server.expect("GET", "/c/x").await.reply(200, "<html>");
     let error = work.await.unwrap();
-    assert!(
-        matches!(error, ClientError::Decode { .. }) && error.blame() == Blame::Server,
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Decode { .. }) && error.blame() == Blame::Server, "{error}");
 }
 
 #[tokio::test]
@@ -159,10 +139,7 @@ async fn an_error_answer_is_an_error_with_its_status() {
 async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
-    let options = ClientOptions {
-        request_timeout: Duration::from_millis(200),
-        ..ClientOptions::default()
-    };
+    let options = ClientOptions { request_timeout: Duration::from_millis(200), ..ClientOptions::default() };
     let client = client(&pki, server.port, options);
     let watching = tokio::spawn({
         let client = client.clone();
@@ -172,15 +149,9 @@ async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
     let mut watch = watching.await.unwrap().unwrap();
     // The second request is never answered; its end shows that more than the limit has passed.
     let error = client.get("/slow").await.unwrap_err();
-    assert!(
-        matches!(error, ClientError::Timeout { .. }) && error.blame() == Blame::Network,
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Timeout { .. }) && error.blame() == Blame::Network, "{error}");
     stream.event("MODIFIED", "{}");
-    assert_eq!(
-        watch.next().await.unwrap().unwrap().kind,
-        WatchEventKind::Modified
-    );
+    assert_eq!(watch.next().await.unwrap().unwrap().kind, WatchEventKind::Modified);
     drop(watch);
     stream.cancelled().await;
 }
@@ -189,11 +160,8 @@ async fn a_request_is_limited_in_time_and_a_watch_only_until_it_begins() {
 async fn answers_and_events_are_limited_in_size() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
-    let options = ClientOptions {
-        max_response_bytes: 1000,
-        max_event_bytes: 1000,
-        ..ClientOptions::default()
-    };
+    let options =
+        ClientOptions { max_response_bytes: 1000, max_event_bytes: 1000, ..ClientOptions::default() };
     let client = client(&pki, server.port, options);
     let work = tokio::spawn(async move {
         let answer = client.get("/").await.unwrap_err();
@@ -205,10 +173,7 @@ async fn answers_and_events_are_limited_in_size() {
     let stream = server.call().await.stream();
     stream.send(&"x".repeat(1001));
     for error in work.await.unwrap() {
-        assert!(
-            matches!(error, ClientError::TooLarge { limit: 1000, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, ClientError::TooLarge { limit: 1000, .. }), "{error}");
     }
 }
 
@@ -241,10 +206,7 @@ async fn a_broken_connection_is_replaced() {
     let _held = server.expect("POST", "/write").await;
     wire.cut();
     let error = write.await.unwrap().unwrap_err();
-    assert!(
-        matches!(error, ClientError::Closed { .. }) && error.is_retryable(),
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Closed { .. }) && error.is_retryable(), "{error}");
     server.assert_no_call();
 }
 
@@ -293,22 +255,13 @@ async fn a_server_that_is_not_there_or_not_trusted_is_told_apart() {
     let server = Server::start(&pki).await;
     let stranger = client(&Pki::new(), server.port, ClientOptions::default());
     let error = stranger.get("/").await.unwrap_err();
-    assert!(
-        matches!(error, ClientError::Tls { .. }) && error.blame() == Blame::Server,
-        "{error}"
-    );
+    assert!(matches!(error, ClientError::Tls { .. }) && error.blame() == Blame::Server, "{error}");
 
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let error = client(&pki, port, ClientOptions::default())
-        .get("/")
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, ClientError::Connect { .. }) && error.is_retryable(),
-        "{error}"
-    );
+    let error = client(&pki, port, ClientOptions::default()).get("/").await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }) && error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
@@ -338,12 +291,6 @@ async fn an_impossible_request_is_the_callers_fault() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let endpoint = Endpoint::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-    let error = Client::new(endpoint, credentials, ClientOptions::default())
-        .get("/a b")
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, ClientError::Request { .. }) && error.blame() == Blame::Caller,
-        "{error}"
-    );
+    let error = Client::new(endpoint, credentials, ClientOptions::default()).get("/a b").await.unwrap_err();
+    assert!(matches!(error, ClientError::Request { .. }) && error.blame() == Blame::Caller, "{error}");
 }

@@ -45,49 +45,26 @@ fn same(name: &str) -> Value {
 fn external_admin_rules() -> Vec<Value> {
     // kcp merges several declarations of this role, which leaves one rule per verb.
     let one_verb_each = |verbs: &str, group: &str, resources: &str| -> Vec<Value> {
-        verbs
-            .split_whitespace()
-            .map(|verb| allow(verb, group, resources))
-            .collect()
+        verbs.split_whitespace().map(|verb| allow(verb, group, resources)).collect()
     };
     [
         vec![
-            allow(
-                "delete get update",
-                "core.kcp.io",
-                "logicalclusters logicalclusters/status",
-            ),
+            allow("delete get update", "core.kcp.io", "logicalclusters logicalclusters/status"),
             allow("delete get patch update", "tenancy.kcp.io", "workspaces"),
             allow("get", "core", "secrets serviceaccounts"),
             allow_urls("access", "/"),
             allow("create", "authorization.k8s.io", "subjectaccessreviews"),
         ],
-        one_verb_each(
-            "get patch update",
-            "apis.kcp.io",
-            "apiexportendpointslices/status",
-        ),
+        one_verb_each("get patch update", "apis.kcp.io", "apiexportendpointslices/status"),
         one_verb_each("get list watch", "apis.kcp.io", "apiexportendpointslices"),
-        one_verb_each(
-            "get patch update",
-            "cache.kcp.io",
-            "clustercachedresourceendpointslices/status",
-        ),
-        one_verb_each(
-            "get list watch",
-            "cache.kcp.io",
-            "clustercachedresourceendpointslices",
-        ),
+        one_verb_each("get patch update", "cache.kcp.io", "clustercachedresourceendpointslices/status"),
+        one_verb_each("get list watch", "cache.kcp.io", "clustercachedresourceendpointslices"),
         vec![
             allow("get", "tenancy.kcp.io", "workspaceauthenticationconfigurations"),
             allow("create", "migration.kcp.io", "logicalclusterdumps"),
         ],
         one_verb_each("get patch update", "migration.kcp.io", "logicalclustermigrations"),
-        one_verb_each(
-            "get patch update",
-            "migration.kcp.io",
-            "logicalclustermigrations/status",
-        ),
+        one_verb_each("get patch update", "migration.kcp.io", "logicalclustermigrations/status"),
         vec![
             allow("list", "apis.kcp.io", "apibindings"),
             allow("get", "apis.kcp.io", "apiexports"),

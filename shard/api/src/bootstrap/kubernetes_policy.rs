@@ -17,12 +17,7 @@ pub(super) fn objects() -> Vec<Value> {
     objects.push(role(
         "kube-system",
         "extension-apiserver-authentication-reader",
-        vec![allow_named(
-            READ,
-            "core",
-            "configmaps",
-            "extension-apiserver-authentication",
-        )],
+        vec![allow_named(READ, "core", "configmaps", "extension-apiserver-authentication")],
     ));
     objects.into_iter().map(as_default).collect()
 }
@@ -38,22 +33,13 @@ fn cluster_roles() -> Vec<Value> {
     let approver = |name: &str, signer: &str| {
         cluster_role(
             &format!("system:{certificates}:{name}-approver"),
-            vec![allow_named(
-                "approve",
-                certificates,
-                "signers",
-                &format!("kubernetes.io/{signer}"),
-            )],
+            vec![allow_named("approve", certificates, "signers", &format!("kubernetes.io/{signer}"))],
         )
     };
     let requester = |name: &str| {
         cluster_role(
             &format!("system:{certificates}:certificatesigningrequests:{name}"),
-            vec![allow(
-                "create",
-                certificates,
-                &format!("certificatesigningrequests/{name}"),
-            )],
+            vec![allow("create", certificates, &format!("certificatesigningrequests/{name}"))],
         )
     };
     let mut roles = vec![
@@ -68,11 +54,7 @@ fn cluster_roles() -> Vec<Value> {
         cluster_role(
             "system:basic-user",
             vec![
-                allow(
-                    "create",
-                    "authorization.k8s.io",
-                    "selfsubjectaccessreviews selfsubjectrulesreviews",
-                ),
+                allow("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
                 allow("create", "authentication.k8s.io", "selfsubjectreviews"),
             ],
         ),
@@ -126,11 +108,7 @@ fn user_facing_roles() -> Vec<Value> {
     };
     vec![
         aggregated("admin", all),
-        labelled(
-            aggregated("edit", edit_and_view),
-            &aggregate_label("admin"),
-            "true",
-        ),
+        labelled(aggregated("edit", edit_and_view), &aggregate_label("admin"), "true"),
         labelled(aggregated("view", view_rules()), &aggregate_label("edit"), "true"),
         part("admin", admin_rules()),
         part("edit", edit_rules()),
@@ -162,17 +140,9 @@ fn admin_rules() -> Vec<Value> {
 
 fn edit_rules() -> Vec<Value> {
     vec![
-        allow(
-            READ,
-            "core",
-            "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy",
-        ),
+        allow(READ, "core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
         allow("impersonate", "core", "serviceaccounts"),
-        allow(
-            WRITE,
-            "core",
-            "pods pods/attach pods/exec pods/portforward pods/proxy",
-        ),
+        allow(WRITE, "core", "pods pods/attach pods/exec pods/portforward pods/proxy"),
         allow("create", "core", "pods/eviction"),
         allow(
             WRITE,
@@ -198,11 +168,7 @@ fn edit_rules() -> Vec<Value> {
         ),
         allow(WRITE, "policy", "poddisruptionbudgets"),
         allow(WRITE, "networking.k8s.io", "ingresses networkpolicies"),
-        allow(
-            "create delete deletecollection get list patch update watch",
-            "coordination.k8s.io",
-            "leases",
-        ),
+        allow("create delete deletecollection get list patch update watch", "coordination.k8s.io", "leases"),
         allow(WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
     ]
 }
@@ -230,11 +196,7 @@ fn view_rules() -> Vec<Value> {
             "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status \
              replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status",
         ),
-        allow(
-            READ,
-            "autoscaling",
-            "horizontalpodautoscalers horizontalpodautoscalers/status",
-        ),
+        allow(READ, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
         allow(READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
         allow(
             READ,
@@ -244,16 +206,8 @@ fn view_rules() -> Vec<Value> {
              replicationcontrollers/scale",
         ),
         allow(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
-        allow(
-            READ,
-            "networking.k8s.io",
-            "ingresses ingresses/status networkpolicies",
-        ),
-        allow(
-            READ,
-            "resource.k8s.io",
-            "resourceclaims resourceclaims/status resourceclaimtemplates",
-        ),
+        allow(READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+        allow(READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
     ]
 }
 
@@ -264,13 +218,7 @@ fn cluster_role_bindings() -> Vec<Value> {
         same("system:basic-user", &[group::AUTHENTICATED]),
         same("system:discovery", &[group::AUTHENTICATED]),
         same("system:monitoring", &["system:monitoring"]),
-        same(
-            "system:public-info-viewer",
-            &[group::AUTHENTICATED, group::UNAUTHENTICATED],
-        ),
-        same(
-            "system:service-account-issuer-discovery",
-            &["system:serviceaccounts"],
-        ),
+        same("system:public-info-viewer", &[group::AUTHENTICATED, group::UNAUTHENTICATED]),
+        same("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
     ]
 }

@@ -17,27 +17,20 @@ use crate::{ExportReference, ShardSpec, system_resources};
 
 /// The CRDs of `system:system-crds`.
 pub fn system_crds() -> Vec<Value> {
-    system_resources()
-        .map(|resource| resource.custom_resource_definition())
-        .collect()
+    system_resources().map(|resource| resource.custom_resource_definition()).collect()
 }
 
 /// The objects of `system:shard`, which lets a shard read root's APIs in all its logical clusters.
 pub fn system_shard() -> Vec<Value> {
-    let mut objects = vec![
-        logical_cluster(),
-        namespace("default", &[(annotation::CREATE_ONLY, "true")]),
-    ];
+    let mut objects = vec![logical_cluster(), namespace("default", &[(annotation::CREATE_ONLY, "true")])];
     objects.extend(root_export_names().map(|name| binding_to_root(name, "system:shard")));
     objects
 }
 
 /// The objects of `system:admin`: namespaces, and roles that apply to all logical clusters of the shard.
 pub fn system_admin() -> Vec<Value> {
-    let mut objects: Vec<Value> = ["default", "kube-public", "kube-system"]
-        .iter()
-        .map(|name| namespace(name, &[]))
-        .collect();
+    let mut objects: Vec<Value> =
+        ["default", "kube-public", "kube-system"].iter().map(|name| namespace(name, &[])).collect();
     objects.extend(kubernetes_policy::objects());
     objects.extend(kcp_policy::objects());
     objects
@@ -70,11 +63,7 @@ pub fn identity_secret(export: &str, key: &str) -> Value {
 /// A shard's registration in `root`. Empty URLs take the base URL.
 pub fn shard_registration(name: &str, spec: &ShardSpec) -> Value {
     let or_base = |url: &String| {
-        if url.is_empty() {
-            spec.base_url.clone()
-        } else {
-            url.clone()
-        }
+        if url.is_empty() { spec.base_url.clone() } else { url.clone() }
     };
     json!({
         "apiVersion": "core.kcp.io/v1alpha1",
@@ -100,10 +89,7 @@ fn logical_cluster() -> Value {
 
 /// A binding named like its export.
 fn binding_to_root(export: &str, holder_path: &str) -> Value {
-    let reference = ExportReference {
-        path: "root".to_owned(),
-        name: export.to_owned(),
-    };
+    let reference = ExportReference { path: "root".to_owned(), name: export.to_owned() };
     api_binding(export, &reference, "root", holder_path, &[])
 }
 
@@ -115,7 +101,5 @@ fn namespace(name: &str, annotations: &[(&str, &str)]) -> Value {
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     });
-    annotations.iter().fold(namespace, |namespace, (key, value)| {
-        rbac::annotated(namespace, key, value)
-    })
+    annotations.iter().fold(namespace, |namespace, (key, value)| rbac::annotated(namespace, key, value))
 }

@@ -40,10 +40,8 @@ pub(super) fn cluster_role_binding(name: &str, role: &str, groups: &[&str]) -> V
 
 /// `verbs` on `resources` of `groups`.
 pub(super) fn allow(verbs: &str, groups: &str, resources: &str) -> Value {
-    let groups: Vec<&str> = groups
-        .split_whitespace()
-        .map(|group| if group == "core" { "" } else { group })
-        .collect();
+    let groups: Vec<&str> =
+        groups.split_whitespace().map(|group| if group == "core" { "" } else { group }).collect();
     json!({"apiGroups": groups, "resources": words(resources), "verbs": words(verbs)})
 }
 

@@ -19,26 +19,13 @@ const EXPORTS: [RootExport; 5] = [
         name: "cache.kcp.io",
         resources: &["clustercachedresourceendpointslices", "clustercachedresources"],
     },
-    RootExport {
-        name: "migration.kcp.io",
-        resources: &["logicalclusterdumps", "logicalclustermigrations"],
-    },
-    RootExport {
-        name: "shards.core.kcp.io",
-        resources: &["shards"],
-    },
+    RootExport { name: "migration.kcp.io", resources: &["logicalclusterdumps", "logicalclustermigrations"] },
+    RootExport { name: "shards.core.kcp.io", resources: &["shards"] },
     RootExport {
         name: TENANCY,
-        resources: &[
-            "workspaceauthenticationconfigurations",
-            "workspaces",
-            "workspacetypes",
-        ],
+        resources: &["workspaceauthenticationconfigurations", "workspaces", "workspacetypes"],
     },
-    RootExport {
-        name: TOPOLOGY,
-        resources: &["partitions", "partitionsets"],
-    },
+    RootExport { name: TOPOLOGY, resources: &["partitions", "partitionsets"] },
 ];
 const TENANCY: &str = "tenancy.kcp.io";
 const TOPOLOGY: &str = "topology.kcp.io";
@@ -59,10 +46,8 @@ pub fn root_export_of(group: &str, plural: &str) -> Option<&'static str> {
 /// Objects of `root` that everything else needs, in the order of creation: schemas, exports (their identity is filled
 /// in by a controller), the LogicalCluster, bindings.
 pub fn root_phase0() -> Vec<Value> {
-    let mut objects: Vec<Value> = resources()
-        .iter()
-        .filter_map(|resource| resource.api_resource_schema())
-        .collect();
+    let mut objects: Vec<Value> =
+        resources().iter().filter_map(|resource| resource.api_resource_schema()).collect();
     objects.extend(EXPORTS.iter().map(export));
     objects.push(root_logical_cluster());
     objects.extend(
@@ -113,10 +98,7 @@ fn export_group(export: &str) -> &str {
 }
 
 fn root_logical_cluster() -> Value {
-    let owner = owner_annotation(&UserInfo {
-        username: BOOTSTRAP_USER.to_owned(),
-        ..UserInfo::default()
-    });
+    let owner = owner_annotation(&UserInfo { username: BOOTSTRAP_USER.to_owned(), ..UserInfo::default() });
     let cluster = annotated(logical_cluster(), annotation::OWNER, &owner);
     annotated(cluster, annotation::TYPE, "root:root")
 }
@@ -149,11 +131,7 @@ fn workspace_types() -> Vec<Value> {
     let battery = |object| annotated(object, annotation::BATTERY, "workspace-types");
     vec![
         workspace_type("universal", "universal", universal),
-        annotated(
-            workspace_type("root", "organization", orphan()),
-            annotation::CREATE_ONLY,
-            "true",
-        ),
+        annotated(workspace_type("root", "organization", orphan()), annotation::CREATE_ONLY, "true"),
         workspace_type("home", "universal", orphan()),
         battery(workspace_type("organization", "universal", organization)),
         battery(workspace_type("team", "universal", team)),
@@ -179,12 +157,7 @@ fn access() -> Vec<Value> {
             TENANCY,
             cluster_role(
                 "system:kcp:universal-workspacetype-use",
-                vec![allow_named(
-                    "use",
-                    TENANCY,
-                    "workspacetypes",
-                    "universal organization team",
-                )],
+                vec![allow_named("use", TENANCY, "workspacetypes", "universal organization team")],
             ),
         ),
         replicated(
@@ -207,14 +180,8 @@ fn use_of_exports() -> Vec<Value> {
         let role = format!("system:kcp:apiexport:{short}:bind");
         let binding = format!("system:kcp:authenticated:apiexport:{short}:bind");
         [
-            replicated(
-                apis,
-                cluster_role(&role, vec![allow_named("bind", apis, "apiexports", export)]),
-            ),
-            replicated(
-                apis,
-                cluster_role_binding(&binding, &role, &[group::AUTHENTICATED]),
-            ),
+            replicated(apis, cluster_role(&role, vec![allow_named("bind", apis, "apiexports", export)])),
+            replicated(apis, cluster_role_binding(&binding, &role, &[group::AUTHENTICATED])),
         ]
     };
     let policy = |reasons: &str, short: &str, group: &str, rules: Vec<Value>| {
@@ -226,16 +193,8 @@ fn use_of_exports() -> Vec<Value> {
         ]
     };
     let tenancy = vec![
-        allow(
-            "*",
-            TENANCY,
-            "workspaces workspaceauthenticationconfigurations workspacetypes",
-        ),
-        allow(
-            "list watch get",
-            TENANCY,
-            "workspaces/status workspacetypes/status",
-        ),
+        allow("*", TENANCY, "workspaces workspaceauthenticationconfigurations workspacetypes"),
+        allow("list watch get", TENANCY, "workspaces/status workspacetypes/status"),
     ];
     let topology = vec![allow("*", TOPOLOGY, "partitions partitionsets")];
     [
@@ -243,12 +202,7 @@ fn use_of_exports() -> Vec<Value> {
         bind("topology", TOPOLOGY),
         policy(apis_and_tenancy, "tenancy", group::AUTHENTICATED, tenancy),
         policy(apis, "topology", group::AUTHENTICATED, topology),
-        policy(
-            apis_and_tenancy,
-            "kcp-admin",
-            group::ADMIN,
-            vec![allow("*", TENANCY, "*")],
-        ),
+        policy(apis_and_tenancy, "kcp-admin", group::ADMIN, vec![allow("*", TENANCY, "*")]),
     ]
     .concat()
 }
@@ -257,11 +211,7 @@ fn homes(creators: &[&str]) -> [Value; 2] {
     let role = "system:kcp:home-clusterworkspace-create";
     [
         cluster_role(role, vec![allow_named("get create", TENANCY, "workspaces", "~")]),
-        cluster_role_binding(
-            "system:kcp:configured-group:home-clusterworkspace-create",
-            role,
-            creators,
-        ),
+        cluster_role_binding("system:kcp:configured-group:home-clusterworkspace-create", role, creators),
     ]
 }
 

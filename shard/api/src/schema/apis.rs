@@ -15,9 +15,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
         ResourceDefinition {
             versions: vec![
                 apis_v1alpha1::api_binding().columns(binding_columns()),
-                Version::new("v1alpha2", api_binding())
-                    .with_status()
-                    .columns(binding_columns()),
+                Version::new("v1alpha2", api_binding()).with_status().columns(binding_columns()),
             ],
             ..resource("APIBinding", "apibindings", "apibinding")
         },
@@ -26,20 +24,14 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
             ..resource("APIConversion", "apiconversions", "apiconversion")
         },
         ResourceDefinition {
-            versions: vec![
-                Version::new("v1alpha1", api_export_endpoint_slice())
-                    .with_status()
-                    .columns(vec![
-                        Column::text("Export", ".spec.export.name"),
-                        Column::text("Partition", ".spec.partition"),
-                        Column::age(),
-                    ]),
-            ],
-            ..resource(
-                "APIExportEndpointSlice",
-                "apiexportendpointslices",
-                "apiexportendpointslice",
-            )
+            versions: vec![Version::new("v1alpha1", api_export_endpoint_slice()).with_status().columns(
+                vec![
+                    Column::text("Export", ".spec.export.name"),
+                    Column::text("Partition", ".spec.partition"),
+                    Column::age(),
+                ],
+            )],
+            ..resource("APIExportEndpointSlice", "apiexportendpointslices", "apiexportendpointslice")
         },
         ResourceDefinition {
             versions: vec![
@@ -50,9 +42,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
                         r#".status.conditions[?(@.type=="VirtualWorkspaceURLsReady")].status"#,
                     ),
                 ]),
-                Version::new("v1alpha2", api_export())
-                    .with_status()
-                    .columns(vec![Column::age()]),
+                Version::new("v1alpha2", api_export()).with_status().columns(vec![Column::age()]),
             ],
             ..resource("APIExport", "apiexports", "apiexport")
         },
@@ -78,10 +68,7 @@ fn resource(kind: &'static str, plural: &'static str, singular: &'static str) ->
 }
 
 fn binding_columns() -> Vec<Column> {
-    vec![
-        Column::age(),
-        Column::text("Ready", r#".status.conditions[?(@.type=="Ready")].status"#),
-    ]
+    vec![Column::age(), Column::text("Ready", r#".status.conditions[?(@.type=="Ready")].status"#)]
 }
 
 fn api_export() -> Schema {
@@ -124,10 +111,7 @@ pub(super) fn export_status() -> Schema {
     object([
         ("conditions", conditions()),
         ("identityHash", string().about("SHA-256 of the identity's key.")),
-        (
-            "virtualWorkspaces",
-            list(object([("url", string().not_empty())]).required(["url"])),
-        ),
+        ("virtualWorkspaces", list(object([("url", string().not_empty())]).required(["url"]))),
     ])
 }
 
@@ -135,17 +119,11 @@ fn exported_resource() -> Schema {
     object([
         ("group", string().about("API group.")),
         ("name", string().about("Plural name.")),
-        (
-            "schema",
-            string().about("Name of the APIResourceSchema in this workspace."),
-        ),
+        ("schema", string().about("Name of the APIResourceSchema in this workspace.")),
         (
             "storage",
             object([
-                (
-                    "crd",
-                    any_object().about("Objects are stored by the consumer's shard."),
-                ),
+                ("crd", any_object().about("Objects are stored by the consumer's shard.")),
                 (
                     "virtual",
                     object([
@@ -163,10 +141,7 @@ fn exported_resource() -> Schema {
             ])
             .default(json!({"crd": {}}))
             .exactly_one_of(["crd", "virtual"])
-            .rule(
-                "has(self.crd) != has(self.virtual)",
-                "Exactly one of crd or virtual must be set",
-            )
+            .rule("has(self.crd) != has(self.virtual)", "Exactly one of crd or virtual must be set")
             .about("Where objects of the resource live."),
         ),
     ])
@@ -206,9 +181,7 @@ fn api_binding() -> Schema {
                     accepted().required(["resource", "selector", "verbs"]),
                 ),
                 list(
-                    claim_fields()
-                        .field("defaultSelector", claim_selector())
-                        .required(["resource", "verbs"]),
+                    claim_fields().field("defaultSelector", claim_selector()).required(["resource", "verbs"]),
                 ),
             ),
         ),
@@ -225,14 +198,8 @@ pub(super) fn binding_reference() -> Schema {
 
 pub(super) fn binding_status(applied_claims: Schema, export_claims: Schema) -> Schema {
     object([
-        (
-            "apiExportClusterName",
-            string().about("Logical cluster of the export."),
-        ),
-        (
-            "appliedPermissionClaims",
-            applied_claims.about("Claims that are in force."),
-        ),
+        ("apiExportClusterName", string().about("Logical cluster of the export.")),
+        ("appliedPermissionClaims", applied_claims.about("Claims that are in force.")),
         (
             "boundResources",
             map_list(
@@ -256,16 +223,8 @@ pub(super) fn binding_status(applied_claims: Schema, export_claims: Schema) -> S
             .about("The resources that this binding serves."),
         ),
         ("conditions", conditions()),
-        (
-            "exportPermissionClaims",
-            export_claims.about("What the export asks for."),
-        ),
-        (
-            "phase",
-            string()
-                .one_of(["", "Binding", "Bound"])
-                .about("How far the binding has come."),
-        ),
+        ("exportPermissionClaims", export_claims.about("What the export asks for.")),
+        ("phase", string().one_of(["", "Binding", "Bound"]).about("How far the binding has come.")),
     ])
 }
 
@@ -280,10 +239,7 @@ fn api_export_endpoint_slice() -> Schema {
                         .rule("self == oldSelf", "APIExport reference must not be changed")
                         .about("The export that the endpoints serve."),
                 ),
-                (
-                    "partition",
-                    string().about("A Partition of this workspace that narrows the shards."),
-                ),
+                ("partition", string().about("A Partition of this workspace that narrows the shards.")),
             ])
             .required(["export"]),
         ),
@@ -292,10 +248,7 @@ fn api_export_endpoint_slice() -> Schema {
             object([
                 ("conditions", conditions()),
                 ("endpoints", endpoints()),
-                (
-                    "shardSelector",
-                    string().about("The partition's selector in canonical form."),
-                ),
+                ("shardSelector", string().about("The partition's selector in canonical form.")),
             ]),
         ),
     ])
@@ -383,17 +336,8 @@ fn schema_version() -> Schema {
         ("deprecated", boolean()),
         ("deprecationWarning", string()),
         ("name", string().not_empty().pattern(VERSION_PATTERN)),
-        (
-            "schema",
-            any_object()
-                .atomic()
-                .preserve_unknown_fields()
-                .about("Structural OpenAPI v3 schema."),
-        ),
-        (
-            "selectableFields",
-            atomic_list(object([("jsonPath", string())]).required(["jsonPath"])),
-        ),
+        ("schema", any_object().atomic().preserve_unknown_fields().about("Structural OpenAPI v3 schema.")),
+        ("selectableFields", atomic_list(object([("jsonPath", string())]).required(["jsonPath"]))),
         ("served", boolean().default(true.into())),
         ("storage", boolean()),
         (

@@ -11,17 +11,11 @@ pub(super) fn api_export() -> Version {
             "spec",
             object([
                 ("identity", identity()),
-                (
-                    "latestResourceSchemas",
-                    set(string()).about("Names of the exported APIResourceSchemas."),
-                ),
+                ("latestResourceSchemas", set(string()).about("Names of the exported APIResourceSchemas.")),
                 ("maximalPermissionPolicy", maximal_permission_policy()),
                 (
                     "permissionClaims",
-                    map_list(
-                        ["group", "resource"],
-                        claim(group().default("".into())).required(["resource"]),
-                    ),
+                    map_list(["group", "resource"], claim(group().default("".into())).required(["resource"])),
                 ),
             ]),
         ),
@@ -75,17 +69,11 @@ fn claim(group: Schema) -> Schema {
                 object([
                     (
                         "name",
-                        string()
-                            .min_length(1)
-                            .max_length(253)
-                            .pattern("^([a-z0-9][-a-z0-9_.]*)?[a-z0-9]$"),
+                        string().min_length(1).max_length(253).pattern("^([a-z0-9][-a-z0-9_.]*)?[a-z0-9]$"),
                     ),
                     ("namespace", string().not_empty()),
                 ])
-                .rule(
-                    "has(self.__namespace__) || has(self.name)",
-                    "at least one field must be set",
-                ),
+                .rule("has(self.__namespace__) || has(self.name)", "at least one field must be set"),
             ),
         ),
     ])

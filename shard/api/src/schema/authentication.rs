@@ -60,10 +60,7 @@ fn claim_mappings() -> Schema {
 }
 
 fn claim_or_expression() -> Schema {
-    object([
-        ("claim", string().not_empty()),
-        ("expression", string().not_empty()),
-    ])
+    object([("claim", string().not_empty()), ("expression", string().not_empty())])
 }
 
 fn prefixed_claim() -> Schema {
@@ -89,15 +86,9 @@ fn claim_validation_rule() -> Schema {
 }
 
 fn one_at_least(schema: Schema) -> Schema {
-    schema.rule(
-        "has(self.claim) || has(self.expression)",
-        "either claim or expression must be specified",
-    )
+    schema.rule("has(self.claim) || has(self.expression)", "either claim or expression must be specified")
 }
 
 fn not_both(schema: Schema) -> Schema {
-    schema.rule(
-        "!(has(self.claim) && has(self.expression))",
-        "claim and expression cannot both be specified",
-    )
+    schema.rule("!(has(self.claim) && has(self.expression))", "claim and expression cannot both be specified")
 }

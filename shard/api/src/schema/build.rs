@@ -24,9 +24,7 @@ pub(super) fn any_object() -> Schema {
 
 /// An object with these fields, all optional until [`Schema::required`] names them.
 pub(super) fn object<const N: usize>(fields: [(&str, Schema); N]) -> Schema {
-    fields
-        .into_iter()
-        .fold(any_object(), |object, (name, schema)| object.field(name, schema))
+    fields.into_iter().fold(any_object(), |object, (name, schema)| object.field(name, schema))
 }
 
 /// A list of `items`.
@@ -46,9 +44,7 @@ pub(super) fn set(items: Schema) -> Schema {
 
 /// A list whose items are told apart by the values of `keys`.
 pub(super) fn map_list<const N: usize>(keys: [&str; N], items: Schema) -> Schema {
-    list(items)
-        .with("x-kubernetes-list-type", "map")
-        .with("x-kubernetes-list-map-keys", json!(keys.to_vec()))
+    list(items).with("x-kubernetes-list-type", "map").with("x-kubernetes-list-map-keys", json!(keys.to_vec()))
 }
 
 /// Free keys, values of one shape.
@@ -78,10 +74,7 @@ impl Schema {
     }
 
     pub(super) fn field(mut self, name: &str, schema: Schema) -> Self {
-        let fields = self
-            .0
-            .entry("properties")
-            .or_insert_with(|| Value::Object(Map::new()));
+        let fields = self.0.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(fields) = fields {
             fields.insert(name.to_owned(), schema.build());
         }
@@ -153,10 +146,7 @@ impl Schema {
 
     /// A CEL rule (KEP-2876). Each rule used here has a native twin in [`crate::rules`].
     pub(super) fn rule(mut self, rule: &str, message: &str) -> Self {
-        let rules = self
-            .0
-            .entry("x-kubernetes-validations")
-            .or_insert_with(|| Value::Array(Vec::new()));
+        let rules = self.0.entry("x-kubernetes-validations").or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(rules) = rules {
             rules.push(json!({"rule": rule, "message": message}));
         }

@@ -25,11 +25,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
             versions: vec![
                 cached_resource().columns(vec![Column::text("Resource", ".spec.resource"), Column::age()]),
             ],
-            ..resource(
-                "ClusterCachedResource",
-                "clustercachedresources",
-                "clustercachedresource",
-            )
+            ..resource("ClusterCachedResource", "clustercachedresources", "clustercachedresource")
         },
         ResourceDefinition {
             schema_revision: Some("v250523-2b8c1d3c5"),
@@ -61,10 +57,7 @@ fn endpoint_slice() -> Version {
                 (
                     "clusterCachedResource",
                     export_reference()
-                        .rule(
-                            "self == oldSelf",
-                            "ClusterCachedResource reference must not be changed",
-                        )
+                        .rule("self == oldSelf", "ClusterCachedResource reference must not be changed")
                         .about("The resource whose copies are served."),
                 ),
                 (
@@ -73,10 +66,7 @@ fn endpoint_slice() -> Version {
                         .rule("self == oldSelf", "APIExport reference must not be changed")
                         .about("The export whose consumers see the copies."),
                 ),
-                (
-                    "partition",
-                    string().about("A Partition of this workspace that narrows the shards."),
-                ),
+                ("partition", string().about("A Partition of this workspace that narrows the shards.")),
             ])
             .required(["clusterCachedResource", "export"]),
         ),
@@ -85,10 +75,7 @@ fn endpoint_slice() -> Version {
             object([
                 ("conditions", conditions()),
                 ("endpoints", endpoints()),
-                (
-                    "shardSelector",
-                    string().about("The partition's selector in canonical form."),
-                ),
+                ("shardSelector", string().about("The partition's selector in canonical form.")),
             ]),
         ),
     ]);
@@ -102,10 +89,7 @@ fn cached_resource() -> Version {
             object([
                 ("group", string().pattern(GROUP_PATTERN)),
                 ("identity", identity()),
-                (
-                    "labelSelector",
-                    label_selector().about("Which objects are copied."),
-                ),
+                ("labelSelector", label_selector().about("Which objects are copied.")),
                 ("resource", string().pattern(RESOURCE_PATTERN)),
                 ("version", string()),
             ])
@@ -134,10 +118,8 @@ fn cached_resource() -> Version {
 }
 
 fn cached_object() -> Version {
-    let schema = kind([(
-        "spec",
-        object([("raw", any_object().preserve_unknown_fields())]).required(["raw"]),
-    )])
-    .required(["spec"]);
+    let schema =
+        kind([("spec", object([("raw", any_object().preserve_unknown_fields())]).required(["raw"]))])
+            .required(["spec"]);
     Version::new("v1alpha1", schema).with_status()
 }

@@ -36,10 +36,7 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
 
 fn logical_cluster() -> Version {
     let schema = kind([
-        (
-            "metadata",
-            any_object().field("name", string().one_of(["cluster"])),
-        ),
+        ("metadata", any_object().field("name", string().one_of(["cluster"]))),
         (
             "spec",
             object([
@@ -108,10 +105,7 @@ fn shard() -> Version {
                     "externalURL",
                     url().about("Where users reach the workspaces of the shard; usually the front proxy."),
                 ),
-                (
-                    "virtualWorkspaceURL",
-                    url().about("Where the shard's virtual workspaces are."),
-                ),
+                ("virtualWorkspaceURL", url().about("Where the shard's virtual workspaces are.")),
             ])
             .required(["baseURL"]),
         ),

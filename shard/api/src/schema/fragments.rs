@@ -22,10 +22,7 @@ pub(super) const VERSION_PATTERN: &str = "^v[1-9][0-9]*([a-z]+[1-9][0-9]*)?$";
 pub(super) fn kind<const N: usize>(parts: [(&str, Schema); N]) -> Schema {
     parts.into_iter().fold(
         object([
-            (
-                "apiVersion",
-                string().about("Group and version of this representation."),
-            ),
+            ("apiVersion", string().about("Group and version of this representation.")),
             ("kind", string().about("The kind of this object.")),
             ("metadata", any_object()),
         ]),
@@ -36,15 +33,7 @@ pub(super) fn kind<const N: usize>(parts: [(&str, Schema); N]) -> Schema {
 /// The phases of Workspaces and LogicalClusters.
 pub(super) fn phase() -> Schema {
     string()
-        .one_of([
-            "Scheduling",
-            "Initializing",
-            "Ready",
-            "Unavailable",
-            "Inactive",
-            "Terminating",
-            "Deleting",
-        ])
+        .one_of(["Scheduling", "Initializing", "Ready", "Unavailable", "Inactive", "Terminating", "Deleting"])
         .default("Scheduling".into())
         .about("Where in its life cycle the object is.")
 }
@@ -63,18 +52,10 @@ pub(super) fn terminators() -> Schema {
 pub(super) fn conditions() -> Schema {
     list(
         object([
-            (
-                "lastTransitionTime",
-                string()
-                    .format("date-time")
-                    .about("When the condition last changed."),
-            ),
+            ("lastTransitionTime", string().format("date-time").about("When the condition last changed.")),
             ("message", string().about("Details for people.")),
             ("reason", string().about("The cause in one CamelCase word.")),
-            (
-                "severity",
-                string().about("Error, Warning or Info; only when status is False."),
-            ),
+            ("severity", string().about("Error, Warning or Info; only when status is False.")),
             ("status", string().about("True, False or Unknown.")),
             ("type", string().about("What the condition is about.")),
         ])
@@ -100,36 +81,21 @@ pub(super) fn export_reference() -> Schema {
 /// A reference to a WorkspaceType.
 pub(super) fn type_reference() -> Schema {
     object([
-        (
-            "name",
-            string().pattern(TYPE_NAME_PATTERN).about("Name of the type."),
-        ),
-        (
-            "path",
-            string()
-                .pattern(PATH_PATTERN)
-                .about("Path of the workspace that holds the type."),
-        ),
+        ("name", string().pattern(TYPE_NAME_PATTERN).about("Name of the type.")),
+        ("path", string().pattern(PATH_PATTERN).about("Path of the workspace that holds the type.")),
     ])
     .required(["name"])
 }
 
 /// `metav1.LabelSelector`.
 pub(super) fn label_selector() -> Schema {
-    object([
-        ("matchExpressions", match_expressions()),
-        ("matchLabels", match_labels()),
-    ])
-    .atomic()
+    object([("matchExpressions", match_expressions()), ("matchLabels", match_labels())]).atomic()
 }
 
 /// A label selector that can also say "everything".
 pub(super) fn claim_selector() -> Schema {
     object([
-        (
-            "matchAll",
-            boolean().about("Selects every object; excludes the other fields."),
-        ),
+        ("matchAll", boolean().about("Selects every object; excludes the other fields.")),
         ("matchExpressions", match_expressions()),
         ("matchLabels", match_labels()),
     ])
@@ -170,20 +136,14 @@ pub(super) fn endpoints() -> Schema {
         object([
             (
                 "shards",
-                object([
-                    ("matchAll", boolean().about("All shards.")),
-                    ("selector", label_selector()),
-                ])
-                .rule(
-                    "!(has(self.matchAll) && self.matchAll && has(self.selector))",
-                    "matchAll and selector are mutually exclusive",
-                )
-                .about("The shards that the endpoint is for."),
+                object([("matchAll", boolean().about("All shards.")), ("selector", label_selector())])
+                    .rule(
+                        "!(has(self.matchAll) && self.matchAll && has(self.selector))",
+                        "matchAll and selector are mutually exclusive",
+                    )
+                    .about("The shards that the endpoint is for."),
             ),
-            (
-                "url",
-                string().not_empty().about("Base of the virtual workspace."),
-            ),
+            ("url", string().not_empty().about("Base of the virtual workspace.")),
         ])
         .required(["url"]),
     )
@@ -193,30 +153,14 @@ pub(super) fn endpoints() -> Schema {
 /// Group and resource of a permission claim, v1alpha2.
 pub(super) fn claim_fields() -> Schema {
     object([
-        (
-            "group",
-            string()
-                .pattern(GROUP_PATTERN)
-                .default("".into())
-                .about("API group; empty for core."),
-        ),
+        ("group", string().pattern(GROUP_PATTERN).default("".into()).about("API group; empty for core.")),
         (
             "identityHash",
             string()
                 .default("".into())
                 .about("Identity of the export that provides the resource; empty for built-in ones."),
         ),
-        (
-            "resource",
-            string()
-                .pattern(RESOURCE_PATTERN)
-                .about("Plural name of the resource."),
-        ),
-        (
-            "verbs",
-            set(string())
-                .min_items(1)
-                .about("What the provider may do; * is everything."),
-        ),
+        ("resource", string().pattern(RESOURCE_PATTERN).about("Plural name of the resource.")),
+        ("verbs", set(string()).min_items(1).about("What the provider may do; * is everything.")),
     ])
 }

@@ -37,14 +37,8 @@ fn dump() -> Version {
             "spec",
             object([
                 ("continue", string().about("Where the previous piece ended.")),
-                (
-                    "limit",
-                    integer().format("int64").about("Most entries per piece."),
-                ),
-                (
-                    "maxBytes",
-                    integer().format("int64").about("Most bytes per piece."),
-                ),
+                ("limit", integer().format("int64").about("Most entries per piece.")),
+                ("maxBytes", integer().format("int64").about("Most bytes per piece.")),
             ]),
         ),
         (
@@ -68,11 +62,8 @@ fn migration() -> Version {
     let schema = kind([
         (
             "spec",
-            object([
-                ("destinationShard", string().not_empty()),
-                ("logicalCluster", string().not_empty()),
-            ])
-            .required(["destinationShard", "logicalCluster"]),
+            object([("destinationShard", string().not_empty()), ("logicalCluster", string().not_empty())])
+                .required(["destinationShard", "logicalCluster"]),
         ),
         (
             "status",

@@ -101,9 +101,7 @@ pub fn resources() -> &'static [ResourceDefinition] {
 
 /// The definition of `plural` in `group`.
 pub fn resource(group: &str, plural: &str) -> Option<&'static ResourceDefinition> {
-    resources()
-        .iter()
-        .find(|resource| resource.group == group && resource.plural == plural)
+    resources().iter().find(|resource| resource.group == group && resource.plural == plural)
 }
 
 /// The resources that every logical cluster serves without a binding.
@@ -188,13 +186,7 @@ impl ResourceDefinition {
 
 impl Version {
     fn new(name: &'static str, schema: Schema) -> Self {
-        Self {
-            name,
-            storage: true,
-            schema: schema.build(),
-            status: false,
-            columns: Vec::new(),
-        }
+        Self { name, storage: true, schema: schema.build(), status: false, columns: Vec::new() }
     }
 
     fn with_status(mut self) -> Self {
@@ -241,26 +233,14 @@ impl Version {
 
 impl Column {
     const fn text(name: &'static str, json_path: &'static str) -> Self {
-        Self {
-            name,
-            type_name: "string",
-            json_path,
-        }
+        Self { name, type_name: "string", json_path }
     }
 
     const fn integer(name: &'static str, json_path: &'static str) -> Self {
-        Self {
-            name,
-            type_name: "integer",
-            json_path,
-        }
+        Self { name, type_name: "integer", json_path }
     }
 
     const fn age() -> Self {
-        Self {
-            name: "Age",
-            type_name: "date",
-            json_path: ".metadata.creationTimestamp",
-        }
+        Self { name: "Age", type_name: "date", json_path: ".metadata.creationTimestamp" }
     }
 }

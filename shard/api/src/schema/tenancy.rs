@@ -49,10 +49,7 @@ fn resource(kind: &'static str, plural: &'static str, singular: &'static str) ->
 }
 
 fn object_name() -> Schema {
-    string()
-        .min_length(1)
-        .max_length(63)
-        .pattern(WORKSPACE_NAME_PATTERN)
+    string().min_length(1).max_length(63).pattern(WORKSPACE_NAME_PATTERN)
 }
 
 fn workspace() -> Version {
@@ -61,10 +58,7 @@ fn workspace() -> Version {
         (
             "spec",
             object([
-                (
-                    "URL",
-                    string().about("Where the workspace is served; set by the system."),
-                ),
+                ("URL", string().about("Where the workspace is served; set by the system.")),
                 (
                     "cluster",
                     string()
@@ -73,11 +67,8 @@ fn workspace() -> Version {
                 ),
                 (
                     "location",
-                    object([(
-                        "selector",
-                        label_selector().about("Labels of the shards that fit."),
-                    )])
-                    .about("Where the workspace may be placed."),
+                    object([("selector", label_selector().about("Labels of the shards that fit."))])
+                        .about("Where the workspace may be placed."),
                 ),
                 ("mount", mount()),
                 (
@@ -94,10 +85,7 @@ fn workspace() -> Version {
             ])
             .default(json!({}))
             .rule("!has(oldSelf.URL) || has(self.URL)", "URL cannot be unset")
-            .rule(
-                "!has(oldSelf.cluster) || has(self.cluster)",
-                "cluster cannot be unset",
-            ),
+            .rule("!has(oldSelf.cluster) || has(self.cluster)", "cluster cannot be unset"),
         ),
         (
             "status",
@@ -121,19 +109,12 @@ fn workspace() -> Version {
 }
 
 fn mount() -> Schema {
-    let reference = object([
-        ("apiVersion", string()),
-        ("kind", string()),
-        ("name", string()),
-        ("namespace", string()),
-    ])
-    .required(["apiVersion", "kind", "name"])
-    .rule(
-        "has(oldSelf.apiVersion) == has(self.apiVersion)",
-        "apiVersion is immutable",
-    )
-    .rule("has(oldSelf.kind) == has(self.kind)", "kind is immutable")
-    .rule("has(oldSelf.name) == has(self.name)", "name is immutable");
+    let reference =
+        object([("apiVersion", string()), ("kind", string()), ("name", string()), ("namespace", string())])
+            .required(["apiVersion", "kind", "name"])
+            .rule("has(oldSelf.apiVersion) == has(self.apiVersion)", "apiVersion is immutable")
+            .rule("has(oldSelf.kind) == has(self.kind)", "kind is immutable")
+            .rule("has(oldSelf.name) == has(self.name)", "name is immutable");
     object([("ref", reference)])
         .required(["ref"])
         .rule("self == oldSelf", "mount is immutable")
@@ -142,10 +123,7 @@ fn mount() -> Schema {
 
 fn workspace_type() -> Version {
     let schema = kind([
-        (
-            "metadata",
-            any_object().field("name", object_name().none_of(["system", "any"])),
-        ),
+        ("metadata", any_object().field("name", object_name().none_of(["system", "any"]))),
         (
             "spec",
             object([
@@ -182,23 +160,11 @@ fn workspace_type() -> Version {
                     "extend",
                     object([("with", list(type_reference()))]).about("Types that this one builds on."),
                 ),
-                (
-                    "initializer",
-                    boolean().about("Whether this type initializes new workspaces."),
-                ),
+                ("initializer", boolean().about("Whether this type initializes new workspaces.")),
                 ("initializerPermissions", policy_rules()),
-                (
-                    "limitAllowedChildren",
-                    type_selector().about("Types that children may have."),
-                ),
-                (
-                    "limitAllowedParents",
-                    type_selector().about("Types that parents may have."),
-                ),
-                (
-                    "terminator",
-                    boolean().about("Whether this type cleans up deleted workspaces."),
-                ),
+                ("limitAllowedChildren", type_selector().about("Types that children may have.")),
+                ("limitAllowedParents", type_selector().about("Types that parents may have.")),
+                ("terminator", boolean().about("Whether this type cleans up deleted workspaces.")),
                 ("terminatorPermissions", policy_rules()),
             ]),
         ),
@@ -224,11 +190,8 @@ fn workspace_type() -> Version {
 }
 
 fn type_selector() -> Schema {
-    object([
-        ("none", boolean().about("No type at all.")),
-        ("types", list(type_reference()).min_items(1)),
-    ])
-    .exactly_one_of(["none", "types"])
+    object([("none", boolean().about("No type at all.")), ("types", list(type_reference()).min_items(1))])
+        .exactly_one_of(["none", "types"])
 }
 
 /// `rbacv1.PolicyRule`.

@@ -30,16 +30,11 @@ pub(super) fn resources() -> Vec<ResourceDefinition> {
 fn partition() -> Version {
     let schema = kind([(
         "spec",
-        object([(
-            "selector",
-            label_selector().about("Labels of the shards in this partition."),
-        )]),
+        object([("selector", label_selector().about("Labels of the shards in this partition."))]),
     )])
     .required(["spec"]);
-    Version::new("v1alpha1", schema).columns(vec![
-        Column::text("Owner", ".metadata.ownerReferences[*].name"),
-        Column::age(),
-    ])
+    Version::new("v1alpha1", schema)
+        .columns(vec![Column::text("Owner", ".metadata.ownerReferences[*].name"), Column::age()])
 }
 
 fn partition_set() -> Version {
@@ -47,19 +42,13 @@ fn partition_set() -> Version {
         (
             "spec",
             object([
-                (
-                    "dimensions",
-                    list(string()).about("Labels whose values tell the partitions apart."),
-                ),
+                ("dimensions", list(string()).about("Labels whose values tell the partitions apart.")),
                 ("shardSelector", shard_selector().about("The shards to divide.")),
             ]),
         ),
         (
             "status",
-            object([
-                ("conditions", conditions()),
-                ("count", integer().about("Number of partitions.")),
-            ]),
+            object([("conditions", conditions()), ("count", integer().about("Number of partitions."))]),
         ),
     ])
     .required(["spec"]);

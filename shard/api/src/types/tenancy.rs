@@ -114,10 +114,7 @@ pub struct WorkspaceTypeSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub additional_workspace_labels: BTreeMap<String, String>,
     /// Whether default bindings are kept up to date: `InitializeOnly` (or absent) or `Maintain`.
-    #[serde(
-        rename = "defaultAPIBindingLifecycle",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "defaultAPIBindingLifecycle", skip_serializing_if = "Option::is_none")]
     pub default_api_binding_lifecycle: Option<String>,
     /// Exports that new workspaces are bound to.
     #[serde(rename = "defaultAPIBindings", skip_serializing_if = "is_default")]

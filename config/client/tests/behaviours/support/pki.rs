@@ -10,9 +10,7 @@ impl Pki {
         let mut params = named("test ca");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        Self {
-            ca: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap(),
-        }
+        Self { ca: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
     pub fn ca_pem(&self) -> Vec<u8> {

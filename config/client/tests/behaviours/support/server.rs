@@ -71,11 +71,7 @@ impl Server {
                 tokio::spawn(serve(acceptor.clone(), tcp, connection, sender.clone()));
             }
         });
-        Self {
-            port,
-            calls,
-            connections,
-        }
+        Self { port, calls, connections }
     }
 
     /// The next request. A test that waits for one that never comes is ended by the test runner.
@@ -86,20 +82,15 @@ impl Server {
     /// The next request, which must be this.
     pub async fn expect(&mut self, method: &str, path_and_query: &str) -> Call {
         let call = self.call().await;
-        assert_eq!(
-            format!("{} {}", call.method, call.path_and_query),
-            format!("{method} {path_and_query}")
-        );
+        assert_eq!(format!("{} {}", call.method, call.path_and_query), format!("{method} {path_and_query}"));
         call
     }
 
     /// The next request, which must have these query parameters; `!name` means without it.
     pub async fn expect_query(&mut self, parameters: &[&str]) -> Call {
         let call = self.call().await;
-        let query: Vec<&str> = call
-            .path_and_query
-            .split_once('?')
-            .map_or(vec![], |(_, query)| query.split('&').collect());
+        let query: Vec<&str> =
+            call.path_and_query.split_once('?').map_or(vec![], |(_, query)| query.split('&').collect());
         for parameter in parameters {
             let holds = match parameter.strip_prefix('!') {
                 Some(name) => !query.iter().any(|p| p.split('=').next() == Some(name)),
@@ -144,20 +135,14 @@ impl Call {
             }
         });
         let body = BodyExt::boxed(StreamBody::new(frames));
-        let _ = self
-            .answer
-            .send(Response::builder().status(StatusCode::OK).body(body).unwrap());
+        let _ = self.answer.send(Response::builder().status(StatusCode::OK).body(body).unwrap());
         Stream(Some(sender))
     }
 }
 
 impl Stream {
     pub fn send(&self, text: &str) {
-        let _ = self
-            .0
-            .as_ref()
-            .unwrap()
-            .send(Some(Bytes::copy_from_slice(text.as_bytes())));
+        let _ = self.0.as_ref().unwrap().send(Some(Bytes::copy_from_slice(text.as_bytes())));
     }
 
     /// One watch event.
@@ -190,11 +175,7 @@ async fn serve(
         let (calls, client_certificate) = (calls.clone(), certificate.clone());
         async move {
             let (head, body) = request.into_parts();
-            let body = body
-                .collect()
-                .await
-                .map(|body| body.to_bytes())
-                .unwrap_or_default();
+            let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             let (answer, answered) = oneshot::channel();
             let _ = calls.send(Call {
                 method: head.method,
@@ -212,17 +193,13 @@ async fn serve(
             }
         }
     });
-    let _ = auto::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(tls), service)
-        .await;
+    let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(tls), service).await;
 }
 
 fn tls_config(pki: &Pki, dns_name: &str, protocols: Protocols) -> rustls::ServerConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_slice(&pki.ca_pem()).unwrap())
-        .unwrap();
+    roots.add(CertificateDer::from_pem_slice(&pki.ca_pem()).unwrap()).unwrap();
     let verifier =
         rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()

@@ -20,10 +20,7 @@ impl Wire {
     pub async fn to(server_port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = watch::Sender::new(State {
-            generation: 0,
-            frozen_generation: None,
-        });
+        let state = watch::Sender::new(State { generation: 0, frozen_generation: None });
         let receiver = state.subscribe();
         tokio::spawn(async move {
             loop {
