@@ -51,9 +51,12 @@ impl Upkeep {
         ] {
             let (clusters, all, each) = (self.clusters.clone(), queue.clone(), queue.clone());
             let resync = move || {
-                let deleted =
-                    |cluster: &Box<str>| clusters.get(cluster).is_some_and(|state| state.is_deleted);
-                clusters.names().into_iter().filter(deleted).for_each(|cluster| all.add(cluster));
+                let deleted = |cluster: &str| clusters.get(cluster).is_some_and(|state| state.is_deleted);
+                for cluster in clusters.names() {
+                    if deleted(&cluster) {
+                        all.add(cluster);
+                    }
+                }
             };
             let keys =
                 move |event: &ObjectEvent| Deletion::keys_of(event).into_iter().for_each(|key| each.add(key));
