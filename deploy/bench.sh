@@ -22,7 +22,7 @@ down() {
 trap down EXIT
 
 # All tables become one: their headings are printed once.
-exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/')
+exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/ { print; fflush() }')
 
 "$BIN/bench" fsync --directory "$(dirname "$DIR")"
 row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache"
@@ -30,7 +30,16 @@ down
 row "up to all ready, again" "$(up)" "2 shards, gateway, cache"
 
 # The table of `status` has a process per line: name, state, pid.
-mapfile -t watched < <("$BIN/fairlead" status --dir "$DIR" | awk '$2 == "ready" { print "--pid"; print $1 "=" $3 }')
+observe() {
+    mapfile -t watched < <("$BIN/fairlead" status --dir "$DIR" | awk '$2 == "ready" { print "--pid"; print $1 "=" $3 }')
+}
+# Memory that a process has freed is not always given back, so figures of memory need fresh processes.
+again() {
+    down
+    up >/dev/null
+    observe
+}
+observe
 measure() {
     "$BIN/bench" --kubeconfig "$DIR/admin.kubeconfig" "${watched[@]}" "$@" 2>/dev/null
 }
@@ -47,8 +56,11 @@ measure memory
 measure workspaces --count 2000 --name-prefix first
 measure --context base get --path "/clusters/root:first-0$object" --name "GET through the gateway"
 direct get --path "/clusters/root/api/v1/namespaces/default" --name "GET from the shard"
+again
 measure --context base watches --path "/clusters/root:first-0/api/v1/configmaps" --count 5000 --per-connection 100
+again
 measure --context base watches --path "/clusters/root:first-1/api/v1/configmaps" --count 1000 --per-connection 1
+again
 measure delivery --rate 200 --watches 1000 --receivers 10
 measure workspaces --count "${WORKSPACES:-18000}" --name-prefix second
 measure memory
