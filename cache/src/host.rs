@@ -7,12 +7,12 @@ use bytes::Bytes;
 use fairlead_apiserver::request::RequestPath;
 use fairlead_apiserver::resource::{Catalog, ServedResource};
 use fairlead_apiserver::{
-    Action, Attributes, Decision, Host, Intercepted, Located, Response, ResponseBody, Scope, ScopeSelector,
-    Wanted, content, failure, forbidden, serve,
+    Action, Attributes, Decision, Host, Intercepted, Located, Response, Scope, ScopeSelector, Wanted,
+    content, failure, forbidden, serve,
 };
 use fairlead_authn::{Chain, Identity, Outcome};
 use fairlead_names::ResourceName;
-use fairlead_process::{Health, METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
+use fairlead_process::{METRICS_CONTENT_TYPE, Metrics, Status, StatusReason};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use rustc_hash::FxHashMap;
@@ -27,35 +27,18 @@ pub(crate) struct CacheHost {
     chain: Chain,
     catalog: Arc<Catalog>,
     by_name: FxHashMap<ResourceName, Arc<ServedResource>>,
-    health: Health,
     metrics: Metrics,
     version: Bytes,
 }
 
 impl CacheHost {
     /// Serves `resources` to those whom `chain` finds in [`MASTERS`].
-    pub(crate) fn new(
-        chain: Chain,
-        resources: Vec<Arc<ServedResource>>,
-        health: Health,
-        metrics: Metrics,
-    ) -> Self {
+    pub(crate) fn new(chain: Chain, resources: Vec<Arc<ServedResource>>, metrics: Metrics) -> Self {
         let by_name =
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
         // There is one catalog for the life of the process.
         let catalog = Arc::new(Catalog { resources, hash: 1 });
-        Self { chain, catalog, by_name, health, metrics, version: fairlead_apiserver::version_document() }
-    }
-
-    /// What only masters may see of the process itself.
-    fn own_endpoint(&self, path: &str) -> Option<Response> {
-        if path == "/metrics" {
-            return Some(match self.metrics.text() {
-                Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
-                Err(error) => failure(&Status::internal(error)),
-            });
-        }
-        self.health.respond(path, None).map(|answer| answer.map(ResponseBody::full))
+        Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document() }
     }
 }
 
@@ -93,7 +76,13 @@ impl Host for CacheHost {
         if !self.authorize(&attributes).allows() {
             return Some(failure(&forbidden(user, &action)));
         }
-        self.own_endpoint(&path)
+        if path != "/metrics" {
+            return None;
+        }
+        Some(match self.metrics.text() {
+            Ok(text) => content(StatusCode::OK, METRICS_CONTENT_TYPE, text),
+            Err(error) => failure(&Status::internal(error)),
+        })
     }
 
     fn authorize(&self, attributes: &Attributes<'_>) -> Decision {

@@ -55,7 +55,7 @@ impl CacheServer {
         let resources = served(&registry)
             .map_err(|errors| Status::internal(fairlead_schema::aggregate_message(&errors)))?;
         let chain = Chain::builder().with(ClientCertificateAuthenticator::new(authorities)).build();
-        let host = CacheHost::new(chain, resources, health.clone(), metrics.clone());
+        let host = CacheHost::new(chain, resources, metrics.clone());
         let request_metrics = RequestMetrics::new(metrics).map_err(Status::internal)?;
         let server = Arc::new(ApiServer::new(host, SCOPE_ANNOTATIONS, address, request_metrics));
         Ok(Self { server, hub, health })
