@@ -83,11 +83,8 @@ pub(crate) async fn root(
     let mut writes = Writes::new(objects, definitions);
     let bindings = bound(&fairlead_api::root_phase0(), exports);
     for object in fairlead_api::root_phase0() {
-        match object["kind"].as_str() {
-            Some("LogicalCluster") => {
-                ensure_cluster(&mut writes, "root", object, &bindings, exports, Some(place))?
-            }
-            _ => {}
+        if object["kind"] == "LogicalCluster" {
+            ensure_cluster(&mut writes, "root", object, &bindings, exports, Some(place))?;
         }
     }
     for binding in &bindings {

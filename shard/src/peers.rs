@@ -177,7 +177,7 @@ impl Peers {
     async fn watch(self: Arc<Self>, shard: ShardInfo, queue: Arc<Queue<WorkspaceKey>>) {
         let Ok(client) = self.client(&shard) else { return };
         let source = ListWatch::new("/clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters")
-            .labels(&format!("{OWNER_SHARD}={}", self.own));
+            .labels(format!("{OWNER_SHARD}={}", self.own));
         let options = ReflectorOptions { initial_backoff: FIRST_BACKOFF, ..ReflectorOptions::default() };
         let mut reflector = Reflector::<Value>::new(client, source, options);
         loop {

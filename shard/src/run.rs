@@ -118,6 +118,11 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let bootstrapped = health.flag("poststarthook/kcp-start", &[Probe::Ready, Probe::Health]);
 
     let parts = Parts::assemble(&config, &objects, &hub, &metrics, &reloads)?;
+    if let Some(replicas) = parts.replicas_to_wait_for(&config)? {
+        health.check("informer-sync/cache", &[Probe::Ready], move || {
+            if replicas.synced() { Ok(()) } else { Err("the cache server was not read yet".to_owned()) }
+        });
+    }
     health.shutdown(&shutdown);
 
     let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;

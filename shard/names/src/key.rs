@@ -133,11 +133,10 @@ impl KeyCodec {
         namespace: Option<&str>,
     ) -> String {
         let mut key = self.all_origins(resource);
-        for segment in [origin.segment(), Some(scope).filter(|scope| !scope.is_empty()), namespace] {
-            if let Some(segment) = segment {
-                key.push_str(segment);
-                key.push('/');
-            }
+        let scope = Some(scope).filter(|scope| !scope.is_empty());
+        for segment in [origin.segment(), scope, namespace].into_iter().flatten() {
+            key.push_str(segment);
+            key.push('/');
         }
         key
     }
@@ -229,7 +228,7 @@ mod tests {
                 SHARD,
                 "tenancy.kcp.io",
                 "workspaces",
-                identity.clone(),
+                identity,
                 "root",
                 None,
                 "w",

@@ -73,6 +73,7 @@ impl GlobalView {
     }
 
     /// Counts up with every change.
+    #[cfg(test)]
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }

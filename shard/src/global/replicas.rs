@@ -39,9 +39,10 @@ impl Replicas {
             replicas.put(item);
         }
         let before = core::mem::replace(self, replicas);
-        let clusters: BTreeSet<&Box<str>> = before.0.keys().chain(self.0.keys()).collect();
-        let differs = |cluster: &&&Box<str>| before.versions(cluster) != self.versions(cluster);
-        clusters.iter().filter(differs).map(|cluster| (**cluster).clone()).collect()
+        let clusters: BTreeSet<&str> =
+            before.0.keys().chain(self.0.keys()).map(|cluster| &**cluster).collect();
+        let differs = |cluster: &&str| before.versions(cluster) != self.versions(cluster);
+        clusters.into_iter().filter(differs).map(Into::into).collect()
     }
 
     /// Takes a replica; returns its logical cluster.

@@ -13,7 +13,10 @@ use crate::names::WORKSPACES;
 
 /// The edges from a logical cluster to those of its workspaces.
 #[derive(Default)]
-pub(crate) struct PathIndex(RwLock<FxHashMap<Box<str>, FxHashMap<Box<str>, Edge>>>);
+pub(crate) struct PathIndex(RwLock<FxHashMap<Box<str>, Children>>);
+
+/// The edges of one logical cluster by the names of its workspaces.
+type Children = FxHashMap<Box<str>, Edge>;
 
 #[derive(Clone, Debug)]
 struct Edge {

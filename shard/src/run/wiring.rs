@@ -117,6 +117,16 @@ impl Parts {
         })
     }
 
+    /// The replicas of other shards, when this shard cannot do without having read them once: at its very
+    /// first start. Later it starts without the cache server, too.
+    pub(super) fn replicas_to_wait_for(
+        &self,
+        config: &ShardConfig,
+    ) -> Result<Option<Arc<GlobalView>>, ShardError> {
+        let kept = bootstrap::kept_exports(&self.objects).map_err(bootstrap::BootstrapError::from)?;
+        Ok((config.cache_kubeconfig.is_some() && kept.is_none()).then(|| self.global.clone()))
+    }
+
     /// Fills the store, registers the shard and starts the controllers.
     pub(super) async fn start(
         self,
