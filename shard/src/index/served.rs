@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fairlead_api::ResourceDefinition;
 use fairlead_apiserver::registry::Registry;
 use fairlead_apiserver::resource::{
-    Column, Columns, Conversion, CustomStrategy, SelectableField, ServedResource, ServedVersion, Shape,
+    Conversion, CustomStrategy, PrinterColumns, SelectableField, ServedResource, ServedVersion, Shape,
     Subresource, Verb, Verbs,
 };
 use fairlead_apiserver::version_priority;
@@ -14,7 +14,6 @@ use fairlead_schema::builtin::storage_version_hash;
 use fairlead_schema::crd::CrdSpec;
 use fairlead_schema::names::NameRule;
 use fairlead_schema::{ColumnType, CompileOptions, FieldError, JsonPath, PrinterColumn, Schema};
-use jiff::Timestamp;
 use serde_json::Value;
 
 /// One of kcp's own resources.
@@ -162,44 +161,3 @@ fn convert_apis(object: &mut Value, to_version: &str) {
         _ => fairlead_api::apis_to_v1alpha2(taken.clone()).unwrap_or(taken),
     };
 }
-
-/// The name, then the columns of a definition.
-struct PrinterColumns(Vec<PrinterColumn>);
-
-impl PrinterColumns {
-    fn new(columns: Vec<PrinterColumn>) -> Self {
-        Self(if columns.is_empty() { vec![PrinterColumn::age()] } else { columns })
-    }
-}
-
-impl Columns for PrinterColumns {
-    fn definitions(&self) -> Vec<Column> {
-        let name = Column {
-            name: "Name".to_owned(),
-            kind: "string".to_owned(),
-            format: "name".to_owned(),
-            description: NAME_DESCRIPTION.to_owned(),
-            priority: 0,
-        };
-        let own = self.0.iter().map(|column| Column {
-            name: column.name.clone(),
-            kind: column.column_type.name().to_owned(),
-            format: column.format.clone(),
-            description: match column.description.as_str() {
-                "" => format!("The column {} of the definition.", column.name),
-                given => given.to_owned(),
-            },
-            priority: i32::try_from(column.priority).unwrap_or(i32::MAX),
-        });
-        [name].into_iter().chain(own).collect()
-    }
-
-    fn cells(&self, object: &Value, now: i64) -> Vec<Value> {
-        let now = Timestamp::from_second(now).unwrap_or_default();
-        let name = object["metadata"]["name"].clone();
-        [name].into_iter().chain(self.0.iter().map(|column| column.cell(object, now))).collect()
-    }
-}
-
-const NAME_DESCRIPTION: &str =
-    "The name of the object, unique among its kind in its namespace and logical cluster.";
