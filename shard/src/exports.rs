@@ -86,7 +86,12 @@ impl RootExports {
             })
             .collect();
         if binding["metadata"]["deletionTimestamp"].is_null() {
-            binding["metadata"]["finalizers"] = json!([finalizer::API_BINDING]);
+            let finalizers = &mut binding["metadata"]["finalizers"];
+            match finalizers.as_array_mut() {
+                Some(all) if all.iter().any(|one| one == finalizer::API_BINDING) => {}
+                Some(all) => all.push(finalizer::API_BINDING.into()),
+                None => *finalizers = json!([finalizer::API_BINDING]),
+            }
         }
         let mut conditions = fairlead_api::conditions_of(&binding);
         for kind in [

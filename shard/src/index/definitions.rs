@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::{ObjectStore, Registry};
-use fairlead_apiserver::resource::{Catalog, ServedResource};
+use fairlead_apiserver::resource::{Catalog, ServedResource, Verb};
 use fairlead_apiserver::{Scope, ScopeSelector, Wanted};
 use fairlead_names::{Origin, ResourceName};
 use fairlead_process::{GroupResource, Status};
@@ -165,6 +165,7 @@ impl Definitions {
             let Ok(bound) = serde_json::from_slice::<WireBinding>(binding.object.as_object().json()) else {
                 continue;
             };
+            let is_leaving = bound.metadata.deletion_timestamp.is_some();
             for bound in bound.status.bound_resources {
                 let found = exported.as_ref().and_then(|exported| {
                     exported.iter().find(|resource| {
@@ -173,11 +174,19 @@ impl Definitions {
                             && resource.origin == Origin::Identity(bound.schema.identity_hash.as_str().into())
                     })
                 });
-                if let Some(found) = found
-                    && !resources.iter().any(|resource| resource.name == found.name)
-                {
-                    resources.push(found.clone());
+                let Some(found) = found else { continue };
+                if resources.iter().any(|resource| resource.name == found.name) {
+                    continue;
                 }
+                // Nothing new is made of what is on its way out.
+                resources.push(if is_leaving {
+                    Arc::new(ServedResource {
+                        verbs: found.verbs.without(Verb::Create),
+                        ..ServedResource::clone(found)
+                    })
+                } else {
+                    found.clone()
+                });
             }
         }
         let first_local = resources.len();
@@ -283,8 +292,15 @@ fn hash_of(resources: &[Arc<ServedResource>], has_local: bool) -> u64 {
 
 #[derive(Deserialize)]
 struct WireBinding {
+    metadata: WireMetadata,
     #[serde(default)]
     status: WireStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMetadata {
+    deletion_timestamp: Option<String>,
 }
 
 #[derive(Default, Deserialize)]

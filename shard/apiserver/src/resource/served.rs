@@ -13,6 +13,7 @@ use crate::registry::Registry;
 /// One resource: its names, versions, verbs and rules, and the registry that holds its objects.
 ///
 /// Immutable and shared: many scopes that serve the same (schema, origin, names) hold the same `Arc`.
+#[derive(Clone)]
 pub struct ServedResource {
     /// Group and plural name.
     pub name: ResourceName,
@@ -76,6 +77,7 @@ impl core::fmt::Debug for ServedResource {
 }
 
 /// One served version of a resource.
+#[derive(Clone)]
 pub struct ServedVersion {
     /// `v1alpha1`.
     pub name: Arc<str>,
@@ -93,6 +95,7 @@ pub struct ServedVersion {
 }
 
 /// A field that field selectors may use.
+#[derive(Clone)]
 pub struct SelectableField {
     /// The name in the selector, `spec.signerName`.
     pub name: Arc<str>,
