@@ -1,0 +1,85 @@
+//! Files and ports that are not as they should be: one sentence, and nothing is touched.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use fairlead_tests::harness::binary;
+
+use crate::installation::{Installation, within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
+    let mut installation = Installation::start(1).await;
+    installation.stop().await;
+    for (server, program) in [("root", "fairlead-shard"), ("cache", "fairlead-cache-server")] {
+        let store = installation.directory().join(format!("data/{server}/store.redb"));
+        let good = std::fs::read(&store).unwrap();
+        let mut half_overwritten = good.clone();
+        half_overwritten.iter_mut().take(8_192).for_each(|byte| *byte = 0x5a);
+        for (how, bad) in [
+            ("overwritten", half_overwritten),
+            ("not a store", b"My shopping list: bread, butter, tea.\n".repeat(500)),
+        ] {
+            std::fs::write(&store, &bad).unwrap();
+            let config = installation.directory().join(format!("config/{server}.yaml"));
+            let mut command = tokio::process::Command::new(binary(program).unwrap());
+            command.arg("--config").arg(config).kill_on_drop(true);
+            let output = within(&format!("the end of {server}, {how}"), command.output()).await.unwrap();
+            assert!(!output.status.success(), "{server}, {how}: {output:?}");
+            let said = one_sentence(&output);
+            assert!(said.contains("store.redb"), "{server}, {how}: {said}");
+            assert!(std::fs::read(&store).unwrap() == bad, "{server}, {how}: the file was touched; {said}");
+        }
+        std::fs::write(&store, &good).unwrap();
+    }
+    installation.start_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_keeps_an_installation_from_starting_is_one_sentence() {
+    let mut installation = Installation::start(1).await;
+    let port = installation.port().to_string();
+    let other = installation.fairlead(["up", "--dir=other", "--port", &port]).await;
+    refused(&other, &format!("port {port} is in use"));
+    let again = installation.fairlead(["up", "--dir=site", "--port=0"]).await;
+    refused(&again, "another `fairlead up`");
+    installation.stop().await;
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    refused(&installation.fairlead(["up", "--dir=site", "--port", &port]).await, "is in use");
+    for file in ["format", "pki/format"] {
+        let path = installation.directory().join(file);
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, "99\n").unwrap();
+        refused(&installation.fairlead(["up", "--dir=site", "--port=0"]).await, "newer");
+        std::fs::write(&path, good).unwrap();
+    }
+    let foreign = installation.scratch("foreign");
+    std::fs::write(foreign.join("letter.txt"), "Dear Jane").unwrap();
+    refused(
+        &installation.fairlead(["up", "--dir=foreign", "--port=0", "--fresh"]).await,
+        "not a directory of fairlead",
+    );
+    assert_eq!(std::fs::read_dir(&foreign).unwrap().count(), 1);
+    installation.start_again().await;
+}
+
+fn refused(output: &Output, why: &str) {
+    assert!(!output.status.success(), "{why}: {output:?}");
+    let said = one_sentence(output);
+    assert!(said.contains(why), "{why:?} is not in {said:?}");
+}
+
+/// What was said: one line, and one with a hint.
+fn one_sentence(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert!(
+        (1..=2).contains(&lines.len()),
+        "not one sentence: {said:?}, after {:?}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}

@@ -1,0 +1,347 @@
+//! An installation in a temporary directory, as `fairlead up` makes it.
+
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use fairlead_certs::{Client as Role, Layout};
+use fairlead_client::{
+    Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots, WatchStream, WriteOptions,
+};
+use fairlead_tests::harness::{Process, Program, binary, free_port};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// How long anything may take that a test waits for. Generous: a loaded machine is not a failure.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a workspace of the smallest type is made of, below the path of its parent.
+pub const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+
+/// A running installation. Dropped, all its processes end; dropped by a failing test, it shows their logs.
+pub struct Installation {
+    up: Process,
+    port: u16,
+    // Dropped last: the processes work in it.
+    folder: tempfile::TempDir,
+}
+
+/// What `fairlead up` knows about one of its servers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    pub pid: u32,
+    pub url: String,
+    pub restarts: u64,
+    pub ready: bool,
+}
+
+impl Installation {
+    pub async fn start(shards: u32) -> Self {
+        let port = free_port().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut installation = Self { up: up(folder.path(), port, shards), port, folder };
+        installation.until_complete().await;
+        installation
+    }
+
+    /// Until all servers are ready.
+    pub async fn until_complete(&mut self) {
+        let record = self.directory().join("state.json");
+        let up = self.up.id();
+        let complete = self.up.until(|| async {
+            let servers = servers(&record, up)?;
+            let waiting: Vec<_> = servers.iter().filter(|(_, server)| !server.ready).collect();
+            if waiting.is_empty() { Ok(()) } else { Err(format!("not ready: {waiting:?}")) }
+        });
+        complete.await.unwrap();
+    }
+
+    /// Until one server is as wanted.
+    pub async fn until_server(&mut self, name: &str, wanted: impl Fn(&Server) -> bool) -> Server {
+        let record = self.directory().join("state.json");
+        let up = self.up.id();
+        let asked = self.up.until(|| async {
+            let server = server(&record, up, name)?;
+            if wanted(&server) { Ok(()) } else { Err(format!("{name} is {server:?}")) }
+        });
+        asked.await.unwrap();
+        self.server(name)
+    }
+
+    pub fn server(&self, name: &str) -> Server {
+        server(&self.directory().join("state.json"), self.up.id(), name).unwrap()
+    }
+
+    /// SIGKILL to one server; returns when it is ready again.
+    pub async fn kill(&mut self, name: &str) {
+        let before = self.server(name);
+        self.signal(name, Signal::KILL);
+        self.until_server(name, |now| now.ready && now.pid != before.pid).await;
+    }
+
+    pub fn signal(&self, name: &str, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.server(name).pid).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGTERM to `fairlead up`, which ends all servers in order.
+    pub async fn stop(&mut self) {
+        let status = self.up.terminate().await.unwrap();
+        assert!(status.success(), "up ended with {status}\n{}", self.up.log());
+    }
+
+    /// SIGKILL to `fairlead up`, and the end of all servers, which notice.
+    pub async fn lose(&mut self) {
+        let record = self.directory().join("state.json");
+        let servers = servers(&record, self.up.id()).unwrap();
+        self.up.kill().await.unwrap();
+        for (name, server) in servers {
+            let proc = PathBuf::from(format!("/proc/{}", server.pid));
+            let ended = || async { if proc.exists() { Err("it runs") } else { Ok(()) } };
+            until(&format!("the end of {name}"), ended).await;
+        }
+    }
+
+    /// Starts it again where it was.
+    pub async fn start_again(&mut self) {
+        self.up.restart().await.unwrap();
+        self.until_complete().await;
+    }
+
+    /// The same with another number of shards.
+    pub async fn start_again_with(&mut self, shards: u32) {
+        self.up = up(self.folder.path(), self.port, shards);
+        self.until_complete().await;
+    }
+
+    /// Where `fairlead up` keeps everything.
+    pub fn directory(&self) -> PathBuf {
+        self.folder.path().join("site")
+    }
+
+    /// A new directory for what a test makes.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    pub fn layout(&self) -> Layout {
+        Layout::new(self.directory().join("pki"))
+    }
+
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.directory().join("admin.kubeconfig")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// kcp-admin at the gateway, at a path such as `/clusters/root`.
+    pub fn admin(&self, prefix: &str) -> Client {
+        client(&format!("https://127.0.0.1:{}{prefix}", self.port), self.credentials(&Role::Admin))
+    }
+
+    /// A client of a server beside the gateway.
+    pub fn direct(&self, server: &str, role: &Role, prefix: &str) -> Client {
+        client(&format!("{}{prefix}", self.server(server).url), self.credentials(role))
+    }
+
+    pub fn credentials(&self, role: &Role) -> Credentials {
+        let files = self.layout().client_cert(role);
+        let (certificate, key) =
+            (std::fs::read(files.certificate).unwrap(), std::fs::read(files.key).unwrap());
+        self.anonymous().with_certificate(&certificate, &key).unwrap()
+    }
+
+    /// Trust and nothing else.
+    pub fn anonymous(&self) -> Credentials {
+        Credentials::new(TrustRoots::Pem(std::fs::read(self.layout().serving_ca()).unwrap())).unwrap()
+    }
+
+    /// Makes a universal workspace below `parent` on a shard; returns its path in URLs when it is ready.
+    pub async fn workspace(&self, parent: &str, name: &str, shard: &str) -> String {
+        let admin = self.admin(&format!("/clusters/{parent}"));
+        create_workspace(&admin, &workspace(name, shard)).await;
+        until_ready(&admin, name).await;
+        format!("/clusters/{parent}:{name}")
+    }
+
+    /// Runs the `fairlead` command however it ends.
+    pub async fn fairlead<A: Into<OsString>>(&self, arguments: impl IntoIterator<Item = A>) -> Output {
+        let mut command = tokio::process::Command::new(binary("fairlead").unwrap());
+        command
+            .args(arguments.into_iter().map(Into::into))
+            .current_dir(self.folder.path())
+            .env("KUBECONFIG", self.admin_kubeconfig())
+            .env("HOME", self.folder.path());
+        within("fairlead", command.output()).await.unwrap()
+    }
+
+    fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.directory().join(format!("logs/{name}.log"))).unwrap_or_default()
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let logs = std::fs::read_dir(self.directory().join("logs")).into_iter().flatten().flatten();
+        for path in logs.map(|entry| entry.path()) {
+            let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+            let log = self.log(name);
+            let lines: Vec<_> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(30)..].join("\n");
+            eprintln!("--- the end of the log of {name} ---\n{end}");
+        }
+    }
+}
+
+/// A universal workspace that may live on one shard only.
+pub fn workspace(name: &str, shard: &str) -> Value {
+    json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1",
+        "kind": "Workspace",
+        "metadata": { "name": name },
+        "spec": {
+            "type": { "name": "universal", "path": "root" },
+            "location": { "selector": { "matchLabels": { "name": shard } } },
+        },
+    })
+}
+
+pub async fn create_workspace(parent: &Client, workspace: &Value) -> Value {
+    parent.create(WORKSPACES, workspace, &WriteOptions::default()).await.unwrap()
+}
+
+/// Waits by a watch until a workspace is ready; returns it.
+pub async fn until_ready(parent: &Client, name: &str) -> Value {
+    until_object(parent, WORKSPACES, name, |workspace| workspace["status"]["phase"] == "Ready").await
+}
+
+/// Waits by a watch until an object is as wanted; returns it.
+pub async fn until_object(
+    client: &Client,
+    collection: &str,
+    name: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value {
+    let path = format!("{collection}?watch=1&fieldSelector=metadata.name%3D{name}");
+    let mut last = Value::Null;
+    let found = tokio::time::timeout(PATIENCE, async {
+        let mut watch = client.watch(&path).await.unwrap();
+        loop {
+            last = next(&mut watch).await.1;
+            if wanted(&last) {
+                return last.clone();
+            }
+        }
+    });
+    match found.await {
+        Ok(object) => object,
+        Err(_) => panic!("{name} was not as wanted in {PATIENCE:?}: {last:#}"),
+    }
+}
+
+/// Waits until an object is not there, by a watch that begins before it is looked for.
+pub async fn until_gone(client: &Client, collection: &str, name: &str) {
+    let path = format!("{collection}?watch=1&fieldSelector=metadata.name%3D{name}");
+    let gone = async {
+        let mut watch = client.watch(&path).await.unwrap();
+        if is_absent(client, &format!("{collection}/{name}")).await {
+            return;
+        }
+        while next(&mut watch).await.0 != "DELETED" {}
+    };
+    within(&format!("the end of {name}"), gone).await;
+}
+
+async fn is_absent(client: &Client, path: &str) -> bool {
+    match client.get(path).await {
+        Err(error) if error.is_not_found() => true,
+        other => other.map(|_| false).unwrap(),
+    }
+}
+
+/// The next event of a watch: its type and its object.
+pub async fn next(watch: &mut WatchStream) -> (String, Value) {
+    let event = within("an event of a watch", watch.next()).await;
+    let event = event.expect("the watch has ended").unwrap();
+    (format!("{:?}", event.kind).to_uppercase(), serde_json::from_slice(&event.object).unwrap())
+}
+
+/// Bounds a wait.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: nothing in {PATIENCE:?}"),
+    }
+}
+
+/// Asks again after a short, growing pause until the answer is yes. Only for what no event tells.
+pub async fn until<T, E: Debug, F: Future<Output = Result<T, E>>>(
+    what: &str,
+    mut question: impl FnMut() -> F,
+) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match question().await {
+            Ok(answer) => return answer,
+            Err(last) if tokio::time::Instant::now() > deadline => panic!("{what}: {last:?}"),
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+pub fn client(url: &str, credentials: Credentials) -> Client {
+    Client::new(Endpoint::parse(url).unwrap(), credentials, ClientOptions::default())
+}
+
+/// The status code of an answer, good or bad. Anything but an answer fails the test.
+pub fn code(answer: &Result<fairlead_client::Response, ClientError>) -> u16 {
+    match answer {
+        Ok(response) => response.status.as_u16(),
+        Err(error) => error.code().unwrap_or_else(|| panic!("no answer: {error}")),
+    }
+}
+
+fn up(folder: &Path, port: u16, shards: u32) -> Process {
+    let program = Program::new("fairlead", folder).unwrap().named("up").args([
+        "up".to_owned(),
+        "--dir=site".to_owned(),
+        format!("--port={port}"),
+        format!("--shards={shards}"),
+    ]);
+    program.start().unwrap()
+}
+
+fn server(record: &Path, up: u32, name: &str) -> Result<Server, String> {
+    let found = servers(record, up)?.into_iter().find(|(known, _)| known == name);
+    found.map(|(_, server)| server).ok_or_else(|| format!("there is no {name}"))
+}
+
+fn servers(record: &Path, up: u32) -> Result<Vec<(String, Server)>, String> {
+    let text = std::fs::read(record).map_err(|error| error.to_string())?;
+    let record: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    if record["pid"] != up {
+        return Err("the record is of an earlier run".to_owned());
+    }
+    let servers = record["processes"].as_array().into_iter().flatten().map(|process| {
+        let server = Server {
+            pid: process["pid"].as_u64().and_then(|pid| pid.try_into().ok()).unwrap_or_default(),
+            url: process["url"].as_str().unwrap_or_default().to_owned(),
+            restarts: process["restarts"].as_u64().unwrap_or_default(),
+            ready: process["condition"] == "ready",
+        };
+        (process["name"].as_str().unwrap_or_default().to_owned(), server)
+    });
+    Ok(servers.collect())
+}

@@ -1,0 +1,217 @@
+//! kube-rs as it is: objects, watches, conditions, finalizers, discovery.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::controller::Action;
+use kube::runtime::finalizer::{Event as Finalization, finalizer};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::watcher::{Config, Event, InitialListStrategy, watcher};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::{api, client, object};
+use crate::installation::{Installation, until, within};
+
+fn config_map(name: &str, count: u32) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "count": count.to_string() } }))
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_live_and_die() {
+    let installation = Installation::start(1).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
+    let created = maps.create(&PostParams::default(), &config_map("log", 1)).await.unwrap();
+    assert!(created.uid().is_some() && created.resource_version().is_some());
+    let refused = maps.create(&PostParams::default(), &config_map("log", 1)).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+    );
+    let mut changed = created.clone();
+    changed.data = config_map("log", 2).data;
+    let replaced = maps.replace("log", &PostParams::default(), &changed).await.unwrap();
+    assert_ne!(replaced.resource_version(), created.resource_version());
+    let conflict = maps.replace("log", &PostParams::default(), &created).await.unwrap_err();
+    assert!(
+        matches!(&conflict, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict")
+    );
+    let same = maps.replace("log", &PostParams::default(), &replaced).await.unwrap();
+    assert_eq!(same.resource_version(), replaced.resource_version(), "nothing changed, nothing written");
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "kind": "log" } } }));
+    maps.patch("log", &PatchParams::default(), &patch).await.unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    maps.create(&dry, &config_map("dry", 1)).await.unwrap();
+    assert_eq!(maps.list(&ListParams::default().labels("kind=log")).await.unwrap().items.len(), 1);
+    assert!(maps.get_opt("dry").await.unwrap().is_none());
+    let stale = DeleteParams {
+        preconditions: Some(kube::api::Preconditions {
+            resource_version: created.resource_version(),
+            uid: None,
+        }),
+        ..DeleteParams::default()
+    };
+    assert!(matches!(maps.delete("log", &stale).await, Err(kube::Error::Api(status)) if status.code == 409));
+    maps.delete("log", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get_opt("log").await.unwrap().is_none());
+
+    for number in 0..25 {
+        maps.create(&PostParams::default(), &config_map(&format!("page-{number:02}"), number)).await.unwrap();
+    }
+    let (mut seen, mut parameters) = (Vec::new(), ListParams::default().limit(10));
+    loop {
+        let page = maps.list(&parameters).await.unwrap();
+        seen.extend(page.items.iter().map(ResourceExt::name_any).filter(|name| name.starts_with("page-")));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..25).map(|number| format!("page-{number:02}")).collect::<Vec<_>>());
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    assert!(
+        !maps
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .iter()
+            .any(|map| map.name_any().starts_with("page-"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_see_everything_whichever_way_they_begin() {
+    let installation = Installation::start(1).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
+    let label = json!({ "seen": "yes" });
+    let make = |name: String| {
+        let map: ConfigMap =
+            serde_json::from_value(json!({ "metadata": { "name": name, "labels": label } })).unwrap();
+        let maps = maps.clone();
+        async move { maps.create(&PostParams::default(), &map).await.unwrap() }
+    };
+    for number in 0..12 {
+        make(format!("old-{number}")).await;
+    }
+    for (strategy, name) in
+        [(InitialListStrategy::ListWatch, "list"), (InitialListStrategy::StreamingList, "stream")]
+    {
+        let config = Config {
+            initial_list_strategy: strategy,
+            label_selector: Some("seen=yes".to_owned()),
+            page_size: matches!(name, "list").then_some(5),
+            ..Config::default()
+        };
+        let mut events = std::pin::pin!(watcher(maps.clone(), config));
+        let mut initial = BTreeSet::new();
+        loop {
+            match within(name, events.try_next()).await.unwrap().unwrap() {
+                Event::Init => initial.clear(),
+                Event::InitApply(map) => assert!(initial.insert(map.name_any()), "{name}: twice"),
+                Event::InitDone => break,
+                event => panic!("{name}: too early: {event:?}"),
+            }
+        }
+        assert_eq!(initial.len(), 12, "{name}: {initial:?}");
+        let new = format!("new-{name}");
+        make(new.clone()).await;
+        let patch = Patch::Merge(json!({ "data": { "a": "b" } }));
+        maps.patch(&new, &PatchParams::default(), &patch).await.unwrap();
+        // Leaving the selection is a deletion to this watcher.
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { "seen": "no" } } }));
+        maps.patch(&new, &PatchParams::default(), &patch).await.unwrap();
+        let mut kinds = Vec::new();
+        while kinds.len() < 3 {
+            match within(name, events.try_next()).await.unwrap().unwrap() {
+                Event::Apply(map) if map.name_any() == new => kinds.push("apply"),
+                Event::Delete(map) if map.name_any() == new => kinds.push("delete"),
+                event => panic!("{name}: {event:?}"),
+            }
+        }
+        assert_eq!(kinds, ["apply", "apply", "delete"], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_are_established_discovered_and_finalized() {
+    let installation = Installation::start(1).await;
+    let client = client(&installation, "/clusters/root").await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = serde_json::from_value(json!({
+        "metadata": { "name": "buoys.sea.example.com" },
+        "spec": {
+            "group": "sea.example.com", "scope": "Cluster",
+            "names": { "plural": "buoys", "singular": "buoy", "kind": "Buoy", "shortNames": ["bu"] },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                    "spec": { "type": "object", "properties": { "colour": { "type": "string", "default": "red" } } },
+                    "status": { "type": "object", "properties": { "lit": { "type": "boolean" } } },
+                } } },
+            }],
+        },
+    }));
+    definitions.create(&PostParams::default(), &definition.unwrap()).await.unwrap();
+    let name = "buoys.sea.example.com";
+    let established = await_condition(definitions.clone(), name, conditions::is_crd_established());
+    within("the condition", established).await.unwrap();
+
+    let discovery = kube::Discovery::new(client.clone()).run().await.unwrap();
+    let group = discovery.get("sea.example.com").expect("the group is discovered");
+    let (resource, capabilities) = group.recommended_kind("Buoy").unwrap();
+    assert_eq!((resource.plural.as_str(), capabilities.subresources.len()), ("buoys", 1));
+    for group in ["tenancy.kcp.io", "core.kcp.io", "apis.kcp.io", "rbac.authorization.k8s.io"] {
+        assert!(discovery.has_group(group), "{group}");
+    }
+
+    let buoys = api(&client, "sea.example.com", "v1", "Buoy", "buoys");
+    let buoy = object(json!({
+        "apiVersion": "sea.example.com/v1", "kind": "Buoy", "metadata": { "name": "north" },
+        "spec": {}, "status": { "lit": true },
+    }));
+    let made = buoys.create(&PostParams::default(), &buoy).await.unwrap();
+    assert_eq!((&made.data["spec"]["colour"], &made.data["status"]), (&json!("red"), &json!(null)));
+    assert_eq!(made.metadata.generation, Some(1));
+    let lit = Patch::Merge(json!({ "status": { "lit": true }, "spec": { "colour": "green" } }));
+    let made = buoys.patch_status("north", &PatchParams::default(), &lit).await.unwrap();
+    assert_eq!((&made.data["spec"]["colour"], &made.data["status"]["lit"]), (&json!("red"), &json!(true)));
+    assert_eq!(made.metadata.generation, Some(1), "a status is no new generation");
+    let green = Patch::Merge(json!({ "status": { "lit": false }, "spec": { "colour": "green" } }));
+    let made = buoys.patch("north", &PatchParams::default(), &green).await.unwrap();
+    assert_eq!((&made.data["spec"]["colour"], &made.data["status"]["lit"]), (&json!("green"), &json!(true)));
+    assert_eq!(made.metadata.generation, Some(2));
+
+    let reconcile = |event: Finalization<_>| async move {
+        match event {
+            Finalization::Apply(_) | Finalization::Cleanup(_) => {
+                Ok::<_, std::fmt::Error>(Action::await_change())
+            }
+        }
+    };
+    let keeper = "sea.example.com/keeper";
+    finalizer(&buoys, keeper, Arc::new(buoys.get("north").await.unwrap()), reconcile).await.unwrap();
+    buoys.delete("north", &DeleteParams::default()).await.unwrap();
+    let held = buoys.get("north").await.unwrap();
+    assert!(held.metadata.deletion_timestamp.is_some(), "the finalizer holds it");
+    let uid = held.uid().unwrap();
+    let gone = tokio::spawn({
+        let buoys = buoys.clone();
+        async move { await_condition(buoys, "north", conditions::is_deleted(&uid)).await.map(drop) }
+    });
+    finalizer(&buoys, keeper, Arc::new(held), reconcile).await.unwrap();
+    within("the end of it", gone).await.unwrap().unwrap();
+
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    until("the end of the definition", || async {
+        if definitions.get_opt(name).await.unwrap().is_none() { Ok(()) } else { Err("still there") }
+    })
+    .await;
+    let discovery = kube::Discovery::new(client).run().await.unwrap();
+    assert!(!discovery.has_group("sea.example.com"));
+    let mut watching = std::pin::pin!(watcher(buoys, Config::default()));
+    assert!(matches!(within("an error", watching.next()).await, Some(Err(_)) | Some(Ok(Event::Init))));
+}

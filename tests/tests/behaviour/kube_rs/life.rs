@@ -1,0 +1,169 @@
+//! The life of workspaces: made, initialized, filled, deleted without a trace.
+
+use fairlead_certs::Client as Role;
+use fairlead_client::{DeleteOptions, PatchType, WriteOptions};
+use serde_json::{Value, json};
+
+use super::{collections, remains};
+use crate::installation::{
+    Installation, WORKSPACES, create_workspace, next, until_gone, until_object, until_ready, within,
+    workspace,
+};
+
+const LOGICAL_CLUSTERS: &str = "/apis/core.kcp.io/v1alpha1/logicalclusters";
+const TYPES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    for shard in ["root", "shard-1"] {
+        let name = format!("on-{shard}");
+        let path = format!("{WORKSPACES}?watch=1&fieldSelector=metadata.name%3D{name}");
+        let mut watch = root.watch(&path).await.unwrap();
+        create_workspace(&root, &workspace(&name, shard)).await;
+        let mut phases: Vec<String> = Vec::new();
+        let ready = loop {
+            let (_, object) = next(&mut watch).await;
+            let phase = object["status"]["phase"].as_str().unwrap_or_default().to_owned();
+            if phases.last() != Some(&phase) {
+                phases.push(phase.clone());
+            }
+            if phase == "Ready" {
+                break object;
+            }
+        };
+        // None is taken twice and none backwards; whoever watches may miss one.
+        let order = ["", "Scheduling", "Initializing", "Ready"];
+        let ranks: Vec<_> =
+            phases.iter().map(|phase| order.iter().position(|known| known == phase)).collect();
+        assert!(ranks.iter().all(Option::is_some) && ranks.is_sorted(), "{shard}: {phases:?}");
+        assert_eq!(ready["metadata"]["annotations"]["core.kcp.io/shard"], shard, "{ready:#}");
+        assert_eq!(ready["metadata"]["labels"]["tenancy.kcp.io/phase"], "Ready");
+
+        // What kcp puts into a universal workspace is there at once.
+        let here = installation.admin(&format!("/clusters/root:{name}"));
+        for path in [
+            "/api/v1/namespaces/default",
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/workspace-admin",
+            "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster",
+        ] {
+            assert!(here.get(path).await.is_ok(), "{shard}: {path}");
+        }
+        let bindings: Value = here.get_json("/apis/apis.kcp.io/v1alpha2/apibindings").await.unwrap();
+        let bindings = bindings["items"].as_array().unwrap();
+        let exports: Vec<_> =
+            bindings.iter().filter_map(|one| one["spec"]["reference"]["export"]["name"].as_str()).collect();
+        assert!(exports.contains(&"tenancy.kcp.io") && exports.contains(&"topology.kcp.io"), "{exports:?}");
+        assert!(bindings.iter().all(|one| one["status"]["phase"] == "Bound"), "{bindings:#?}");
+        let cluster: Value = here.get_json(&format!("{LOGICAL_CLUSTERS}/cluster")).await.unwrap();
+        assert_eq!(cluster["status"]["phase"], "Ready");
+        assert_eq!(cluster["metadata"]["annotations"]["kcp.io/path"], format!("root:{name}"));
+        assert_eq!(cluster["spec"]["owner"]["uid"], ready["metadata"]["uid"]);
+        // By its id it is the same.
+        let id = ready["spec"]["cluster"].as_str().unwrap();
+        let by_id = installation.admin(&format!("/clusters/{id}"));
+        assert_eq!(by_id.get_json::<Value>(&format!("{LOGICAL_CLUSTERS}/cluster")).await.unwrap(), cluster);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_workspace_leaves_nothing_behind_nor_do_its_children() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    // A child on each shard, so that one of them is away from its parent in any case.
+    let parent = installation.workspace("root", "parent", "shard-1").await;
+    let mut all = vec![parent];
+    for (name, shard) in [("near", "shard-1"), ("far", "root")] {
+        all.push(installation.workspace("root:parent", name, shard).await);
+    }
+    let mut clusters = Vec::new();
+    let mut listed = Vec::new();
+    for prefix in &all {
+        let here = installation.admin(prefix);
+        let cluster: Value = here.get_json(&format!("{LOGICAL_CLUSTERS}/cluster")).await.unwrap();
+        clusters.push(cluster["metadata"]["annotations"]["kcp.io/cluster"].as_str().unwrap().to_owned());
+        let options = WriteOptions::default();
+        for name in ["one", "two"] {
+            let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+            here.create::<Value>("/api/v1/namespaces/default/configmaps", &map, &options).await.unwrap();
+        }
+        listed = collections(&installation, prefix).await;
+    }
+    assert!(listed.len() > 10, "{listed:?}");
+    for (shard, cluster) in [("shard-1", 0), ("shard-1", 1), ("root", 2)] {
+        let there = remains(&installation, shard, &clusters[cluster], &listed).await;
+        assert!(there.len() > 5, "before: {there:?}");
+    }
+    root.delete(&format!("{WORKSPACES}/parent"), &DeleteOptions::default()).await.unwrap();
+    until_gone(&root, WORKSPACES, "parent").await;
+    for shard in ["root", "shard-1"] {
+        for cluster in &clusters {
+            assert_eq!(remains(&installation, shard, cluster, &listed).await, [""; 0], "{shard}");
+            let direct = installation.direct(shard, &Role::ShardAdmin, &format!("/clusters/{cluster}"));
+            match direct.get_json::<Value>("/api/v1/configmaps").await {
+                Ok(list) => assert_eq!(list["items"], json!([]), "{shard}"),
+                Err(error) => assert!(matches!(error.code(), Some(403 | 404)), "{shard}: {error}"),
+            }
+        }
+    }
+    for prefix in &all {
+        crate::installation::until("the gateway has forgotten it", || async {
+            match installation.admin(prefix).get("/api").await {
+                Err(error) if error.code() == Some(403) => Ok(()),
+                other => Err(other.map(|answer| answer.status)),
+            }
+        })
+        .await;
+    }
+    // The name is free again.
+    installation.workspace("root", "parent", "root").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_initializer_holds_a_workspace_until_it_is_removed() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    let options = WriteOptions::default();
+    let custom = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": { "name": "dock" },
+        "spec": { "initializer": true, "extend": { "with": [{ "name": "universal", "path": "root" }] } },
+    });
+    root.create::<Value>(TYPES, &custom, &options).await.unwrap();
+    until_object(&root, TYPES, "dock", |object| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+    })
+    .await;
+    for shard in ["root", "shard-1"] {
+        let name = format!("dock-{shard}");
+        let mut wanted = workspace(&name, shard);
+        wanted["spec"]["type"]["name"] = json!("dock");
+        crate::installation::until("the type is known", || {
+            root.create::<Value>(WORKSPACES, &wanted, &options)
+        })
+        .await;
+        let held = until_object(&root, WORKSPACES, &name, |object| {
+            object["status"]["phase"] == "Initializing"
+                && object["status"]["initializers"] == json!(["root:dock"])
+        })
+        .await;
+        let id = held["spec"]["cluster"].as_str().unwrap();
+        let cluster = installation.admin(&format!("/clusters/{id}"));
+        let path = format!("{LOGICAL_CLUSTERS}/cluster");
+        // Ready cannot be had while it is there, and nobody can add another.
+        for (patch, why) in [
+            (json!({ "status": { "phase": "Ready" } }), "not empty"),
+            (json!({ "status": { "initializers": ["root:dock", "root:other"] } }), "must not grow"),
+        ] {
+            let status = format!("{path}/status");
+            let refused =
+                cluster.patch::<Value>(&status, PatchType::Merge, &patch, &options).await.unwrap_err();
+            assert!(refused.to_string().contains(why), "{shard}: {refused}");
+        }
+        let done = json!({ "status": { "initializers": [] } });
+        let status = format!("{path}/status");
+        cluster.patch::<Value>(&status, PatchType::Merge, &done, &options).await.unwrap();
+        within(&name, until_ready(&root, &name)).await;
+    }
+}

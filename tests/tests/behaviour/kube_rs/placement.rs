@@ -1,0 +1,81 @@
+//! On which shard a workspace lives.
+
+use std::collections::BTreeSet;
+
+use fairlead_client::{PatchType, WriteOptions};
+use serde_json::{Value, json};
+
+use crate::installation::{Installation, WORKSPACES, create_workspace, until_object, until_ready, workspace};
+
+const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workspaces_go_where_selectors_and_cordons_allow() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    let options = WriteOptions::default();
+    let shard = |name: &str| format!("{SHARDS}/{name}");
+    let is_unschedulable = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| {
+            one["type"] == "WorkspaceScheduled"
+                && one["status"] == "False"
+                && one["reason"] == "Unschedulable"
+        })
+    };
+    let shard_of = |object: &Value| object["metadata"]["annotations"]["core.kcp.io/shard"].clone();
+
+    // Without a selector they are spread.
+    let mut used = BTreeSet::new();
+    for number in 0..6 {
+        let name = format!("any-{number}");
+        let mut anywhere = workspace(&name, "root");
+        anywhere["spec"].as_object_mut().unwrap().remove("location");
+        create_workspace(&root, &anywhere).await;
+        used.insert(shard_of(&until_ready(&root, &name).await).to_string());
+    }
+    assert_eq!(used.len(), 2, "{used:?}");
+
+    // A label that no shard has yet.
+    let mut picky = workspace("picky", "root");
+    picky["spec"]["location"] = json!({ "selector": { "matchLabels": { "region": "north" } } });
+    create_workspace(&root, &picky).await;
+    until_object(&root, WORKSPACES, "picky", is_unschedulable).await;
+    let label = json!({ "metadata": { "labels": { "region": "north" } } });
+    root.patch::<Value>(&shard("shard-1"), PatchType::Merge, &label, &options).await.unwrap();
+    assert_eq!(shard_of(&until_ready(&root, "picky").await), "shard-1");
+
+    // A cordoned shard gets none; uncordoned it gets those that wait for it.
+    let cordon = "experimental.core.kcp.io/unschedulable";
+    let mark = json!({ "metadata": { "annotations": { cordon: "true" } } });
+    root.patch::<Value>(&shard("shard-1"), PatchType::Merge, &mark, &options).await.unwrap();
+    create_workspace(&root, &workspace("patient", "shard-1")).await;
+    until_object(&root, WORKSPACES, "patient", is_unschedulable).await;
+    for number in 0..4 {
+        let name = format!("elsewhere-{number}");
+        let mut anywhere = workspace(&name, "root");
+        anywhere["spec"].as_object_mut().unwrap().remove("location");
+        create_workspace(&root, &anywhere).await;
+        assert_eq!(shard_of(&until_ready(&root, &name).await), "root", "{name}");
+    }
+    let unmark = json!({ "metadata": { "annotations": { cordon: null } } });
+    root.patch::<Value>(&shard("shard-1"), PatchType::Merge, &unmark, &options).await.unwrap();
+    assert_eq!(shard_of(&until_ready(&root, "patient").await), "shard-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_waits_for_a_shard_that_does_not_exist_yet() {
+    let mut installation = Installation::start(1).await;
+    let root = installation.admin("/clusters/root");
+    create_workspace(&root, &workspace("early", "shard-1")).await;
+    until_object(&root, WORKSPACES, "early", |object| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "WorkspaceScheduled" && one["reason"] == "Unschedulable")
+    })
+    .await;
+    installation.stop().await;
+    installation.start_again_with(2).await;
+    let root = installation.admin("/clusters/root");
+    let ready = until_ready(&root, "early").await;
+    assert_eq!(ready["metadata"]["annotations"]["core.kcp.io/shard"], "shard-1");
+}

@@ -1,0 +1,112 @@
+//! Custom resources, and what kubectl finds out by itself.
+
+use super::{Session, with_each};
+
+const SHIPS: &str = include_str!("../../../../deploy/examples/ships.yaml");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn custom_resources_are_defined_filled_pruned_and_explained() {
+    with_each(|session: Session| async move {
+        session.apply(SHIPS).await;
+        session.ok("wait crd ships.harbour.example.com --for=condition=Established --timeout=50s").await;
+        session.ok("create namespace harbour").await;
+        let argo =
+            "apiVersion: harbour.example.com/v1\nkind: Ship\nmetadata: {name: argo, namespace: harbour}\n";
+        let ship = |spec: &str| format!("{argo}spec: {spec}\n");
+        assert_eq!(
+            session.apply(&ship("{draught: 4}")).await.trim(),
+            "ship.harbour.example.com/argo created"
+        );
+        assert_eq!(
+            session.apply(&ship("{draught: 4}")).await.trim(),
+            "ship.harbour.example.com/argo unchanged"
+        );
+        let table = session.ok("-n harbour get ships").await;
+        let cells: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells, [["NAME", "DRAUGHT", "BERTH"], ["argo", "4", "roads"]]);
+
+        // Strict is kubectl's own default; the server says where.
+        let unknown = ship("{draught: 4, sails: 3}");
+        let refused = session.kubectl.run_with_input(["apply", "-f", "-"], &unknown).await.unwrap();
+        assert!(
+            !refused.status.success() && refused.stderr.contains("unknown field \"spec.sails\""),
+            "{refused:?}"
+        );
+        let warned =
+            session.kubectl.run_with_input(["apply", "--validate=warn", "-f", "-"], &unknown).await.unwrap();
+        assert!(
+            warned.status.success() && warned.stderr.contains("unknown field \"spec.sails\""),
+            "{warned:?}"
+        );
+        session.prints(&["-n", "harbour", "get", "ship", "argo", "-o", "jsonpath={.spec.sails}"], "").await;
+        for (spec, complaint) in [
+            ("{draught: 0}", "spec.draught in body should be greater than or equal to 1"),
+            ("{draught: deep}", "spec.draught: Invalid value: \"string\""),
+            ("{berth: quay}", "spec.draught: Required value"),
+        ] {
+            let arguments = ["replace", "--validate=false", "-f", "-"];
+            let refused = session.kubectl.run_with_input(arguments, &ship(spec)).await.unwrap();
+            assert!(!refused.status.success() && refused.stderr.contains(complaint), "{spec}: {refused:?}");
+        }
+
+        let explained = session.ok("explain ship.spec").await;
+        for part in ["KIND:       Ship", "What a ship needs of a harbour.", "draught\t<integer> -required-"] {
+            assert!(explained.contains(part), "{explained}");
+        }
+        assert!(session.ok("explain configmap.data").await.contains("FIELD: data <map[string]string>"));
+        let resources = session.ok("api-resources --api-group=harbour.example.com -o wide").await;
+        assert!(resources.contains("ships") && resources.contains("deletecollection"), "{resources}");
+        assert!(session.ok("api-versions").await.contains("harbour.example.com/v1"));
+
+        session.ok("delete crd ships.harbour.example.com --timeout=50s").await;
+        let gone = session.refused(&["get", "ships.harbour.example.com", "-A"]).await;
+        assert!(gone.contains("the server doesn't have a resource type"), "{gone}");
+        // What was stored under it has gone too: the same definition again begins empty.
+        session.apply(SHIPS).await;
+        session.ok("wait crd ships.harbour.example.com --for=condition=Established --timeout=50s").await;
+        session.prints(&["get", "ships", "-A", "-o", "name"], "").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn people_learn_who_they_are_and_what_they_may() {
+    with_each(|session: Session| async move {
+        let me = session.ok("auth whoami -o json").await;
+        let me: serde_json::Value = serde_json::from_str(&me).unwrap();
+        assert_eq!(me["status"]["userInfo"]["username"], "kcp-admin");
+        assert_eq!(
+            me["status"]["userInfo"]["groups"],
+            serde_json::json!(["system:authenticated", "system:kcp:admin"])
+        );
+        let rights = session.ok("auth can-i --list -n default").await;
+        let all = |line: &str| line.split_whitespace().collect::<Vec<_>>() == ["*.*", "[]", "[]", "[*]"];
+        assert!(rights.lines().any(all), "{rights}");
+        session.prints(&["auth", "can-i", "delete", "secrets"], "yes").await;
+        // Somebody else may what he is given, and no more.
+        session.ok("create clusterrole look --verb=get,list --resource=configmaps").await;
+        session.ok("create clusterrolebinding look --clusterrole=look --user=jane").await;
+        // First she has to be let into the workspace.
+        assert_eq!(may_jane(&session, "list").await, "false");
+        // `kubectl create clusterrole` does not know this verb.
+        session
+            .apply(
+                "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: enter}\n\
+                 rules: [{nonResourceURLs: [\"/\"], verbs: [access]}]\n",
+            )
+            .await;
+        session.ok("create clusterrolebinding enter --clusterrole=enter --user=jane").await;
+        assert_eq!(may_jane(&session, "list").await, "true");
+        assert_eq!(may_jane(&session, "delete").await, "false");
+    })
+    .await;
+}
+
+async fn may_jane(session: &Session, verb: &str) -> String {
+    let review = format!(
+        "apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nspec: {{user: jane, \
+         groups: [\"system:authenticated\"], resourceAttributes: {{verb: {verb}, resource: configmaps}}}}\n"
+    );
+    let arguments = "create --validate=false -f - -o jsonpath={.status.allowed}";
+    session.kubectl.ok_with_input(arguments, &review).await.unwrap()
+}

@@ -1,0 +1,92 @@
+//! What people do with kubectl, with every version of it that is found.
+
+mod definitions;
+mod objects;
+mod readme;
+mod watching;
+mod workspaces;
+
+use std::future::Future;
+
+use fairlead_certs::{Client as Role, Kubeconfig};
+use fairlead_tests::harness::{Kubectl, Output};
+use futures_util::future::join_all;
+
+use crate::installation::{Installation, within};
+
+/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them.
+fn versions(installation: &Installation) -> Vec<Kubectl> {
+    let found = Kubectl::found(&installation.admin_kubeconfig(), &installation.scratch("homes"));
+    let (alone, numbered): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|kubectl| kubectl.version() == "default");
+    if numbered.is_empty() { alone } else { numbered }
+}
+
+/// Runs a story with every version at once, each in a workspace of its own below root.
+async fn with_each<F: Future<Output = ()>>(story: impl Fn(Session) -> F) {
+    let installation = Installation::start(1).await;
+    let stories = versions(&installation).into_iter().map(|kubectl| {
+        let (installation, story) = (&installation, &story);
+        async move {
+            let name = format!("v{}", kubectl.version().replace('.', "-"));
+            let prefix = installation.workspace("root", &name, "root").await;
+            story(Session::new(installation, kubectl, &prefix)).await;
+        }
+    });
+    within("the stories", join_all(stories)).await;
+}
+
+/// One kubectl in one workspace.
+struct Session {
+    kubectl: Kubectl,
+    admin: fairlead_client::Client,
+    folder: std::path::PathBuf,
+}
+
+impl Session {
+    fn new(installation: &Installation, kubectl: Kubectl, prefix: &str) -> Self {
+        let folder = installation.scratch(&format!("session-{}", kubectl.version()));
+        let kubeconfig = folder.join("kubeconfig");
+        let server = format!("https://127.0.0.1:{}{prefix}", installation.port());
+        let authority = std::fs::read_to_string(installation.layout().serving_ca()).unwrap();
+        Kubeconfig::builder()
+            .cluster("here", &server, &authority)
+            .client(&installation.layout(), &Role::Admin)
+            .unwrap()
+            .context("here", "here", &Role::Admin.user_name())
+            .current("here")
+            .build()
+            .unwrap()
+            .write(&kubeconfig)
+            .unwrap();
+        Self { kubectl: kubectl.with_kubeconfig(&kubeconfig), admin: installation.admin(prefix), folder }
+    }
+
+    /// Runs it; returns what it printed.
+    async fn ok(&self, line: &str) -> String {
+        self.kubectl.ok(line).await.unwrap()
+    }
+
+    async fn apply(&self, manifest: &str) -> String {
+        self.kubectl.ok_with_input("apply -f -", manifest).await.unwrap()
+    }
+
+    /// Runs it with arguments that contain spaces.
+    async fn run(&self, arguments: &[&str]) -> Output {
+        self.kubectl.run(arguments).await.unwrap()
+    }
+
+    /// It must fail; returns what it complained about.
+    async fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments).await;
+        assert!(!output.status.success(), "{}: {arguments:?}: {output:?}", self.kubectl.version());
+        output.stderr
+    }
+
+    /// Runs it and compares what it printed, without the space at both ends.
+    async fn prints(&self, arguments: &[&str], expected: &str) {
+        let output = self.run(arguments).await;
+        assert!(output.status.success(), "{}: {arguments:?}: {output:?}", self.kubectl.version());
+        assert_eq!(output.stdout.trim(), expected, "{}: {arguments:?}", self.kubectl.version());
+    }
+}

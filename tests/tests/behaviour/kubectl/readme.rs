@@ -1,0 +1,79 @@
+//! What the README promises.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use fairlead_tests::harness::binary;
+use tokio::process::Command;
+
+use super::versions;
+use crate::installation::{Installation, within};
+
+/// The lines themselves are run, so that they stay true. One installation for each kubectl, side by side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ten_lines_of_the_readme_work() {
+    let first = Installation::start(2).await;
+    let all = versions(&first);
+    let mut installations = vec![first];
+    for kubectl in &all {
+        let installation = match installations.pop() {
+            Some(installation) => installation,
+            None => Installation::start(2).await,
+        };
+        let printed = run_as_in_a_clone(&installation, &kubectl_path(kubectl)).await;
+        for part in [
+            "role.rbac.authorization.k8s.io/pilot created",
+            "ships.harbour.example.com condition met",
+            "ship.harbour.example.com/argo created",
+            "argo   4         roads",
+            "argo   4         quay",
+            "What a ship needs of a harbour.",
+            "*.*",
+            "namespace \"harbour\" deleted",
+        ] {
+            assert!(printed.contains(part), "kubectl {}: no {part:?} in\n{printed}", kubectl.version());
+        }
+        let status = installation.fairlead(["status", "--dir=site", "-o=json"]).await;
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        for shard in status["gateway"]["shards"].as_array().unwrap() {
+            assert_eq!(shard["workspaces"], 1, "{status:#}");
+        }
+    }
+}
+
+/// The lines find everything as in a clone after `make up`.
+async fn run_as_in_a_clone(installation: &Installation, kubectl: &Path) -> String {
+    let clone = installation.scratch("clone");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    symlink(installation.directory(), clone.join(".fairlead")).unwrap();
+    symlink(repository.join("deploy"), clone.join("deploy")).unwrap();
+    std::fs::create_dir_all(clone.join("target")).unwrap();
+    symlink(binary("fairlead").unwrap().parent().unwrap(), clone.join("target/release")).unwrap();
+    std::fs::create_dir_all(clone.join("bin")).unwrap();
+    symlink(kubectl, clone.join("bin/kubectl")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let script = format!("set -e\n{}", ten_lines(repository));
+    let run = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(&clone)
+        .env("PATH", format!("{}/bin:{path}", clone.display()))
+        .env("HOME", &clone)
+        .stdin(Stdio::null())
+        .output();
+    let output = within("the ten lines", run).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn ten_lines(repository: &Path) -> String {
+    let readme = std::fs::read_to_string(repository.join("README.md")).unwrap();
+    let (_, section) = readme.split_once("## Ten lines to try").unwrap();
+    let (_, code) = section.split_once("```sh\n").unwrap();
+    code.split_once("```").unwrap().0.to_owned()
+}
+
+fn kubectl_path(kubectl: &fairlead_tests::harness::Kubectl) -> PathBuf {
+    PathBuf::from(kubectl.command().as_std().get_program())
+}
