@@ -89,6 +89,16 @@ fn set_namespace(metadata: &mut Map<String, Value>, target: &Target) -> Result<(
     }
 }
 
+/// 400 for an object that says that it is called something else than the request does.
+pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
+    match object["metadata"]["name"].as_str() {
+        Some(given) if !given.is_empty() && given != name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Restores in a changed object what an update may not touch. The generation of a copy is its writer's.
 ///
 /// # Errors
@@ -102,18 +112,12 @@ pub(super) fn keep(
 ) -> Result<(), Status> {
     let old =
         old["metadata"].as_object().ok_or_else(|| Status::internal("a stored object has no metadata"))?;
+    check_name(new, name)?;
     let metadata = new
         .get_mut("metadata")
         .and_then(Value::as_object_mut)
         .ok_or_else(|| Status::bad_request("metadata: Required value"))?;
-    match text(metadata, "name") {
-        Some(given) if given != name && !given.is_empty() => {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        Some(_) | None => metadata.insert("name".into(), name.into()),
-    };
+    metadata.insert("name".into(), name.into());
     set_namespace(metadata, target)?;
     if let (Some(given), Some(own)) = (text(metadata, "uid"), text(old, "uid"))
         && !given.is_empty()

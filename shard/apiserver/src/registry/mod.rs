@@ -28,6 +28,7 @@ pub use namespace::NamespaceLifecycle;
 pub use objects::{ObjectStore, StoredObject};
 pub use store_backed::StoreRegistry;
 
+pub(crate) use metadata::check_name;
 pub(crate) use objects::malformed_status;
 pub(crate) use read::group_resource;
 

@@ -64,6 +64,8 @@ impl<H: Host> ApiServer<H> {
         body::check_kind(target, &mut document.value)?;
         body::apply_schema(target, &mut document, options.field_validation, warnings)?;
         let new = document.value;
+        // Also when there is no object of that name to compare with.
+        crate::registry::check_name(&new, name)?;
         let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await?;
         self.written(context, target, &written)
     }
