@@ -5,6 +5,7 @@
 
 mod layout;
 mod open;
+mod rehearsal;
 mod ring;
 mod sweep;
 mod view;

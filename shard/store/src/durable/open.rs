@@ -3,14 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageError, TableError};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, meta, read_meta};
+use super::rehearsal::Rehearsal;
 use crate::error::OpenError;
 
 /// The first bytes of every redb file.
@@ -26,15 +29,36 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenErro
         }
     }
     // redb may panic on a file that was altered behind its back.
-    let opened = catch_unwind(AssertUnwindSafe(|| {
-        check_read_only(path)?;
+    let opened = without_report(|| {
+        check_without_writing(path)?;
         let database = Builder::new().set_cache_size(cache_bytes).open(path);
         let database = database.map_err(|error| classify(path, error))?;
-        // Once more for a file that needed recovery, which the first check could not read.
-        check_format(path, &database)?;
         Ok(database)
+    });
+    opened.unwrap_or_else(|| Err(damaged(path, &"reading it failed unexpectedly")))
+}
+
+/// Nothing if `work` panics, and then nobody is told: a damaged file is no bug of this program. Other threads' panics
+/// are reported as ever.
+fn without_report<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // The hook belongs to the whole process: two threads must not put it back in the wrong order.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    let usual = Arc::new(panic::take_hook());
+    let (others, quiet) = (usual.clone(), std::thread::current().id());
+    panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() != quiet {
+            others(panic);
+        }
     }));
-    opened.unwrap_or_else(|_| Err(damaged(path, &"reading it failed unexpectedly")))
+    let outcome = catch_unwind(AssertUnwindSafe(work)).ok();
+    drop(panic::take_hook());
+    match Arc::try_unwrap(usual) {
+        Ok(usual) => panic::set_hook(usual),
+        // Another thread is just reporting its panic.
+        Err(usual) => panic::set_hook(Box::new(move |panic| usual(panic))),
+    }
+    outcome
 }
 
 /// What to say about a file whose content makes no sense.
@@ -59,13 +83,21 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     Err(OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() })
 }
 
-fn check_read_only(path: &Path) -> Result<(), OpenError> {
+fn check_without_writing(path: &Path) -> Result<(), OpenError> {
     match Builder::new().open_read_only(path) {
         Ok(database) => check_format(path, &database),
-        // It was not closed cleanly: recovery needs a writer.
-        Err(DatabaseError::RepairAborted) => Ok(()),
+        Err(DatabaseError::RepairAborted) => rehearse_repair(path),
         Err(error) => Err(classify(path, error)),
     }
+}
+
+/// A file that was not closed cleanly, or is damaged: which of the two shows only when it is repaired. Cheap, because our
+/// commits leave what a quick repair needs.
+fn rehearse_repair(path: &Path) -> Result<(), OpenError> {
+    let file = File::open(path).and_then(Rehearsal::of);
+    let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    let database = Builder::new().create_with_backend(file).map_err(|error| classify(path, error))?;
+    check_format(path, &database)
 }
 
 fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), OpenError> {

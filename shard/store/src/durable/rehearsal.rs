@@ -1,0 +1,167 @@
+//! A file that is only read: what is written to it stays in memory and is forgotten.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::FileExt;
+
+use parking_lot::Mutex;
+use redb::StorageBackend;
+
+/// Lets redb try whether it can repair a file, without a change to the file. Memory: what the repair writes.
+#[derive(Debug)]
+pub(super) struct Rehearsal {
+    file: File,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    len: u64,
+    /// How much of the file still shows; what was cut off never comes back.
+    shown: u64,
+    /// Written blocks by their number.
+    blocks: BTreeMap<u64, Box<[u8]>>,
+}
+
+const BLOCK: u64 = 4096;
+
+impl Rehearsal {
+    pub(super) fn of(file: File) -> std::io::Result<Self> {
+        let len = file.metadata()?.len();
+        Ok(Self { file, state: Mutex::new(State { len, shown: len, blocks: BTreeMap::new() }) })
+    }
+
+    /// A block as it would be in the file now.
+    fn block(&self, state: &State, number: u64) -> std::io::Result<Box<[u8]>> {
+        if let Some(block) = state.blocks.get(&number) {
+            return Ok(block.clone());
+        }
+        let mut block = vec![0; BLOCK as usize].into_boxed_slice();
+        let begin = number * BLOCK;
+        let shown = state.shown.saturating_sub(begin).min(BLOCK) as usize;
+        self.file.read_exact_at(&mut block[..shown], begin)?;
+        Ok(block)
+    }
+}
+
+impl StorageBackend for Rehearsal {
+    fn len(&self) -> Result<u64, Error> {
+        Ok(self.state.lock().len)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let state = self.state.lock();
+        if offset.checked_add(out.len() as u64).is_none_or(|end| end > state.len) {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        for part in Parts::of(offset, out.len()) {
+            let block = self.block(&state, part.block)?;
+            out[part.outside].copy_from_slice(&block[part.inside]);
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if len < state.len {
+            state.shown = state.shown.min(len);
+            state.blocks.split_off(&len.div_ceil(BLOCK));
+            if let Some(last) = state.blocks.get_mut(&(len / BLOCK)) {
+                last[(len % BLOCK) as usize..].fill(0);
+            }
+        }
+        state.len = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        for part in Parts::of(offset, data.len()) {
+            let mut block = self.block(&state, part.block)?;
+            block[part.inside].copy_from_slice(&data[part.outside]);
+            state.blocks.insert(part.block, block);
+        }
+        state.len = state.len.max(offset + data.len() as u64);
+        Ok(())
+    }
+}
+
+/// How a range of the file falls on blocks.
+struct Parts {
+    offset: u64,
+    length: usize,
+    done: usize,
+}
+
+struct Part {
+    block: u64,
+    inside: std::ops::Range<usize>,
+    outside: std::ops::Range<usize>,
+}
+
+impl Parts {
+    fn of(offset: u64, length: usize) -> Self {
+        Self { offset, length, done: 0 }
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        let left = self.length - self.done;
+        if left == 0 {
+            return None;
+        }
+        let position = self.offset + self.done as u64;
+        let begin = (position % BLOCK) as usize;
+        let count = left.min(BLOCK as usize - begin);
+        let outside = self.done..self.done + count;
+        self.done += count;
+        Some(Part { block: position / BLOCK, inside: begin..begin + count, outside })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn it_behaves_like_the_file_and_leaves_it_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let content: Vec<u8> = (0..20_000_u32).map(|number| number as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let rehearsal = Rehearsal::of(File::open(&path).unwrap()).unwrap();
+        let mut expected = content.clone();
+        let same = |expected: &[u8]| {
+            let mut read = vec![0; expected.len()];
+            rehearsal.read(0, &mut read).unwrap();
+            assert!(read == expected && rehearsal.len().unwrap() == expected.len() as u64);
+        };
+        same(&expected);
+        for (offset, length) in [(0, 3), (4_000, 9_000), (19_990, 500), (30_000, 1)] {
+            rehearsal.write(offset as u64, &vec![0xaa; length]).unwrap();
+            expected.resize(expected.len().max(offset + length), 0);
+            expected[offset..offset + length].fill(0xaa);
+            same(&expected);
+        }
+        // What was cut off is zero when the file grows again, also where the file itself has something.
+        for (short, long) in [(18_000, 25_000), (5_000, 12_288), (4_096, 4_097)] {
+            rehearsal.set_len(short as u64).unwrap();
+            expected.truncate(short);
+            same(&expected);
+            rehearsal.set_len(long as u64).unwrap();
+            expected.resize(long, 0);
+            same(&expected);
+        }
+        assert!(rehearsal.read(4_090, &mut [0; 8]).is_err(), "beyond the end");
+        assert!(std::fs::read(&path).unwrap() == content);
+    }
+}
