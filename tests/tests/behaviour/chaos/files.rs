@@ -16,8 +16,11 @@ async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
         let good = std::fs::read(&store).unwrap();
         let mut half_overwritten = good.clone();
         half_overwritten.iter_mut().take(8_192).for_each(|byte| *byte = 0x5a);
+        let mut cut = good.clone();
+        cut.truncate(good.len() / 3);
         for (how, bad) in [
             ("overwritten", half_overwritten),
+            ("cut", cut),
             ("not a store", b"My shopping list: bread, butter, tea.\n".repeat(500)),
         ] {
             std::fs::write(&store, &bad).unwrap();
