@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// How long anything may take that a test waits for. Generous: a loaded machine is not a failure.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a workspace of the smallest type is made of, below the path of its parent.
 pub const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
