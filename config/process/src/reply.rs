@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
@@ -49,6 +50,8 @@ pub(crate) struct ReplyBody<B> {
 enum Kind<B> {
     Service(B),
     Own(Full<Bytes>),
+    /// The answer to a HEAD request.
+    Nothing,
 }
 
 pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Response<ReplyBody<B>> {
@@ -57,6 +60,20 @@ pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Respo
 
 pub(crate) fn from_status<B>(status: &Status, open: OpenRequest) -> Response<ReplyBody<B>> {
     status.to_response().map(|body| ReplyBody { kind: Kind::Own(Full::new(body)), _open: open })
+}
+
+/// The answer to a HEAD request: that of a GET without its body. hyper leaves the body out of HTTP/1.1 only, and clients
+/// of HTTP/2 take one for an error.
+pub(crate) fn without_body<B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin>(
+    response: Response<ReplyBody<B>>,
+) -> Response<ReplyBody<B>> {
+    let (mut head, mut body) = response.into_parts();
+    // The length of an empty body may be that of another one, as in 304.
+    if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    body.kind = Kind::Nothing;
+    Response::from_parts(head, body)
 }
 
 impl<B> Body for ReplyBody<B>
@@ -73,6 +90,7 @@ where
         match &mut self.get_mut().kind {
             Kind::Service(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
             Kind::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Kind::Nothing => Poll::Ready(None),
         }
     }
 
@@ -80,6 +98,7 @@ where
         match &self.kind {
             Kind::Service(body) => body.is_end_stream(),
             Kind::Own(body) => body.is_end_stream(),
+            Kind::Nothing => true,
         }
     }
 
@@ -87,6 +106,7 @@ where
         match &self.kind {
             Kind::Service(body) => body.size_hint(),
             Kind::Own(body) => body.size_hint(),
+            Kind::Nothing => SizeHint::with_exact(0),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fairlead_config::ConnectionLimits;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use http::Request;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -287,7 +287,11 @@ fn answering<S: Service>(
     let (shared, info) = (Arc::clone(shared), info.clone());
     service_fn(move |request| {
         let (shared, info) = (Arc::clone(&shared), info.clone());
-        async move { Ok(answer(&shared, info, request).await) }
+        async move {
+            let is_head = request.method() == Method::HEAD;
+            let response = answer(&shared, info, request).await;
+            Ok(if is_head { reply::without_body(response) } else { response })
+        }
     })
 }
 

@@ -53,6 +53,22 @@ async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
 }
 
 #[tokio::test]
+async fn the_answer_to_head_has_a_length_and_no_body() {
+    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    for mut client in Client::both(&server).await {
+        // Twice: what follows on the connection must not suffer.
+        for _ in 0..2 {
+            let mut request = get("/");
+            *request.method_mut() = http::Method::HEAD;
+            let response = client.send(request).await.unwrap();
+            assert_eq!(response.headers()["content-length"], "4");
+            assert_eq!(text(response).await, "");
+        }
+        assert_eq!(text(client.send(get("/")).await.unwrap()).await, "fine");
+    }
+}
+
+#[tokio::test]
 async fn too_much_header_gets_431() {
     let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
     let many = |count: usize| {
