@@ -22,6 +22,9 @@ use crate::path;
 /// The group whose members may do everything; nobody else may do anything.
 pub const MASTERS: &str = "system:masters";
 
+/// What `/version` says beside the version of Kubernetes.
+const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
+
 /// The host of the cache's API server.
 pub(crate) struct CacheHost {
     chain: Chain,
@@ -38,7 +41,7 @@ impl CacheHost {
             resources.iter().map(|resource| (resource.name.clone(), Arc::clone(resource))).collect();
         // There is one catalog for the life of the process.
         let catalog = Arc::new(Catalog { resources, hash: 1 });
-        Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document() }
+        Self { chain, catalog, by_name, metrics, version: fairlead_apiserver::version_document(BUILD) }
     }
 }
 

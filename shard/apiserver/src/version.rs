@@ -6,8 +6,9 @@ use serde_json::json;
 /// The minor version of Kubernetes whose API this crate speaks.
 const MINOR: &str = "36";
 
-/// The body of `/version`. Clients choose what they send by its major and minor numbers.
-pub fn version_document() -> Bytes {
+/// The body of `/version` of a program: `build` follows the version of Kubernetes. Clients choose what they send by
+/// the major and minor numbers.
+pub fn version_document(build: &str) -> Bytes {
     let version = json!({
         "major": "1",
         "minor": MINOR,
@@ -15,13 +16,22 @@ pub fn version_document() -> Bytes {
         "emulationMinor": MINOR,
         "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "35",
-        "gitVersion": format!("v1.{MINOR}.0+fairlead-{}", env!("CARGO_PKG_VERSION")),
+        "gitVersion": format!("v1.{MINOR}.0+{build}"),
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
     });
     Bytes::from(version.to_string())
+}
+
+/// The processor as Go calls it, whose words clients expect.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }

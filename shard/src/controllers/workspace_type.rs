@@ -56,20 +56,18 @@ impl Controller for WorkspaceTypes {
     }
 }
 
-/// The type with its URLs on all shards, in the order of their names. A type without any is ready, too.
+/// The type with its URLs on all shards, in the order of their names: those of both services, whether or not the type
+/// has an initializer or a terminator, as kcp writes them. A type without any is ready, too.
 fn plan(mut object: Value, cluster: &str, mut shards: Vec<ShardInfo>, now: Timestamp) -> Value {
     shards.sort_by(|one, other| one.name.cmp(&other.name));
     let subject = format!("{cluster}:{}", object["metadata"]["name"].as_str().unwrap_or_default());
     let mut urls = Vec::new();
     for shard in shards.iter().filter(|shard| !shard.virtual_workspace_url.is_empty()) {
-        for (field, kind, service) in [
-            ("initializer", "initializing", "initializingworkspaces"),
-            ("terminator", "terminating", "terminatingworkspaces"),
-        ] {
-            if object["spec"][field] == true {
-                let url = virtual_workspace_url(&shard.virtual_workspace_url, service, &subject);
-                urls.push(json!({"url": url, "type": kind}));
-            }
+        for (kind, service) in
+            [("initializing", "initializingworkspaces"), ("terminating", "terminatingworkspaces")]
+        {
+            let url = virtual_workspace_url(&shard.virtual_workspace_url, service, &subject);
+            urls.push(json!({"url": url, "type": kind}));
         }
     }
     let mut conditions = conditions_of(&object);
@@ -98,23 +96,25 @@ mod tests {
 
     #[test]
     fn a_type_is_reached_on_every_shard_that_has_virtual_workspaces() {
-        let object = json!({"metadata": {"name": "golden"}, "spec": {"initializer": true}});
+        let object = json!({"metadata": {"name": "golden"}, "spec": {}});
         let shards = vec![shard("b", "https://b/"), shard("a", "https://a"), shard("c", "")];
         let planned = plan(object, "abc", shards, Timestamp::UNIX_EPOCH);
         assert_eq!(
             planned["status"]["virtualWorkspaces"],
             json!([
                 {"type": "initializing", "url": "https://a/services/initializingworkspaces/abc:golden"},
+                {"type": "terminating", "url": "https://a/services/terminatingworkspaces/abc:golden"},
                 {"type": "initializing", "url": "https://b/services/initializingworkspaces/abc:golden"},
+                {"type": "terminating", "url": "https://b/services/terminatingworkspaces/abc:golden"},
             ])
         );
         assert_eq!(planned["status"]["conditions"][0]["type"], "Ready");
     }
 
     #[test]
-    fn a_plain_type_is_ready_and_planning_again_changes_nothing() {
+    fn without_shards_a_type_is_ready_and_planning_again_changes_nothing() {
         let object = json!({"metadata": {"name": "plain"}, "spec": {}});
-        let planned = plan(object, "abc", vec![shard("a", "https://a")], Timestamp::UNIX_EPOCH);
+        let planned = plan(object, "abc", vec![shard("a", "")], Timestamp::UNIX_EPOCH);
         assert_eq!(planned["status"]["virtualWorkspaces"], Value::Null);
         assert_eq!(plan(planned.clone(), "abc", Vec::new(), Timestamp::now()), planned);
     }

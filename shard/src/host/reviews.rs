@@ -9,12 +9,13 @@ use fairlead_apiserver::registry::{
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, ScopeSelector};
 use fairlead_authn::UserInfo;
-use fairlead_process::{GroupResource, Status};
+use fairlead_process::{GroupResource, Status, StatusCause};
 use fairlead_store::Revision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Authorizer;
+use crate::writes::now;
 
 /// The registry of review kinds.
 #[derive(Default)]
@@ -38,7 +39,10 @@ impl Reviews {
             self.0.get().ok_or_else(|| Status::service_unavailable("the server is starting", 1))?;
         let caller = target.identity.user();
         let status = match &*target.resource.kind {
-            "SelfSubjectReview" => json!({"userInfo": caller}),
+            "SelfSubjectReview" => {
+                review["metadata"]["creationTimestamp"] = now().into();
+                json!({"userInfo": caller})
+            }
             "SelfSubjectRulesReview" => rules_status(authorizer, target, &review)?,
             "SelfSubjectAccessReview" => access_status(authorizer, target, caller, &review)?,
             "SubjectAccessReview" | "LocalSubjectAccessReview" => {
@@ -159,8 +163,12 @@ impl Registry for Reviews {
         _options: &WriteOptions,
     ) -> Result<Written, Status> {
         let errors = target.resource.strategy.validate_create(&object);
-        if let Some(error) = errors.first() {
-            return Err(Status::bad_request(error.to_string()));
+        if !errors.is_empty() {
+            let causes = errors
+                .into_iter()
+                .map(|error| StatusCause::field(error.reason(), error.path.as_str(), error.message.clone()))
+                .collect();
+            return Err(Status::invalid(&target.resource.name.group, "", "", causes));
         }
         self.answer(target, object).map(Written::Answered)
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use fairlead_api::{LOGICAL_CLUSTER_NAME, ShardSpec, WorkspaceHead};
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
 use fairlead_apiserver::registry::{ObjectStore, Registry, StoreRegistry};
@@ -33,6 +32,9 @@ use crate::placement::{GatewayPick, Placement};
 use crate::replication::Replication;
 use crate::types::TypeLookup;
 use crate::writes::Writes;
+
+/// What `/version` says beside the version of Kubernetes; clients look for `+kcp-`.
+const BUILD: &str = concat!("kcp-v0.32.0-fairlead-", env!("CARGO_PKG_VERSION"));
 
 /// How soon a shard that is not root asks root's shard again while it starts.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -94,7 +96,7 @@ impl Parts {
             authentication: Authentication::new(authority::chain(config, reloads)?),
             authorizer,
             metrics: metrics.clone(),
-            version: version(),
+            version: fairlead_apiserver::version_document(BUILD),
         };
         let picks = metrics.counters(
             "fairlead_shard_picks_total",
@@ -513,17 +515,4 @@ fn credentials_of(file: &std::path::Path) -> Result<fairlead_client::Credentials
     let kubeconfig = Kubeconfig::load(file).map_err(|error| unusable(error.to_string()))?;
     let context = kubeconfig.resolve(None).map_err(|error| unusable(error.to_string()))?;
     context.credentials(UnverifiedTls::Refuse).map_err(|error| unusable(error.to_string()))
-}
-
-fn version() -> Bytes {
-    let text = format!(
-        concat!(
-            "{{\"major\":\"1\",\"minor\":\"36\",\"gitVersion\":\"v1.36.0+kcp-v0.32.0-fairlead-{}\",\"gitCommit\":\"\",",
-            "\"gitTreeState\":\"\",\"buildDate\":\"\",\"goVersion\":\"\",\"compiler\":\"\",\"platform\":\"{}/{}\"}}\n"
-        ),
-        env!("CARGO_PKG_VERSION"),
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-    );
-    Bytes::from(text)
 }

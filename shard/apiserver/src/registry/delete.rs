@@ -128,11 +128,14 @@ fn marked_for_deletion(target: &Target, old: &Value) -> Option<Value> {
     let mut new = old.clone();
     let strategy = &target.resource.strategy;
     let deferral = strategy.begin_deletion(&mut new);
-    let held = !metadata::finalizers(&new).is_empty()
-        || deferral == Deferral::Marked
-        || strategy.holds_deletion(&new);
-    held.then(|| {
+    let is_held_by_kind = deferral == Deferral::Marked || strategy.holds_deletion(&new);
+    let is_held = is_held_by_kind || !metadata::finalizers(&new).is_empty();
+    is_held.then(|| {
         metadata::mark_deleted(&mut new);
+        // Kubernetes gives a period of grace, of no seconds, to what only its finalizers hold.
+        if is_held_by_kind && let Some(metadata) = new["metadata"].as_object_mut() {
+            metadata.remove("deletionGracePeriodSeconds");
+        }
         new
     })
 }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fairlead_process::Status;
+use fairlead_process::{Status, StatusReason};
 use fairlead_store::Revision;
 use serde_json::Value;
 
-use super::read::group_resource;
 use super::{
     Change, Deleted, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
     Written,
@@ -92,9 +91,11 @@ impl Registry for StoreRegistry {
         object: Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        if target.subresource.is_some() {
+        if let Some(subresource) = &target.subresource {
             // What is created below an object is not an object of its resource: tokens, evictions.
-            return Err(Status::method_not_allowed(group_resource(&target.resource), target.verb.as_str()));
+            let resource = &target.resource.name.resource;
+            let message = format!("creating {resource}/{subresource} is not supported yet");
+            return Err(Status::new(501, StatusReason::Unknown, message));
         }
         self.write_new(target, object, options).await
     }

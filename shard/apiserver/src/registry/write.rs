@@ -38,6 +38,12 @@ impl StoreRegistry {
             attempt += 1;
             let mut object = object.clone();
             resource.strategy.prepare_create(&mut object);
+            // What the creator may not set may have a default, e.g. a phase.
+            if self.authority == Authority::Origin
+                && let Some(version) = resource.version(&target.version)
+            {
+                version.shape.refresh(&mut object);
+            }
             let name = metadata::fill(&mut object, target, self.authority)?;
             let admitted = self.admitted(target, scope, &name, Verb::Create, options.dry_run);
             self.admission.mutate(&admitted, &mut object, None).await?;

@@ -56,7 +56,8 @@ pub(crate) fn assemble(options: HubOptions) -> Parted {
     resources.push(Arc::new(widgets(Arc::clone(&registry))));
     resources.push(Arc::new(gadgets(registry)));
     resources.sort_by(|one, other| one.name.cmp(&other.name));
-    let host = TestHost { catalog: Arc::new(Catalog { resources, hash: 1 }), version: version_document() };
+    let host =
+        TestHost { catalog: Arc::new(Catalog { resources, hash: 1 }), version: version_document("test") };
     let metrics = RequestMetrics::new(&Metrics::new("test", "0").unwrap()).unwrap();
     let api = Arc::new(ApiServer::new(host, ANNOTATIONS, "10.0.0.1:6443", metrics));
     let driven = hub.clone();

@@ -41,6 +41,16 @@ impl Semantics for Lease {
 pub(crate) struct Event;
 
 impl Semantics for Event {
+    /// These are always written, also when nobody set them.
+    fn default(&self, object: &mut Value) {
+        if let Value::Object(fields) = object {
+            fields.entry("eventTime").or_insert(Value::Null);
+            for field in ["reportingComponent", "reportingInstance"] {
+                fields.entry(field).or_insert_with(|| Value::from(""));
+            }
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let namespace = text(&object["metadata"], "namespace");
         let involved = text(&object["involvedObject"], "namespace");
@@ -60,6 +70,14 @@ mod tests {
 
     use super::super::said;
     use super::*;
+
+    #[test]
+    fn events_always_say_who_reported_them() {
+        let mut event = json!({"reportingInstance": "i"});
+        Event.default(&mut event);
+        let expected = json!({"eventTime": null, "reportingComponent": "", "reportingInstance": "i"});
+        assert_eq!(event, expected);
+    }
 
     #[test]
     fn leases_count_upwards() {
