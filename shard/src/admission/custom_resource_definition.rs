@@ -6,6 +6,7 @@ use fairlead_apiserver::{Admitted, ScopeSelector};
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::FieldError;
 use fairlead_schema::crd::{CrdNames, CrdSpec, accepted_names, apply_defaults, next_stored_versions};
+use fairlead_schema::crd::{validate_approval, validate_stored_versions};
 use serde_json::{Value, json};
 
 use super::ShardAdmission;
@@ -28,6 +29,10 @@ impl ShardAdmission {
         if !unsupported.is_empty() {
             return Err(invalid(write, &unsupported));
         }
+        let unapproved = validate_approval(&spec, object, old);
+        if !unapproved.is_empty() {
+            return Err(invalid(write, &unapproved));
+        }
         if let Some(old) = old {
             let established = condition(old, "Established").is_some_and(|one| one["status"] == "True");
             // A stored definition that does not parse any more may only become one that does.
@@ -39,7 +44,8 @@ impl ShardAdmission {
             }
         }
         if write.subresource.is_some() {
-            return Ok(());
+            let errors = validate_stored_versions(&spec, &stored_versions(&object["status"]));
+            return if errors.is_empty() { Ok(()) } else { Err(invalid(write, &errors)) };
         }
         let finalizers = &mut object["metadata"]["finalizers"];
         let deleting = old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_string());
@@ -94,20 +100,23 @@ impl ShardAdmission {
                 None => conditions.push(value),
             }
         }
-        let stored: Vec<String> = before["storedVersions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect();
+        let stored = next_stored_versions(spec, &stored_versions(before));
+        let errors = validate_stored_versions(spec, &stored);
+        if !errors.is_empty() {
+            return Err(invalid(write, &errors));
+        }
         object["status"] = json!({
             "acceptedNames": naming.accepted.to_json(),
             "conditions": conditions,
-            "storedVersions": next_stored_versions(spec, &stored),
+            "storedVersions": stored,
         });
         Ok(())
     }
+}
+
+fn stored_versions(status: &Value) -> Vec<String> {
+    let listed = status["storedVersions"].as_array().into_iter().flatten();
+    listed.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn condition<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {

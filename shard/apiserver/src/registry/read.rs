@@ -93,6 +93,10 @@ impl StoreRegistry {
             (ReadError::Compacted { .. }, None) => {
                 Status::expired("The resourceVersion for the provided list is too old.")
             }
+            // Another server's token, or nobody's: ours name revisions that have been.
+            (ReadError::Future { .. }, Some(_)) => {
+                Status::bad_request("continue key is not valid: it names a revision that has not been yet")
+            }
             _ => read_status(&error),
         })?;
         let Some(last_key) = last_key.filter(|_| behind > 0) else {

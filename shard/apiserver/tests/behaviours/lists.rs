@@ -119,6 +119,19 @@ async fn pages_show_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_of_another_server_is_the_clients_mistake() {
+    let (server, other) = (Server::start().await, Server::start().await);
+    numbered(&server, 5).await;
+    numbered(&other, 50).await;
+    let page = other.get(&format!("{CONFIG_MAPS}?limit=2")).await.json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let (code, reason, message) =
+        server.get(&format!("{CONFIG_MAPS}?limit=2&continue={token}")).await.failure();
+    assert_eq!((code, &*reason), (400, "BadRequest"));
+    assert!(message.starts_with("continue key is not valid"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_expired_page_offers_a_way_on() {
     let server = Server::start().await;
     numbered(&server, 5).await;

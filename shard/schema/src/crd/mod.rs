@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use naming::{CrdCondition, Naming, accepted_names};
-pub use rules::{next_stored_versions, validate_stored_versions, validate_update};
+pub use rules::{next_stored_versions, validate_approval, validate_stored_versions, validate_update};
 pub use scale::ScalePaths;
 
 use crate::field::{FieldError, FieldPath};
@@ -140,6 +140,12 @@ impl CrdSpec {
                 let path = FieldPath::new(format!("{schema_path}.{}.rule", rule.schema_path));
                 let detail = "CEL validation rules are not supported by this server yet, so the rule could not be \
                               enforced; remove it to create the definition";
+                findings.push(FieldError::forbidden(path, detail));
+            }
+            if version.scale.is_some() {
+                let path = FieldPath::new(format!("spec.versions[{index}].subresources.scale"));
+                let detail = "the scale subresource is not supported by this server yet; remove it to create the \
+                              definition";
                 findings.push(FieldError::forbidden(path, detail));
             }
         }

@@ -112,6 +112,38 @@ pub fn next_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<String> {
     versions
 }
 
+/// Groups of the Kubernetes community are for those whom it has approved (KEP-1111). A definition that was there
+/// without an approval may stay as it is.
+pub fn validate_approval(spec: &CrdSpec, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    const ANNOTATION: &str = "api-approved.kubernetes.io";
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        spec.group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    });
+    let approval = |object: &Value| object["metadata"]["annotations"][ANNOTATION].as_str().map(str::to_owned);
+    let given = approval(object);
+    if !protected || old.is_some_and(|old| approval(old) == given) {
+        return Vec::new();
+    }
+    let path = FieldPath::new(format!("metadata.annotations[{ANNOTATION}]"));
+    match given.as_deref() {
+        None | Some("") => {
+            let detail = format!(
+                "protected groups must have approval annotation \"{ANNOTATION}\", see \
+                 https://github.com/kubernetes/enhancements/pull/1111"
+            );
+            vec![FieldError::required(path, &detail)]
+        }
+        Some(text) if ["unapproved", "https://", "http://"].iter().any(|start| text.starts_with(start)) => {
+            Vec::new()
+        }
+        Some(text) => {
+            let detail = "protected groups must have approval annotation with either a URL or a reason starting \
+                          with \"unapproved\"";
+            vec![FieldError::invalid_str(path, text, detail)]
+        }
+    }
+}
+
 /// A version in which objects may still be stored cannot leave the spec, and the storage version must be among the
 /// stored ones.
 pub fn validate_stored_versions(spec: &CrdSpec, stored: &[String]) -> Vec<FieldError> {

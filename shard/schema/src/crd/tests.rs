@@ -80,7 +80,8 @@ fn a_definition_is_read() {
     assert_eq!(beta.deprecation_warning.as_deref(), Some("golden.example.com/v1beta1 Widget is deprecated"));
     assert_eq!(beta.columns[0].name, "Age");
     assert!(spec.served_version("v2").is_none());
-    assert_eq!(spec.unsupported(), []);
+    let scale: Vec<String> = spec.unsupported().iter().map(|finding| finding.path.to_string()).collect();
+    assert_eq!(scale, ["spec.versions[0].subresources.scale"]);
     assert_eq!(CrdNames::read(&spec.names.to_json()), spec.names);
 }
 
@@ -269,6 +270,7 @@ fn what_cannot_be_done_yet_is_said() {
         paths,
         [
             "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule",
+            "spec.versions[0].subresources.scale",
             "spec.conversion.strategy",
         ]
     );
@@ -308,6 +310,41 @@ fn stored_versions_stay_until_migrated() {
     ));
     assert_eq!(validate_stored_versions(&spec, &["v1".to_owned()]), []);
     assert_eq!(validate_stored_versions(&spec, &[]).len(), 1);
+}
+
+#[test]
+fn groups_of_the_community_need_an_approval() {
+    let spec_in = |group: &str| {
+        let mut spec = CrdSpec::parse(&defaulted()).unwrap();
+        spec.group = group.to_owned();
+        spec
+    };
+    let with =
+        |approval: &str| json!({"metadata": {"annotations": {"api-approved.kubernetes.io": approval}}});
+    let none = json!({"metadata": {}});
+    for (group, object, reported) in [
+        ("example.com", none.clone(), ""),
+        ("notk8s.io", none.clone(), ""),
+        ("apps.k8s.io", none.clone(), "Required value: protected groups must have approval annotation"),
+        ("k8s.io", none.clone(), "Required value"),
+        ("x.kubernetes.io", with("yes"), r#"Invalid value: "yes": protected groups must have"#),
+        ("x.kubernetes.io", with("unapproved, a trial"), ""),
+        ("x.kubernetes.io", with("https://example.com/approval"), ""),
+    ] {
+        let found = validate_approval(&spec_in(group), &object, None);
+        let path = "metadata.annotations[api-approved.kubernetes.io]: ";
+        match found.as_slice() {
+            [] => assert_eq!(reported, "", "{group} {object}"),
+            [error] => {
+                assert!(
+                    !reported.is_empty() && error.to_string().starts_with(&format!("{path}{reported}")),
+                    "{error}"
+                );
+            }
+            more => panic!("{more:?}"),
+        }
+    }
+    assert_eq!(validate_approval(&spec_in("apps.k8s.io"), &none, Some(&none)), [], "what was there may stay");
 }
 
 #[test]

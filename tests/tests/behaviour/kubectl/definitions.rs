@@ -70,6 +70,32 @@ async fn custom_resources_are_defined_filled_pruned_and_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_keep_the_versions_in_which_objects_may_be_stored() {
+    with_each(|session: Session| async move {
+        session.apply(SHIPS).await;
+        let patch = |operations: &'static str| {
+            ["patch", "crd", "ships.harbour.example.com", "--type=json", "-p", operations]
+        };
+        let second = r#"[
+            {"op": "copy", "from": "/spec/versions/0", "path": "/spec/versions/1"},
+            {"op": "replace", "path": "/spec/versions/1/name", "value": "v2"},
+            {"op": "replace", "path": "/spec/versions/0/storage", "value": false}]"#;
+        let patched = session.run(&patch(second)).await;
+        assert!(patched.status.success(), "{patched:?}");
+        let stored = ["get", "crd", "ships.harbour.example.com", "-o", "jsonpath={.status.storedVersions}"];
+        session.prints(&stored, r#"["v1","v2"]"#).await;
+        let refused = session.refused(&patch(r#"[{"op": "remove", "path": "/spec/versions/0"}]"#)).await;
+        assert!(refused.contains("status.storedVersions[0]: Invalid value: \"v1\""), "{refused}");
+
+        let others = SHIPS.replace("harbour.example.com", "harbour.k8s.io");
+        let refused = session.kubectl.run_with_input(["create", "-f", "-"], &others).await.unwrap();
+        let wanted = "metadata.annotations[api-approved.kubernetes.io]: Required value";
+        assert!(!refused.status.success() && refused.stderr.contains(wanted), "{refused:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_learn_who_they_are_and_what_they_may() {
     with_each(|session: Session| async move {
         let me = session.ok("auth whoami -o json").await;
