@@ -27,6 +27,20 @@ async fn where_requests_go() {
     }
 }
 
+/// A stream whose body is not read is reset, and a client may see the reset before the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_the_gateway_arrives_although_the_request_has_a_body() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    for bytes in [2, 1 << 10, 100 << 10, 1 << 20] {
+        let body = "x".repeat(bytes);
+        for _ in 0..10 {
+            let answer = client.send(request(Method::POST, "/clusters/root:nope/api", &[], &body)).await;
+            assert_eq!(answer.status, 403, "{bytes} bytes");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_gateway_answers_itself() {
     let world = World::new().await;
