@@ -27,6 +27,9 @@ struct State<K> {
     again: FxHashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     failures: FxHashMap<K, u32>,
+    /// When a key is looked at again. The latest decision counts: else every event would add a timer, and keys that
+    /// are looked at again and again would be so ever more often.
+    due: FxHashMap<K, (Instant, u64)>,
     sequence: u64,
 }
 
@@ -50,6 +53,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 working: FxHashSet::default(),
                 again: FxHashSet::default(),
                 delayed: BTreeMap::new(),
+                due: FxHashMap::default(),
                 failures: FxHashMap::default(),
                 sequence: 0,
             }),
@@ -126,6 +130,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 };
                 state.sequence += 1;
                 let at = (Instant::now() + pause, state.sequence);
+                if let Some(superseded) = state.due.insert(key.clone(), at) {
+                    state.delayed.remove(&superseded);
+                }
                 state.delayed.insert(at, key);
             }
         }
@@ -145,6 +152,7 @@ impl<K: Clone + Eq + Hash> State<K> {
             && *at <= now
         {
             if let Some((_, key)) = self.delayed.pop_first() {
+                self.due.remove(&key);
                 if self.working.contains(&key) {
                     self.again.insert(key);
                 } else if self.waiting.insert(key.clone()) {
@@ -158,6 +166,23 @@ impl<K: Clone + Eq + Hash> State<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latest_decision_when_to_look_again_counts() {
+        let queue = Queue::new();
+        for seconds in [1, 2, 3] {
+            queue.add("a");
+            queue.done(queue.take().await, Next::After(Duration::from_secs(seconds)));
+        }
+        let begin = Instant::now();
+        queue.done(queue.take().await, Next::Done);
+        assert_eq!(begin.elapsed().as_secs(), 3);
+        tokio::select! {
+            biased;
+            _ = queue.take() => panic!("an older timer was still there"),
+            () = sleep_until(Instant::now() + Duration::from_secs(60)) => {}
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_worked_on_by_one_at_a_time_and_again_when_added_meanwhile() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fairlead_api::{
     Condition, LOGICAL_CLUSTER_NAME, NewLogicalCluster, Phase, Severity, annotation, condition_type,
-    conditions_of, finalizer, label, set_condition, write_conditions,
+    conditions_of, finalizer, find_condition, label, set_condition, write_conditions,
 };
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::registry::{ObjectStore, StoredObject};
@@ -241,7 +241,12 @@ impl Workspaces {
         write_conditions(&mut workspace, &conditions);
         workspace["status"]["phase"] = "Unavailable".into();
         workspace["metadata"]["labels"][label::PHASE] = "Unavailable".into();
-        self.commit(stored, workspace, None).await
+        // A change of a shard brings the workspace back at once, but the gateway, which picks, may learn of the shard
+        // later than we do.
+        match self.commit(stored, workspace, None).await? {
+            Next::Done => Ok(Next::After(patience(&conditions, Timestamp::now()))),
+            next => Ok(next),
+        }
     }
 
     fn observe(&self, workspace: &Value) -> Result<ClusterPhase, Status> {
@@ -291,6 +296,15 @@ impl Workspaces {
         }
         finish(writes.commit().await)
     }
+}
+
+/// How long until an unscheduled workspace is looked at again: half the time it has been waiting, so that thousands
+/// of them cost little and a fresh one is scheduled soon.
+fn patience(conditions: &[Condition], now: Timestamp) -> Duration {
+    let since = find_condition(conditions, condition_type::WORKSPACE_SCHEDULED)
+        .and_then(|condition| condition.last_transition_time.parse::<Timestamp>().ok());
+    let waited = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
+    (waited.unwrap_or_default() / 2).clamp(Duration::from_millis(500), Duration::from_secs(30))
 }
 
 fn finish(outcome: Result<fairlead_store::Revision, CommitError>) -> Result<Next, Status> {
@@ -461,6 +475,23 @@ mod tests {
             initializers: initializers.iter().map(|one| (*one).to_owned()).collect(),
             terminators: Vec::new(),
         }
+    }
+
+    #[test]
+    fn who_has_waited_long_is_looked_at_rarely() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (waited, pause) in [(0, 500), (1, 500), (8, 4_000), (100_000, 30_000)] {
+            let mut conditions = Vec::new();
+            let unmet = Condition::unmet(
+                condition_type::WORKSPACE_SCHEDULED,
+                Severity::Error,
+                "Unschedulable",
+                "no shard fits",
+            );
+            set_condition(&mut conditions, unmet, Timestamp::from_second(1_000_000 - waited).unwrap());
+            assert_eq!(patience(&conditions, now), Duration::from_millis(pause), "{waited}");
+        }
+        assert_eq!(patience(&[], now), Duration::from_millis(500));
     }
 
     #[test]
