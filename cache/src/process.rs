@@ -144,6 +144,7 @@ fn open_store(config: &CacheConfig) -> Result<Arc<dyn Store>, OpenError> {
     let options = RedbOptions {
         cache_bytes: bytes(config.store.cache_size),
         ring_bytes: bytes(config.store.recent_changes_size),
+        verify: config.store.verify_at_start,
         ..RedbOptions::default()
     };
     Ok(Arc::new(RedbStore::open(&config.store.path, options)?))

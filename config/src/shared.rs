@@ -41,6 +41,9 @@ settings! {
         /// How often history older than one such interval is dropped; lists and watches that ask for it start over.
         /// Flag: --etcd-compaction-interval.
         compaction_interval ("compactionInterval"): Timespan = Timespan::from_secs(300);
+        /// Whether a start reads the whole file and refuses one in which bytes have changed. Costs about a second per
+        /// GB; switch it off where the file system has checksums of its own.
+        verify_at_start ("verifyAtStart"): bool = true;
     }
 
     /// What bad or merely eager peers may do to a listener.

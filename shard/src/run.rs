@@ -172,6 +172,7 @@ async fn open(config: &ShardConfig) -> Result<Arc<dyn Store>, ShardError> {
     let options = RedbOptions {
         cache_bytes: usize::try_from(config.store.cache_size.bytes()).unwrap_or(usize::MAX),
         ring_bytes: usize::try_from(config.store.recent_changes_size.bytes()).unwrap_or(usize::MAX),
+        verify: config.store.verify_at_start,
         ..RedbOptions::default()
     };
     let opened = tokio::task::spawn_blocking(move || RedbStore::open(&path, options)).await;

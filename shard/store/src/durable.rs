@@ -47,6 +47,8 @@ pub struct RedbOptions {
     pub group_commits: usize,
     /// The size of such a group in bytes, exceeded by one commit at most. Default 8 MiB.
     pub group_bytes: usize,
+    /// Whether opening reads the whole file and compares every page with its checksum. Default true.
+    pub verify: bool,
 }
 
 impl Default for RedbOptions {
@@ -57,6 +59,7 @@ impl Default for RedbOptions {
             ring_batches: 4096,
             group_commits: 1024,
             group_bytes: 8 << 20,
+            verify: true,
         }
     }
 }
@@ -76,10 +79,11 @@ pub struct RedbStore {
 impl RedbStore {
     /// Opens the store in the file `path`, or makes a new one if there is no such file.
     ///
-    /// Blocks: milliseconds, also after a crash. The file is created with mode 0600 and is never half-made.
+    /// Blocks: milliseconds, also after a crash, and the time to read the file once where it is verified. The file is
+    /// created with mode 0600 and is never half-made.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let database = open::open(path, options.cache_bytes)?;
+        let database = open::open(path, options.cache_bytes, options.verify)?;
         Self::start(database, path, options)
     }
 

@@ -20,7 +20,10 @@ use crate::error::OpenError;
 const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 
 /// Opens `path`, or makes a new store there. Only a file that passed every check is opened for writing.
-pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenError> {
+///
+/// With `verify` every page is read and compared with its checksum first: redb itself does so only for a file that was
+/// not closed, and would serve bytes that changed on the disk meanwhile. About a second per GB that is in memory already.
+pub(super) fn open(path: &Path, cache_bytes: usize, verify: bool) -> Result<Database, OpenError> {
     match File::open(path) {
         Ok(file) => check_signature(path, file)?,
         Err(error) if error.kind() == ErrorKind::NotFound => create(path)?,
@@ -30,9 +33,13 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<Database, OpenErro
     }
     // redb may panic on a file that was altered behind its back.
     let opened = without_report(|| {
-        check_without_writing(path)?;
+        let intact = check_without_writing(path, cache_bytes, verify)?;
         let database = Builder::new().set_cache_size(cache_bytes).open(path);
-        let database = database.map_err(|error| classify(path, error))?;
+        let mut database = database.map_err(|error| classify(path, error))?;
+        if !intact {
+            // Every value is sound, but the account of free pages is not: this writes it anew.
+            database.check_integrity().map_err(|error| classify(path, error))?;
+        }
         Ok(database)
     });
     opened.unwrap_or_else(|| Err(damaged(path, &"reading it failed unexpectedly")))
@@ -83,21 +90,25 @@ fn check_signature(path: &Path, file: File) -> Result<(), OpenError> {
     Err(OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() })
 }
 
-fn check_without_writing(path: &Path) -> Result<(), OpenError> {
-    match Builder::new().open_read_only(path) {
-        Ok(database) => check_format(path, &database),
-        Err(DatabaseError::RepairAborted) => rehearse_repair(path),
-        Err(error) => Err(classify(path, error)),
+/// Whether the file can be used as it is; `false` if redb has to put its books in order first.
+fn check_without_writing(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
+    match Builder::new().set_cache_size(cache_bytes).open_read_only(path) {
+        Ok(database) => check_format(path, &database)?,
+        Err(DatabaseError::RepairAborted) => return rehearse(path, cache_bytes, verify),
+        Err(error) => return Err(classify(path, error)),
     }
+    if verify { rehearse(path, cache_bytes, verify) } else { Ok(true) }
 }
 
-/// A file that was not closed cleanly, or is damaged: which of the two shows only when it is repaired. Cheap, because our
-/// commits leave what a quick repair needs.
-fn rehearse_repair(path: &Path) -> Result<(), OpenError> {
+/// Opens the file for writing without writing. A file that was not closed is repaired on the way: whether it can be
+/// shows only then. That part is cheap, because our commits leave what a quick repair needs.
+fn rehearse(path: &Path, cache_bytes: usize, verify: bool) -> Result<bool, OpenError> {
     let file = File::open(path).and_then(Rehearsal::of);
     let file = file.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-    let database = Builder::new().create_with_backend(file).map_err(|error| classify(path, error))?;
-    check_format(path, &database)
+    let database = Builder::new().set_cache_size(cache_bytes).create_with_backend(file);
+    let mut database = database.map_err(|error| classify(path, error))?;
+    check_format(path, &database)?;
+    if verify { database.check_integrity().map_err(|error| classify(path, error)) } else { Ok(true) }
 }
 
 fn check_format(path: &Path, database: &impl ReadableDatabase) -> Result<(), OpenError> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// Lets redb try whether it can repair a file, without a change to the file. Memory: what the repair writes.
+/// Lets redb try whether it can check and repair a file, without a change to the file. Memory: what is written.
 #[derive(Debug)]
 pub(super) struct Rehearsal {
     file: File,
@@ -54,6 +54,11 @@ impl StorageBackend for Rehearsal {
         let state = self.state.lock();
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > state.len) {
             return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let end = offset + out.len() as u64;
+        let changed = state.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).next().is_some();
+        if !changed && end <= state.shown {
+            return self.file.read_exact_at(out, offset);
         }
         for part in Parts::of(offset, out.len()) {
             let block = self.block(&state, part.block)?;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use fairlead_store::{OpenError, RedbOptions, RedbStore, Revision, Store};
+use fairlead_store::{Expect, Mutation, OpenError, RedbOptions, RedbStore, Revision, Store};
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 use crate::backend::{list_all, put, runtime, take};
@@ -19,6 +19,15 @@ fn with_some_content(path: &Path) {
             put(&store, &format!("key-{}", round % 20), &"v".repeat(500)).await;
         }
     });
+}
+
+/// Everything that can be read: the keys at every revision, and the log.
+fn content(store: &RedbStore) -> String {
+    let (first, last) = (store.compacted(), store.revision());
+    let states: Vec<_> = (first.0..=last.0).map(|at| list_all(store, Some(Revision(at)))).collect();
+    let log = runtime()
+        .block_on(async { take(&mut store.follow(first).unwrap(), (last.0 - first.0) as usize).await });
+    format!("{states:?} {log:?}")
 }
 
 #[test]
@@ -140,6 +149,7 @@ fn flipped_bits_never_bring_the_process_down() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.redb");
     with_some_content(&path);
+    let content_of_good = content(&open(&path).unwrap());
     let good = std::fs::read(&path).unwrap();
     let path = directory.path().join("flipped.redb");
     for position in (9..320).step_by(3).chain((4096..good.len()).step_by(good.len() / 40)) {
@@ -147,11 +157,47 @@ fn flipped_bits_never_bring_the_process_down() {
         bytes[position] ^= 0x10;
         std::fs::write(&path, &bytes).unwrap();
         // Either it is noticed, or it was in a place that nothing depends on.
-        if let Err(error) = open(&path) {
-            assert!(matches!(error, OpenError::Corrupt { .. }), "byte {position}: {error}");
-            assert!(std::fs::read(&path).unwrap() == bytes, "byte {position}: the file has changed");
+        match open(&path) {
+            Ok(store) => {
+                assert!(content(&store) == content_of_good, "byte {position}: served as if nothing were")
+            }
+            Err(error) => {
+                assert!(matches!(error, OpenError::Corrupt { .. }), "byte {position}: {error}");
+                assert!(std::fs::read(&path).unwrap() == bytes, "byte {position}: the file has changed");
+            }
         }
     }
+}
+
+#[test]
+fn a_value_that_was_changed_on_the_disk_is_never_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let words = ["the value as it is now", "the value as it was before", "the value that was deleted"];
+    runtime().block_on(async {
+        let store = open(&path).unwrap();
+        put(&store, "a", words[1]).await;
+        put(&store, "a", words[0]).await;
+        put(&store, "b", words[2]).await;
+        store.commit(vec![Mutation::delete("b", Expect::Any)]).await.unwrap();
+    });
+    let good = std::fs::read(&path).unwrap();
+    for word in words {
+        // Pages that are not in use any more may hold it, too.
+        let places = good.windows(word.len()).enumerate().filter(|(_, seen)| *seen == word.as_bytes());
+        let mut bytes = good.clone();
+        for (place, _) in places {
+            bytes[place + word.len() - 1] ^= 1;
+        }
+        assert!(bytes != good, "{word} is not in the file");
+        std::fs::write(&path, &bytes).unwrap();
+        let error = open(&path).expect_err(word);
+        assert!(matches!(error, OpenError::Corrupt { .. }), "{word}: {error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+        assert!(std::fs::read(&path).unwrap() == bytes, "{word}: the file has changed");
+    }
+    std::fs::write(&path, &good).unwrap();
+    open(&path).unwrap();
 }
 
 /// redb itself, read by an independent reader: the tables hold what their description says.

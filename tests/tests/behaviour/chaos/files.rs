@@ -21,6 +21,7 @@ async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
         for (how, bad) in [
             ("overwritten", half_overwritten),
             ("cut", cut),
+            ("with one value changed", changed_in_values(&good)),
             ("not a store", b"My shopping list: bread, butter, tea.\n".repeat(500)),
         ] {
             std::fs::write(&store, &bad).unwrap();
@@ -36,6 +37,23 @@ async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
         std::fs::write(&store, &good).unwrap();
     }
     installation.start_again().await;
+}
+
+/// The file with other UIDs in it, as bits rot: everything still parses.
+fn changed_in_values(good: &[u8]) -> Vec<u8> {
+    let mut bad = good.to_owned();
+    let mark = b"\"uid\":\"";
+    let places: Vec<_> = good
+        .windows(mark.len())
+        .enumerate()
+        .filter(|(_, seen)| seen == mark)
+        .map(|(place, _)| place)
+        .collect();
+    assert!(!places.is_empty(), "no object in the file");
+    for place in places {
+        bad[place + mark.len()] ^= 1;
+    }
+    bad
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
