@@ -49,6 +49,17 @@ pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>
             return Err(forbidden(write, format!("{name} is immutable")));
         }
     }
+    // kcp lets a workspace's administrator write these, and believes them: which types of children are allowed, who
+    // owns the workspace, where it is. (Deliberate difference.)
+    if object.pointer("/spec/owner") != old.pointer("/spec/owner") {
+        return Err(forbidden(write, "spec.owner is immutable"));
+    }
+    for key in [annotation::TYPE, annotation::PATH, annotation::SHARD] {
+        let of = |object: &Value| object["metadata"]["annotations"][key].clone();
+        if of(object) != of(old) {
+            return Err(forbidden(write, format!("the annotation {key} is immutable")));
+        }
+    }
     let (before, after) = (phase(old), phase(object));
     let initializers = |of: &Value| -> Vec<String> {
         let all = of["status"]["initializers"].as_array();

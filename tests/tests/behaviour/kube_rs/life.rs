@@ -67,6 +67,30 @@ async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
     }
 }
 
+/// Whoever owns a workspace may do anything in it, but not say what it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_administrator_cannot_rewrite_what_the_system_believes_of_his_workspace() {
+    let installation = Installation::start(1).await;
+    let here = installation.admin(&installation.workspace("root", "mine", "root").await);
+    let path = format!("{LOGICAL_CLUSTERS}/cluster");
+    let note = |key: &str, value: &str| json!({ "metadata": { "annotations": { key: value } } });
+    for change in [
+        note("internal.tenancy.kcp.io/type", "root:organization"),
+        note("kcp.io/path", "root:yours"),
+        note("core.kcp.io/shard", "elsewhere"),
+        json!({ "metadata": { "annotations": { "internal.tenancy.kcp.io/type": null } } }),
+        json!({ "spec": { "owner": { "cluster": "elsewhere" } } }),
+        json!({ "spec": { "createdBy": { "username": "somebody" } } }),
+    ] {
+        let answer = here.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await;
+        assert_eq!(answer.unwrap_err().code(), Some(403), "{change}");
+    }
+    let harmless = note("example.com/colour", "red");
+    let patched: Value =
+        here.patch(&path, PatchType::Merge, &harmless, &WriteOptions::default()).await.unwrap();
+    assert_eq!(patched["metadata"]["annotations"]["internal.tenancy.kcp.io/type"], "root:universal");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_workspace_leaves_nothing_behind_nor_do_its_children() {
     let installation = Installation::start(2).await;
