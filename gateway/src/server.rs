@@ -299,6 +299,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
     UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
         read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
+        ping_interval: config.upstream.ping_interval.get(),
         ..UpstreamOptions::default()
     }
 }
@@ -360,8 +361,11 @@ fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result<ShardClien
         credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, &root, reloads)?;
     let credentials =
         credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, &shards, reloads)?;
-    let options =
-        ClientOptions { user_agent: http::HeaderValue::from_static(USER_AGENT), ..ClientOptions::default() };
+    let options = ClientOptions {
+        user_agent: http::HeaderValue::from_static(USER_AGENT),
+        ping_interval: config.upstream.ping_interval.get(),
+        ..ClientOptions::default()
+    };
     let root = Client::with_credentials(root.endpoint.with_prefix(""), root_credentials, options);
     Ok(ShardClients { root, credentials })
 }

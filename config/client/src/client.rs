@@ -263,7 +263,7 @@ impl Default for ClientOptions {
         Self {
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
-            ping_interval: Duration::from_secs(20),
+            ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(5),
             max_connections: 4,
             streams_per_connection: 100,

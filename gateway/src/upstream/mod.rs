@@ -50,7 +50,7 @@ impl Default for UpstreamOptions {
             connect_timeout: Duration::from_secs(3),
             read_timeout: Duration::from_secs(75),
             idle_timeout: Duration::from_secs(60),
-            ping_interval: Duration::from_secs(20),
+            ping_interval: Duration::from_secs(10),
         }
     }
 }

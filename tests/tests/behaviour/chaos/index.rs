@@ -100,7 +100,7 @@ async fn before_the_first_sync_nothing_is_unknown() {
 }
 
 /// The sum of one of the gateway's figures about its index.
-async fn index(admin: &Client, name: &str) -> f64 {
+pub(super) async fn index(admin: &Client, name: &str) -> f64 {
     let text = admin.with_prefix("").get("/metrics").await.unwrap().body;
     let prefix = format!("fairlead_gateway_index_{name}");
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -2,6 +2,7 @@
 
 mod crash;
 mod files;
+mod hang;
 mod hostile;
 mod identity;
 mod index;
