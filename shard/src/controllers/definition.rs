@@ -12,7 +12,7 @@ use fairlead_process::Status;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::deletion::{Sweep, commit, of_resource, pause};
+use super::deletion::{Sweep, carry_out, commit, of_resource, pause};
 use super::{Controller, Next};
 use crate::admission::CLEANUP_FINALIZER;
 use crate::index::{ClusterIndex, Definitions};
@@ -59,19 +59,19 @@ impl Controller for DefinitionCleanup {
             return Ok(Next::Done);
         }
         // Creates end before the objects are counted: whoever asks from here on is told so.
+        let writes = || Writes::new(&self.objects, &self.definitions);
         if !is_terminating(&old) {
             let mut new = old.clone();
             tell(&mut new, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-            let Some(revision) = self.commit(&stored, &old, Some(new), Sweep::default()).await? else {
-                return Ok(Next::Retry);
-            };
+            let marked = carry_out(writes(), Sweep::default(), (&stored, &old), Some(new)).await?;
+            let Some(revision) = marked else { return Ok(Next::Retry) };
             // A closed hub means that the process goes down.
             let _ = self.hub.wait(revision).await;
             return Ok(Next::After(Duration::ZERO));
         }
         let sweep = self.sweep(&scope, name).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
-        let committed = self.commit(&stored, &old, plan.definition, sweep).await?;
+        let committed = carry_out(writes(), sweep, (&stored, &old), plan.definition).await?;
         Ok(if committed.is_some() { plan.next } else { Next::Retry })
     }
 }
@@ -90,23 +90,6 @@ impl DefinitionCleanup {
             .await?;
         }
         Ok(sweep)
-    }
-
-    async fn commit(
-        &self,
-        stored: &StoredObject,
-        old: &Value,
-        new: Option<Value>,
-        sweep: Sweep,
-    ) -> Result<Option<fairlead_store::Revision>, Status> {
-        let mut writes = Writes::new(&self.objects, &self.definitions);
-        let resource = writes.resource_of(old)?;
-        writes.extend(sweep.into_mutations());
-        match new {
-            Some(new) => writes.replace(&resource, stored, new)?,
-            None => writes.remove(&resource, stored, old),
-        }
-        commit(writes).await
     }
 
     /// Removes objects whose creation was under way when their definition went, and ends the watches.

@@ -83,28 +83,13 @@ impl Controller for Deletion {
         }
         let sweep = sweep(&self.objects, cluster).await?;
         let plan = plan(&old, &sweep, Timestamp::now());
-        self.act(&stored, &old, sweep, plan).await
+        let writes = Writes::new(&self.objects, &self.definitions);
+        let done = carry_out(writes, sweep, (&stored, &old), plan.logical_cluster).await?;
+        Ok(if done.is_some() { plan.next } else { Next::Retry })
     }
 }
 
 impl Deletion {
-    async fn act(
-        &self,
-        stored: &StoredObject,
-        old: &Value,
-        sweep: Sweep,
-        plan: Plan,
-    ) -> Result<Next, Status> {
-        let mut writes = Writes::new(&self.objects, &self.definitions);
-        let resource = writes.resource_of(old)?;
-        writes.extend(sweep.into_mutations());
-        match plan.logical_cluster {
-            Some(new) => writes.replace(&resource, stored, new)?,
-            None => writes.remove(&resource, stored, old),
-        }
-        Ok(if commit(writes).await?.is_some() { plan.next } else { Next::Retry })
-    }
-
     /// Removes what is left of a logical cluster that went without this controller (somebody took its
     /// finalizer off), and ends its watches.
     async fn forget(&self, scope: &Scope) -> Result<Next, Status> {
@@ -135,6 +120,26 @@ impl Deletion {
         }
         Ok(Next::Done)
     }
+}
+
+/// Carries out a sweep, and makes of its object (`old`, as `stored`) what is `new`, or removes it, in one commit;
+/// `None` when somebody else was faster.
+///
+/// # Errors
+/// As [`commit`]; and 500 when the object's kind is not served.
+pub(super) async fn carry_out(
+    mut writes: Writes<'_>,
+    sweep: Sweep,
+    (stored, old): (&StoredObject, &Value),
+    new: Option<Value>,
+) -> Result<Option<Revision>, Status> {
+    let resource = writes.resource_of(old)?;
+    writes.extend(sweep.into_mutations());
+    match new {
+        Some(new) => writes.replace(&resource, stored, new)?,
+        None => writes.remove(&resource, stored, old),
+    }
+    commit(writes).await
 }
 
 /// Commits; `None` when somebody else was faster.

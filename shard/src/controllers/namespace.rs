@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::deletion::{NAMESPACE_FINALIZER, Sweep, commit, everything, pause};
+use super::deletion::{NAMESPACE_FINALIZER, Sweep, carry_out, commit, everything, pause};
 use super::logical_cluster::namespace_content;
 use super::{Controller, Next};
 use crate::index::{ClusterIndex, Definitions};
@@ -81,7 +81,9 @@ impl Controller for Namespaces {
         let mut sweep = Sweep::default();
         everything(&self.objects, cluster, Some(name), &mut |found| sweep.add(&self.objects, found)).await?;
         let plan = plan(&namespace, &sweep, Timestamp::now());
-        self.act(&stored, &namespace, sweep, plan).await
+        let writes = Writes::new(&self.objects, &self.definitions);
+        let done = carry_out(writes, sweep, (&stored, &namespace), plan.namespace).await?;
+        Ok(if done.is_some() { plan.next } else { Next::Retry })
     }
 }
 
@@ -121,23 +123,6 @@ impl Namespaces {
         let data: Result<WireConfigMap<'_>, _> = serde_json::from_slice(bundle.object.as_object().json());
         let is_current = data.is_ok_and(|map| map.data.bundle.is_some_and(|pem| pem == self.serving_ca));
         Ok(is_current && get(&SERVICE_ACCOUNTS, "default")?.is_some())
-    }
-
-    async fn act(
-        &self,
-        stored: &StoredObject,
-        old: &Value,
-        sweep: Sweep,
-        plan: Plan,
-    ) -> Result<Next, Status> {
-        let mut writes = Writes::new(&self.objects, &self.definitions);
-        let resource = writes.resource_of(old)?;
-        writes.extend(sweep.into_mutations());
-        match plan.namespace {
-            Some(new) => writes.replace(&resource, stored, new)?,
-            None => writes.remove(&resource, stored, old),
-        }
-        Ok(if commit(writes).await?.is_some() { plan.next } else { Next::Retry })
     }
 }
 

@@ -36,12 +36,8 @@ impl<H: Host> ApiServer<H> {
             return Err(super::target::not_allowed(&target.resource, target.verb));
         }
         let options = write_options(context, "CreateOptions")?;
-        let (api_version, kind) = body::expected_kind(target);
-        let bytes = body::read(body).await?;
-        let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
-        body::check_kind(target, &mut document.value)?;
-        body::apply_schema(target, &mut document, options.field_validation, warnings)?;
-        let written = target.resource.registry.create(target, document.value, &options).await?;
+        let new = read_object(context, target, body, &options, warnings).await?;
+        let written = target.resource.registry.create(target, new, &options).await?;
         self.written(context, target, &written)
     }
 
@@ -58,12 +54,7 @@ impl<H: Host> ApiServer<H> {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let options = write_options(context, "UpdateOptions")?;
-        let (api_version, kind) = body::expected_kind(target);
-        let bytes = body::read(body).await?;
-        let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
-        body::check_kind(target, &mut document.value)?;
-        body::apply_schema(target, &mut document, options.field_validation, warnings)?;
-        let new = document.value;
+        let new = read_object(context, target, body, &options, warnings).await?;
         // Also when there is no object of that name to compare with.
         crate::registry::check_name(&new, name)?;
         let written = target.resource.registry.update(target, name, &|_| Ok(new.clone()), &options).await?;
@@ -174,6 +165,26 @@ fn listed(stored: &StoredObject) -> crate::registry::Listed<'_> {
         revision: stored.revision,
         scope: stored.scope.as_str(),
     }
+}
+
+/// The object that was sent: of the target's kind, and with what its schema makes of it.
+async fn read_object<B>(
+    context: &Context<'_>,
+    target: &Target,
+    body: B,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Status>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (api_version, kind) = body::expected_kind(target);
+    let bytes = body::read(body).await?;
+    let mut document = body::decode(&context.parts.headers, &bytes, (&api_version, &kind))?;
+    body::check_kind(target, &mut document.value)?;
+    body::apply_schema(target, &mut document, options.field_validation, warnings)?;
+    Ok(document.value)
 }
 
 fn write_options(context: &Context<'_>, kind: &str) -> Result<WriteOptions, Status> {
