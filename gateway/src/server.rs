@@ -18,7 +18,6 @@ use fairlead_config::{DoorConfig, GatewayConfig, TokenPolicy};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloads, Shutdown, Tasks, TlsSource,
 };
-use pingora::proxy::HttpProxy;
 use pingora::server::configuration::ServerConf;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -30,7 +29,7 @@ use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPoli
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::pick::Picker;
-use crate::proxy::GatewayProxy;
+use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
 use crate::route::{Freshness, Patience, Router};
 use crate::table::TableWriter;
@@ -281,7 +280,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     needed
 }
 
-fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> HttpProxy<GatewayProxy> {
+fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> DataPlane {
     let conf = ServerConf {
         // Every shard is verified with its own bundle; this only keeps pingora from loading the system's.
         ca_file: Some(config.upstream.server_ca.to_string_lossy().into_owned()),
@@ -289,10 +288,7 @@ fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> HttpProxy<GatewayProxy
         max_retries: 2,
         ..ServerConf::default()
     };
-    let mut proxy = HttpProxy::new(GatewayProxy::new(core), Arc::new(conf));
-    proxy.handle_init_modules();
-    proxy.h2_options = Some(h2_options(&config.limits));
-    proxy
+    DataPlane::new(core, conf, h2_options(&config.limits))
 }
 
 fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {

@@ -17,8 +17,8 @@ use fairlead_process::PeerChain;
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
-    UniqueID, UniqueIDType,
+    ALPN, Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -124,7 +124,12 @@ impl ClientStream {
 
 /// The connection of a request.
 pub(crate) fn connection_of(session: &pingora::protocols::http::ServerSession) -> Option<&Arc<Connection>> {
-    session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+    connection_in(session.digest()?)
+}
+
+/// The connection that travels in a digest.
+pub(crate) fn connection_in(digest: &Digest) -> Option<&Arc<Connection>> {
+    digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
 }
 
 impl AsyncRead for ClientStream {

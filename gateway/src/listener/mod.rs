@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::identity::Tokens;
 use connection::ClientStream;
-pub(crate) use connection::{Connection, OpenRequest, connection_of};
+pub(crate) use connection::{Connection, OpenRequest, connection_in, connection_of};
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;

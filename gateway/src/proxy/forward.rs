@@ -4,12 +4,13 @@
 //! first, then whatever says who the client is, and our own statement comes last, when nothing that the client
 //! controls can touch it any more.
 
+use std::io::Write as _;
 use std::net::IpAddr;
 
-use fairlead_authn::{is_identity_header, remove_bearer_token};
+use fairlead_authn::{remove_bearer_token, strip_identity_headers};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::uri::PathAndQuery;
-use pingora::http::RequestHeader;
+use http::request::Parts;
+use http::uri::{self, PathAndQuery, Scheme};
 use pingora::{Error, ErrorType};
 
 use crate::identity::Sender;
@@ -25,123 +26,103 @@ pub(super) struct Forwarded<'f> {
     pub(super) class: RequestClass,
 }
 
-/// Rewrites `outgoing`, a copy of what the client sent (`incoming`). Returns how many identity headers the client
-/// had forged.
+/// What the client's own headers say about this hop, read before anything is removed.
+pub(super) struct Hop {
+    /// Fields that its `Connection` header names.
+    nominated: Vec<HeaderName>,
+    /// Whether it wants trailers.
+    trailers: bool,
+}
+
+impl Hop {
+    /// Reads the headers as they came.
+    pub(super) fn of(incoming: &HeaderMap) -> Self {
+        Self {
+            nominated: connection_nominations(incoming).collect(),
+            trailers: incoming.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers"),
+        }
+    }
+}
+
+/// Rewrites `outgoing`, what the client sent, for the shard. Returns how many identity headers the client had forged.
 ///
 /// # Errors
 /// An internal error if the identity cannot be written as headers; the request must not be forwarded.
-pub(super) fn prepare(
-    outgoing: &mut RequestHeader,
-    incoming: &HeaderMap,
-    forwarded: &Forwarded<'_>,
-) -> pingora::Result<usize> {
+pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>) -> pingora::Result<usize> {
     set_path(outgoing, forwarded.path_and_query)?;
-    remove_hop_by_hop(outgoing, incoming, forwarded.class)?;
-    outgoing.remove_header(&header::EXPECT);
-    append_forwarded_for(outgoing, forwarded.client)?;
-    let forged = remove_identity(outgoing);
+    let headers = &mut outgoing.headers;
+    remove_hop_by_hop(headers, hop, forwarded.class);
+    headers.remove(header::EXPECT);
+    append_forwarded_for(headers, forwarded.client)?;
+    let forged = strip_identity_headers(headers);
     if let Sender::Known(identity) = forwarded.sender {
         // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
         if identity.method() == fairlead_authn::Method::BearerToken {
-            let mut without = outgoing.headers.clone();
-            remove_bearer_token(&mut without);
-            for name in [header::AUTHORIZATION, header::SEC_WEBSOCKET_PROTOCOL] {
-                outgoing.remove_header(&name);
-                for value in without.get_all(&name) {
-                    outgoing.append_header(name.clone(), value.clone())?;
-                }
-            }
+            remove_bearer_token(headers);
         }
         let statement = identity
             .headers()
             .map_err(|error| Error::explain(ErrorType::InternalError, error.to_string()).into_in())?;
-        let mut lines = HeaderMap::with_capacity(8);
-        statement.stamp(&mut lines);
-        let mut current = None;
-        for (name, value) in lines {
-            current = name.or(current);
-            if let Some(name) = &current {
-                outgoing.append_header(name.clone(), value)?;
-            }
-        }
+        statement.stamp(headers);
     }
     Ok(forged)
 }
 
 /// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
-fn set_path(outgoing: &mut RequestHeader, path_and_query: &PathAndQuery) -> pingora::Result<()> {
-    let mut parts = http::uri::Parts::default();
-    if outgoing.uri.authority().is_some() {
-        parts.scheme = outgoing.uri.scheme().cloned().or(Some(http::uri::Scheme::HTTPS));
-        parts.authority = outgoing.uri.authority().cloned();
+fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> pingora::Result<()> {
+    let mut parts = uri::Parts::default();
+    if let Some(authority) = outgoing.uri.authority() {
+        parts.scheme = outgoing.uri.scheme().cloned().or(Some(Scheme::HTTPS));
+        parts.authority = Some(authority.clone());
     }
     parts.path_and_query = Some(path_and_query.clone());
-    let uri = http::Uri::from_parts(parts).map_err(|error| {
+    outgoing.uri = http::Uri::from_parts(parts).map_err(|error| {
         Error::because(ErrorType::InternalError, "building the shard's URI", error).into_in()
     })?;
-    outgoing.set_uri(uri);
     Ok(())
 }
 
-fn remove_hop_by_hop(
-    outgoing: &mut RequestHeader,
-    incoming: &HeaderMap,
-    class: RequestClass,
-) -> pingora::Result<()> {
-    for name in connection_nominations(incoming) {
+fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
+    for name in &hop.nominated {
         // What frames or addresses the message is never a client's to remove.
         if !matches!(
-            name,
+            *name,
             header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::UPGRADE
         ) {
-            outgoing.remove_header(&name);
+            headers.remove(name);
         }
     }
-    let trailers_wanted = incoming.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers");
-    let hop_by_hop: Vec<HeaderName> = outgoing
-        .headers
-        .keys()
-        .filter(|name| {
-            is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
-        })
-        .cloned()
-        .collect();
-    for name in &hop_by_hop {
-        outgoing.remove_header(name);
+    let unwanted = |name: &&HeaderName| {
+        is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
+    };
+    // Collected, because what is read cannot be changed; mostly there is nothing.
+    for name in headers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
     }
     if class == RequestClass::Upgrade {
-        outgoing.insert_header(header::CONNECTION, "Upgrade")?;
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     } else {
-        outgoing.remove_header(&header::UPGRADE);
+        headers.remove(header::UPGRADE);
     }
-    if trailers_wanted {
-        outgoing.insert_header(header::TE, "trailers")?;
+    if hop.trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    Ok(())
 }
 
 /// Appends the address of the client to what earlier proxies say, as kcp does.
-fn append_forwarded_for(outgoing: &mut RequestHeader, client: IpAddr) -> pingora::Result<()> {
+fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> pingora::Result<()> {
     let mut list = Vec::with_capacity(48);
-    for value in outgoing.headers.get_all(X_FORWARDED_FOR) {
+    for value in headers.get_all(X_FORWARDED_FOR) {
         list.extend_from_slice(value.as_bytes());
         list.extend_from_slice(b", ");
     }
-    list.extend_from_slice(client.to_string().as_bytes());
+    // Writing to a vector does not fail.
+    let _ = write!(list, "{client}");
     let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(list)).map_err(|error| {
         Error::because(ErrorType::InvalidHTTPHeader, "X-Forwarded-For", error).into_down()
     })?;
-    outgoing.insert_header(X_FORWARDED_FOR, value)
-}
-
-fn remove_identity(outgoing: &mut RequestHeader) -> usize {
-    let forged: Vec<HeaderName> =
-        outgoing.headers.keys().filter(|name| is_identity_header(name.as_str())).cloned().collect();
-    let before = outgoing.headers.len();
-    for name in &forged {
-        outgoing.remove_header(name);
-    }
-    before - outgoing.headers.len()
+    headers.insert(X_FORWARDED_FOR, value);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -151,6 +132,7 @@ mod tests {
     use std::sync::Arc;
 
     use fairlead_authn::{Identity, Method, UserInfo};
+    use pingora::http::RequestHeader;
 
     use super::*;
 
@@ -170,11 +152,11 @@ mod tests {
         for (name, value) in fields {
             incoming.append_header(HeaderName::try_from(*name).unwrap(), *value).unwrap();
         }
-        let mut outgoing = incoming.clone();
+        let mut outgoing: Parts = incoming.clone().into();
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
         let decided = Forwarded { path_and_query: &path_and_query, sender, client, class };
-        let forged = prepare(&mut outgoing, &incoming.headers, &decided).unwrap();
+        let forged = prepare(&mut outgoing, &Hop::of(&incoming.headers), &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing
             .headers
@@ -239,19 +221,19 @@ mod tests {
 
     #[test]
     fn the_clients_address_is_appended() {
-        let mut header = RequestHeader::build("GET", b"/", None).unwrap();
-        header.append_header(X_FORWARDED_FOR, "203.0.113.7").unwrap();
-        header.append_header(X_FORWARDED_FOR, "10.0.0.1").unwrap();
-        append_forwarded_for(&mut header, IpAddr::from([192, 0, 2, 1])).unwrap();
-        let values: Vec<_> = header.headers.get_all(X_FORWARDED_FOR).iter().collect();
+        let mut headers = HeaderMap::new();
+        headers.append(X_FORWARDED_FOR, HeaderValue::from_static("203.0.113.7"));
+        headers.append(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.1"));
+        append_forwarded_for(&mut headers, IpAddr::from([192, 0, 2, 1])).unwrap();
+        let values: Vec<_> = headers.get_all(X_FORWARDED_FOR).iter().collect();
         assert_eq!(values, ["203.0.113.7, 10.0.0.1, 192.0.2.1"]);
     }
 
     #[test]
     fn the_authority_of_http2_is_kept() {
-        let mut header = RequestHeader::build("GET", b"/", None).unwrap();
-        header.set_uri("https://kcp.example:6443/clusters/root:a".parse().unwrap());
-        set_path(&mut header, &PathAndQuery::from_static("/clusters/id")).unwrap();
-        assert_eq!(header.uri.to_string(), "https://kcp.example:6443/clusters/id");
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.uri = "https://kcp.example:6443/clusters/root:a".parse().unwrap();
+        set_path(&mut parts, &PathAndQuery::from_static("/clusters/id")).unwrap();
+        assert_eq!(parts.uri.to_string(), "https://kcp.example:6443/clusters/id");
     }
 }

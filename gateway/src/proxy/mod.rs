@@ -1,6 +1,10 @@
 //! The data plane on pingora: asks the core what happens to a request, and carries bytes.
+//!
+//! HTTP/2 requests go the straight way of [`exchange`]. What is left for pingora's own loop are HTTP/1.1 clients,
+//! servers without HTTP/2, and the questions of shards.
 
 mod context;
+mod exchange;
 mod failure;
 mod forward;
 mod tunnel;
@@ -14,10 +18,15 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap};
 use http::{Method, StatusCode, Version};
+use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::prelude::HttpPeer;
 use pingora::protocols::Digest;
-use pingora::proxy::{FailToProxy, ProxyHttp, Session};
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::H2Options;
+use pingora::proxy::{FailToProxy, HttpProxy, ProxyHttp, Session};
+use pingora::server::ShutdownWatch;
+use pingora::server::configuration::ServerConf;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
 use crate::answer::{AUDIT_ID, Answer};
@@ -40,15 +49,85 @@ const MAX_DRAIN: Duration = Duration::from_secs(2);
 /// The status of requests whose client left before there was an answer, in metrics only.
 const CLIENT_LEFT: u16 = 499;
 
-/// The gateway as pingora sees it.
+/// Fields of a shard's answer that are not for the client.
+const REMOVED_FROM_ANSWERS: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authenticate"];
+
+/// The gateway as pingora's listeners see it.
+pub(crate) struct DataPlane {
+    core: Arc<Core>,
+    looped: Arc<HttpProxy<GatewayProxy>>,
+    exchanges: AtomicU64,
+    h2_options: H2Options,
+}
+
+impl DataPlane {
+    /// A data plane for this core; `conf` is for pingora's loop.
+    pub(crate) fn new(core: Arc<Core>, conf: ServerConf, h2_options: H2Options) -> Self {
+        let mut looped = HttpProxy::new(GatewayProxy::new(Arc::clone(&core)), Arc::new(conf));
+        looped.handle_init_modules();
+        Self { core, looped: Arc::new(looped), exchanges: AtomicU64::new(0), h2_options }
+    }
+}
+
+#[async_trait]
+impl HttpServerApp for DataPlane {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        let session = match session {
+            ServerSession::H2(session) => {
+                let number = self.exchanges.fetch_add(1, Ordering::Relaxed);
+                ServerSession::H2(exchange::serve(&self.core, number, session).await?)
+            }
+            other => other,
+        };
+        self.looped.process_new_http(session, shutdown).await
+    }
+
+    fn h2_options(&self) -> Option<H2Options> {
+        Some(self.h2_options.clone())
+    }
+
+    async fn http_cleanup(&self) {
+        self.looped.http_cleanup().await;
+    }
+}
+
+/// The gateway as pingora's loop sees it.
 pub(crate) struct GatewayProxy {
     core: Arc<Core>,
     exchanges: AtomicU64,
 }
 
+/// The head of an answer of the gateway itself.
+fn own_head(parts: &http::response::Parts, length: usize) -> Result<Box<ResponseHeader>> {
+    let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
+    for (name, value) in &parts.headers {
+        head.append_header(name.clone(), value.clone())?;
+    }
+    head.insert_header(AUDIT_ID, uuid::Uuid::new_v4().to_string())?;
+    head.insert_header(header::CONTENT_LENGTH, length)?;
+    Ok(Box::new(head))
+}
+
+/// Counts a request that has ended.
+fn record(core: &Core, context: &Context, method: &Method, code: u16) {
+    let duration = context.began.elapsed();
+    core.metrics.finished(method, code, duration);
+    if let Some(forward) = &context.forward {
+        let metrics = &forward.upstream.metrics;
+        metrics.total(context.class, duration);
+        metrics.request_bytes.inc_by(context.request_bytes);
+        metrics.response_bytes.inc_by(context.response_bytes);
+    }
+    let path = context.forward.as_ref().map(|forward| forward.path_and_query.path());
+    tracing::trace!(%method, path, code, micros = duration.as_micros() as u64, "request");
+}
+
 impl GatewayProxy {
-    /// A data plane for this core.
-    pub(crate) fn new(core: Arc<Core>) -> Self {
+    fn new(core: Arc<Core>) -> Self {
         Self { core, exchanges: AtomicU64::new(0) }
     }
 
@@ -61,14 +140,9 @@ impl GatewayProxy {
         let Answer { response, why } = answer;
         let (parts, body) = (*response).into_parts();
         self.core.metrics.answered(parts.status.as_u16(), why);
-        let mut head = ResponseHeader::build(parts.status, Some(parts.headers.len() + 2))?;
-        for (name, value) in &parts.headers {
-            head.append_header(name.clone(), value.clone())?;
-        }
-        head.insert_header(AUDIT_ID, uuid::Uuid::new_v4().to_string())?;
-        head.insert_header(header::CONTENT_LENGTH, body.len())?;
+        let head = own_head(&parts, body.len())?;
         let bodiless = session.req_header().method == Method::HEAD || body.is_empty();
-        session.write_response_header(Box::new(head), bodiless).await?;
+        session.write_response_header(head, bodiless).await?;
         let body = if bodiless { None } else { Some(body) };
         session.write_response_body(body, true).await?;
         drain(session).await;
@@ -257,7 +331,10 @@ impl ProxyHttp for GatewayProxy {
             client: context.client,
             class: context.class,
         };
-        let forged = forward::prepare(outgoing, &session.req_header().headers, &decided)?;
+        let hop = forward::Hop::of(&session.req_header().headers);
+        let mut parts: http::request::Parts = outgoing.clone().into();
+        let forged = forward::prepare(&mut parts, &hop, &decided)?;
+        *outgoing = parts.into();
         self.core.metrics.forged(forged);
         Ok(())
     }
@@ -282,7 +359,7 @@ impl ProxyHttp for GatewayProxy {
         if let Some(forward) = &context.forward {
             forward.upstream.metrics.first_byte(context.class, context.began.elapsed());
         }
-        for name in ["keep-alive", "proxy-connection", "proxy-authenticate"] {
+        for name in REMOVED_FROM_ANSWERS {
             head.remove_header(name);
         }
         Ok(())
@@ -347,21 +424,7 @@ impl ProxyHttp for GatewayProxy {
 
     async fn logging(&self, session: &mut Session, _error: Option<&Error>, context: &mut Context) {
         let code = session.response_written().map_or(CLIENT_LEFT, |head| head.status.as_u16());
-        let duration = context.began.elapsed();
-        self.core.metrics.finished(&session.req_header().method, code, duration);
-        if let Some(forward) = &context.forward {
-            let metrics = &forward.upstream.metrics;
-            metrics.total(context.class, duration);
-            metrics.request_bytes.inc_by(context.request_bytes);
-            metrics.response_bytes.inc_by(context.response_bytes);
-        }
-        tracing::trace!(
-            method = %session.req_header().method,
-            path = session.req_header().uri.path(),
-            code,
-            micros = duration.as_micros() as u64,
-            "request"
-        );
+        record(&self.core, context, &session.req_header().method, code);
     }
 
     /// The gateway logs what matters itself.

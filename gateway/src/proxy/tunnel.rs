@@ -77,19 +77,19 @@ impl GatewayProxy {
         forward: &Forward,
     ) -> Result<Request<Empty<Bytes>>> {
         let incoming = session.req_header();
-        let mut outgoing = incoming.clone();
+        let mut outgoing: http::request::Parts = incoming.clone().into();
         let decided = forward::Forwarded {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
             client: context.client,
             class: context.class,
         };
-        let forged = forward::prepare(&mut outgoing, &incoming.headers, &decided)?;
+        let forged = forward::prepare(&mut outgoing, &forward::Hop::of(&incoming.headers), &decided)?;
         self.core.metrics.forged(forged);
         let mut request = Request::new(Empty::new());
-        *request.method_mut() = outgoing.method.clone();
+        *request.method_mut() = outgoing.method;
         *request.uri_mut() = forward.path_and_query.clone().into();
-        *request.headers_mut() = outgoing.headers.clone();
+        *request.headers_mut() = outgoing.headers;
         request.headers_mut().remove(header::TRANSFER_ENCODING);
         Ok(request)
     }

@@ -32,7 +32,9 @@ pub(crate) struct UpstreamCredential {
     /// Over all of the material. pingora's own pool key knows the serial number of the certificate and nothing of
     /// the authorities, and would hand a connection of one credential to another.
     pub(super) group_key: u64,
-    /// For tunnels, which do not go through pingora's pool: HTTP/1.1 only.
+    /// For streams: HTTP/2 where the server speaks it.
+    pub(super) stream_tls: Arc<rustls::ClientConfig>,
+    /// For tunnels: HTTP/1.1 only.
     pub(super) tunnel_tls: Arc<rustls::ClientConfig>,
 }
 
@@ -87,8 +89,10 @@ impl CredentialFiles {
             path: self.private_key.clone(),
             reason: error.to_string(),
         })?;
-        let mut tls = self.check(&chain, &authorities, key.clone_key())?;
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut stream_tls = self.check(&chain, &authorities, key.clone_key())?;
+        let mut tunnel_tls = stream_tls.clone();
+        stream_tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        tunnel_tls.alpn_protocols = vec![b"http/1.1".to_vec()];
 
         let mut hasher = GROUP_KEYS.build_hasher();
         for part in chain.iter().chain(&authorities) {
@@ -101,7 +105,8 @@ impl CredentialFiles {
             authorities: wrapped.collect(),
             certificate: Arc::new(CertKey::new(chain, key.secret_der().to_vec())),
             group_key: hasher.finish(),
-            tunnel_tls: Arc::new(tls),
+            stream_tls: Arc::new(stream_tls),
+            tunnel_tls: Arc::new(tunnel_tls),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod credential;
 mod gate;
+mod streams;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ use crate::observe::ShardMetrics;
 use crate::request::RequestClass;
 pub(crate) use credential::{CredentialFiles, UpstreamCredential};
 pub(crate) use gate::{Gate, Pass};
+use streams::{CONNECTION_WINDOW, Connections, MAX_STREAMS, STREAM_WINDOW};
+pub(crate) use streams::{SendError, StreamPermit};
 
 /// How shards are talked to.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +58,6 @@ impl Default for UpstreamOptions {
     }
 }
 
-/// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
-/// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
-const MAX_STREAMS: usize = 200;
-/// What a shard may send ahead on a stream.
-const STREAM_WINDOW: u32 = 256 << 10;
-/// The connection as a whole is not limited: else one client that stops reading would stall all others that share
-/// the connection.
-const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// How long a name's addresses are believed.
 const ADDRESS_TTL: Duration = Duration::from_secs(30);
 /// How long a look-up of a name may take.
@@ -85,6 +80,9 @@ pub(crate) struct Upstream {
     pub(crate) metrics: ShardMetrics,
     /// The way to its connections.
     pub(crate) gate: Gate,
+    connections: Arc<Connections>,
+    /// Set while the server is known not to speak HTTP/2: until when that is believed.
+    only_http1: Mutex<Option<Instant>>,
     endpoint: Endpoint,
     addresses: ArcSwap<Addresses>,
     looking_up: tokio::sync::Mutex<()>,
@@ -116,6 +114,15 @@ pub(crate) enum UpstreamError {
     /// It cannot be connected to.
     #[error("it cannot be connected to: {0}")]
     Dial(#[from] io::Error),
+    /// HTTP/2 could not be begun.
+    #[error("it does not speak HTTP/2 as it should: {0}")]
+    Http2(#[from] h2::Error),
+    /// It speaks HTTP/1.1 only; it has to be reached another way.
+    #[error("it does not speak HTTP/2")]
+    OnlyHttp1,
+    /// Somebody else has just tried.
+    #[error("it could not be connected to a moment ago")]
+    JustFailed,
 }
 
 impl Upstreams {
@@ -154,6 +161,8 @@ impl Upstreams {
             name: Arc::clone(name),
             metrics: (self.metrics)(name),
             gate: Gate::default(),
+            connections: Arc::default(),
+            only_http1: Mutex::new(None),
             endpoint,
             addresses: ArcSwap::default(),
             looking_up: tokio::sync::Mutex::new(()),
@@ -202,6 +211,45 @@ impl Upstreams {
         Ok(peer)
     }
 
+    /// A stream to the server over HTTP/2, on an open connection or on a new one.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the shard has seen nothing then.
+    pub(crate) async fn stream(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
+        let group_key = self.credential.load().group_key;
+        match upstream.connections.permit(group_key) {
+            Some(permit) => Ok(permit),
+            // Boxed, because it is rare, and as large as a handshake.
+            None => Box::pin(self.stream_on_new_connection(upstream)).await,
+        }
+    }
+
+    async fn stream_on_new_connection(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
+        if upstream.only_http1.lock().is_some_and(|until| Instant::now() < until) {
+            return Err(UpstreamError::OnlyHttp1);
+        }
+        let pass = upstream.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
+        let credential = self.credential.load();
+        if let Some(permit) = upstream.connections.permit(credential.group_key) {
+            return Ok(permit);
+        }
+        let options = **self.options.load();
+        let connect = async {
+            let stream = self.dial(upstream, &credential.stream_tls).await?;
+            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                *upstream.only_http1.lock() = Some(Instant::now() + ADDRESS_TTL);
+                return Err(UpstreamError::OnlyHttp1);
+            }
+            let added = upstream.connections.add(stream, credential.group_key, options.ping_interval);
+            Ok(added.await?)
+        };
+        let connected = connect.await;
+        if matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1)) {
+            pass.failed();
+        }
+        connected
+    }
+
     /// A connection of its own in HTTP/1.1, for a tunnel.
     ///
     /// # Errors
@@ -210,8 +258,16 @@ impl Upstreams {
         &self,
         upstream: &Upstream,
     ) -> Result<TlsStream<TcpStream>, UpstreamError> {
+        self.dial(upstream, &self.credential.load().tunnel_tls).await
+    }
+
+    async fn dial(
+        &self,
+        upstream: &Upstream,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<TlsStream<TcpStream>, UpstreamError> {
         let address = upstream.address().await?;
-        let connector = TlsConnector::from(Arc::clone(&self.credential.load().tunnel_tls));
+        let connector = TlsConnector::from(Arc::clone(tls));
         let host = upstream.endpoint.host().to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
         let dial = async {

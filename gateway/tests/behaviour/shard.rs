@@ -220,6 +220,9 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
         "upgrade" => upgrade(request),
+        "trailers" => trailers(),
+        // The body is not read.
+        "early" => Response::builder().status(StatusCode::PAYLOAD_TOO_LARGE).body(empty()).unwrap(),
         "wait" => {
             let mut release = state.release.subscribe();
             state.waiting.send_modify(|count| *count += 1);
@@ -314,6 +317,15 @@ fn big() -> Response<Body> {
     let chunk = Bytes::from(vec![b'x'; 64 << 10]);
     let frames = futures_util::stream::iter((0..1024).map(move |_| Ok(Frame::data(chunk.clone()))));
     Response::new(StreamBody::new(frames).boxed_unsync())
+}
+
+/// A body and trailers, among them what no client may believe.
+fn trailers() -> Response<Body> {
+    let mut fields = http::HeaderMap::new();
+    fields.insert("checksum", http::HeaderValue::from_static("900150983cd24fb0"));
+    fields.insert("x-remote-user", http::HeaderValue::from_static("root"));
+    let frames = [Ok(Frame::data(Bytes::from_static(b"abc"))), Ok(Frame::trailers(fields))];
+    Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync())
 }
 
 /// Switches to whatever is asked for and sends everything back in upper case.

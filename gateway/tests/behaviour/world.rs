@@ -103,6 +103,14 @@ impl World {
             .await
     }
 
+    /// The same, and it speaks HTTP/1.1 only.
+    pub async fn shard_with_http1(&self, name: &str) -> Shard {
+        let tls = self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]);
+        let mut tls = rustls::ServerConfig::clone(&tls);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Shard::start(name, tls.into()).await
+    }
+
     pub fn shard(&self, name: &str) -> &Shard {
         match name {
             "root" => &self.root,
