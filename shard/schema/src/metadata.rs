@@ -85,7 +85,9 @@ pub fn validate_object_meta(
     errors
 }
 
-/// The rules of `metadata` that compare an object with what it was before an update, in Kubernetes' order.
+/// The rules of `metadata` that compare an object with what it was before an update, in Kubernetes' order. Those of
+/// [`validate_object_meta`] hold for an update as well, with any name that is one segment of a path: a rule for names
+/// that became stricter must not lock up what exists.
 ///
 /// The caller has already filled in what an update may leave out (`uid`, `creationTimestamp`, `generation`, the
 /// deletion fields), so a difference is an attempt to change them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_apiserver::hub::{Hub, ObjectEvent};
-use fairlead_apiserver::registry::{ObjectStore, StoredObject};
+use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_names::ResourceName;
 use fairlead_process::Status;

@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use fairlead_apiserver::registry::{
-    Change, Deleted, ListEnd, Registry, StoredObject, Target, Visitor, WatchEnd, Watched, Written,
+    Change, Deleted, DeletedCollection, ListEnd, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
+    Written,
 };
 use fairlead_apiserver::request::{DeleteOptions, ListOptions, WriteOptions};
 use fairlead_apiserver::{Action, Attributes, ScopeSelector};
@@ -224,7 +225,7 @@ impl Registry for Reviews {
         target: &Target,
         _selection: &ListOptions,
         _options: &DeleteOptions,
-    ) -> Result<Vec<StoredObject>, Status> {
+    ) -> Result<DeletedCollection, Status> {
         Err(not_stored(target))
     }
 }

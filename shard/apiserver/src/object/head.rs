@@ -68,8 +68,8 @@ fn lookup<'h>(pairs: &'h [(Cow<'_, str>, Cow<'_, str>)], key: &str) -> Option<&'
 /// One entry of `metadata.ownerReferences`.
 #[derive(Debug, Deserialize)]
 pub struct OwnerReference<'a> {
-    /// The owner's UID.
-    #[serde(borrow)]
+    /// The owner's UID; empty where none was given, which nothing has.
+    #[serde(borrow, default)]
     pub uid: Cow<'a, str>,
     /// Whether foreground deletion of the owner waits for this object.
     #[serde(default, rename = "blockOwnerDeletion")]
@@ -152,5 +152,14 @@ mod tests {
         assert_eq!((head.label("x"), head.label("z"), head.annotation("k")), (Some("1"), None, Some("v")));
         assert_eq!(head.owners[0].uid, "o");
         assert_eq!(head.finalizers, ["f"]);
+    }
+
+    /// Earlier versions let an update write it, and what cannot be read cannot be deleted.
+    #[test]
+    fn an_owner_without_a_uid_does_not_make_an_object_unreadable() {
+        let object = json!({"apiVersion": "v1", "kind": "K", "metadata": {
+            "name": "a", "ownerReferences": [{"name": "x"}]}});
+        let encoded = encode(&object, 0).unwrap();
+        assert_eq!(Head::parse(encoded.as_object()).unwrap().owners[0].uid, "");
     }
 }

@@ -10,7 +10,7 @@ use super::objects::put;
 use super::read::{group_resource, not_found};
 use super::store_backed::Authority;
 use super::write::commit_status;
-use super::{Deleted, StoreRegistry, StoredObject, Target, metadata};
+use super::{Deleted, DeletedCollection, StoreRegistry, StoredObject, Target, metadata};
 use crate::render::{to_storage, to_version};
 use crate::request::{DeleteOptions, DryRun, ListOptions, Propagation};
 use crate::resource::{Deferral, Verb};
@@ -80,11 +80,11 @@ impl StoreRegistry {
         target: &Target,
         selection: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<StoredObject>, Status> {
+    ) -> Result<DeletedCollection, Status> {
         target.scope()?;
         let mut found = Vec::new();
         let mut collect = StoredObject::collect_into(&mut found);
-        self.read_many(target, selection, &mut collect).await?;
+        let listed = self.read_many(target, selection, &mut collect).await?;
         drop(collect);
         let mut removals =
             stream::iter(0..found.len()).map(|index| self.remove_found(target, &found[index], options));
@@ -103,7 +103,7 @@ impl StoreRegistry {
         }
         drop(together);
         drop(removals);
-        Ok(found)
+        Ok(DeletedCollection { revision: listed.revision, objects: found })
     }
 }
 

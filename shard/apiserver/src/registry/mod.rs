@@ -100,7 +100,16 @@ pub trait Registry: Send + Sync {
         target: &Target,
         selection: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<StoredObject>, Status>;
+    ) -> Result<DeletedCollection, Status>;
+}
+
+/// What a deletecollection has found.
+#[derive(Debug)]
+pub struct DeletedCollection {
+    /// As of which revision the objects were listed.
+    pub revision: Revision,
+    /// What they were then.
+    pub objects: Vec<StoredObject>,
 }
 
 /// What a request is about, once its resource is known.

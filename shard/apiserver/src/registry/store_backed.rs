@@ -8,8 +8,8 @@ use fairlead_store::Revision;
 use serde_json::Value;
 
 use super::{
-    Change, Deleted, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor, WatchEnd, Watched,
-    Written,
+    Change, Deleted, DeletedCollection, ListEnd, ObjectStore, Registry, StoredObject, Target, Visitor,
+    WatchEnd, Watched, Written,
 };
 use crate::host::Admission;
 use crate::hub::Hub;
@@ -119,7 +119,7 @@ impl Registry for StoreRegistry {
         target: &Target,
         selection: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Vec<StoredObject>, Status> {
+    ) -> Result<DeletedCollection, Status> {
         self.remove_many(target, selection, options).await
     }
 }

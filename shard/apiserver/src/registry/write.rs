@@ -5,6 +5,7 @@
 
 use fairlead_process::{Status, StatusCause};
 use fairlead_schema::metadata::{Scope as ObjectScope, validate_object_meta, validate_object_meta_update};
+use fairlead_schema::names::NameRule;
 use fairlead_schema::{FieldError, FieldPath};
 use fairlead_store::{CommitError, Expect, Mutation};
 use serde_json::Value;
@@ -226,7 +227,9 @@ impl StoreRegistry {
     ) -> Result<(), Status> {
         let resource = &*target.resource;
         let path = FieldPath::new("metadata");
-        let mut errors = validate_object_meta_update(&new["metadata"], &old["metadata"], &path);
+        let scope = if resource.namespaced { ObjectScope::Namespaced } else { ObjectScope::Cluster };
+        let mut errors = validate_object_meta(&new["metadata"], scope, NameRule::PathSegment, &path);
+        errors.extend(validate_object_meta_update(&new["metadata"], &old["metadata"], &path));
         if let Some(version) = resource.version(&target.version) {
             errors.extend(version.shape.validate_update(new, old));
         }

@@ -107,7 +107,8 @@ impl<H: Host> ApiServer<H> {
             Deleted::Marked(stored) => self.one(context, target, accepted, &stored, StatusCode::OK),
             Deleted::Gone(stored) => {
                 let resource = &target.resource;
-                let head = crate::object::Head::parse(stored.object.as_object()).map_err(Status::internal)?;
+                // It is gone already, so nothing may fail any more.
+                let head = crate::object::Head::parse(stored.object.as_object()).unwrap_or_default();
                 let details = StatusDetails {
                     name: name.to_owned(),
                     group: resource.name.group.to_string(),
@@ -136,12 +137,11 @@ impl<H: Host> ApiServer<H> {
         let deleted = target.resource.registry.delete_collection(target, &selection, &options).await?;
         let renderer = self.renderer(context.query, target, crate::request::Form::Object)?;
         let items: Result<Vec<Value>, Status> =
-            deleted.iter().map(|stored| renderer.tree(listed(stored))).collect();
-        let revision = deleted.iter().map(|stored| stored.revision).max().unwrap_or_default();
+            deleted.objects.iter().map(|stored| renderer.tree(listed(stored))).collect();
         let list = serde_json::json!({
             "kind": *target.resource.list_kind,
             "apiVersion": target.resource.api_version(&target.version),
-            "metadata": {"resourceVersion": revision.to_string()},
+            "metadata": {"resourceVersion": deleted.revision.to_string()},
             "items": items?,
         });
         response::encoded(accepted, StatusCode::OK, list.to_string().into_bytes())

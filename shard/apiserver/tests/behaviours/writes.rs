@@ -355,6 +355,32 @@ async fn updates_are_checked_against_the_present_object() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn metadata_is_as_strict_in_an_update_as_in_a_create() {
+    let server = Server::start().await;
+    server.config_map("a", json!({})).await;
+    server.create(WIDGETS, &json!({"metadata": {"name": "w"}, "spec": {}})).await;
+    for path in [format!("{CONFIG_MAPS}/a"), format!("{WIDGETS}/w")] {
+        let before = server.get(&path).await.json();
+        for (field, value) in [
+            ("labels", json!({"a b": "x"})),
+            ("labels", json!({"a": "!!"})),
+            ("annotations", json!({"a b": "x"})),
+            ("finalizers", json!(["bad one"])),
+            ("ownerReferences", json!([{"name": "x"}])),
+        ] {
+            let change = json!({"metadata": {field: value}});
+            let failure = server.patch(&path, "merge", &change).await.failure();
+            assert_eq!(failure.0, 422, "{path}: {change}: {failure:?}");
+            assert!(failure.2.contains(&format!("metadata.{field}")), "{path}: {change}: {failure:?}");
+            let mut whole = before.clone();
+            whole["metadata"][field] = change["metadata"][field].clone();
+            assert_eq!(server.put(&path, &whole).await.failure().0, 422, "{path}: {change}");
+        }
+        assert_eq!(server.get(&path).await.json(), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_update_that_changes_nothing_is_no_event() {
     let server = Server::start().await;
     let created = server
