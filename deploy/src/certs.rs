@@ -7,6 +7,7 @@ use clap::Args;
 use fairlead_certs::{Error, Inventory, InventoryError, Layout, Plan, Renewal};
 
 use crate::kubeconfigs::{Addresses, Folder, InnerAddresses};
+use crate::output::print;
 
 /// Issue what is missing, renew what is near its end, write kubeconfigs.
 #[derive(Debug, Args)]
@@ -51,7 +52,7 @@ impl CertsInit {
         let layout = Layout::new(&self.dir);
         let renewal = if self.renew { Renewal::EveryLeaf } else { Renewal::WhenDue };
         let report = Plan::for_inventory(&inventory).apply(&layout, SystemTime::now(), renewal)?;
-        print!("{report}");
+        print(report);
         let inner = self.root_shard_url.clone().zip(self.cache_url.clone());
         let addresses = Addresses {
             gateway: self.gateway_url.clone(),
@@ -60,7 +61,7 @@ impl CertsInit {
         let folder = self.dir.join("kubeconfigs");
         let admin = folder.join("admin.kubeconfig");
         for path in Folder::new(folder).write(&layout, &addresses, &admin)? {
-            println!("Kubeconfig: {}", path.display());
+            print(format_args!("Kubeconfig: {}\n", path.display()));
         }
         Ok(())
     }

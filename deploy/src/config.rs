@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use fairlead_config::{Finding, ProcessKind, defaults_yaml, lint};
 
+use crate::output::print;
+
 /// What can be done with configurations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -28,12 +30,12 @@ impl ConfigCommand {
     pub(crate) fn run(&self) -> ExitCode {
         match self {
             Self::Defaults { kind } => {
-                print!("{}", defaults_yaml(*kind));
+                print(defaults_yaml(*kind));
                 ExitCode::SUCCESS
             }
             Self::Lint { kind, file } => {
                 let findings = lint(*kind, file);
-                print!("{}", told(&findings, file));
+                print(told(&findings, file));
                 if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
         }

@@ -8,6 +8,7 @@ mod certs;
 mod command;
 mod config;
 mod kubeconfigs;
+mod output;
 mod site;
 mod status;
 mod up;

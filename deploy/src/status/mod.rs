@@ -12,6 +12,7 @@ use fairlead_client::ClientError;
 use serde::{Deserialize, Serialize};
 
 use crate::command::default_directory;
+use crate::output::print;
 use crate::site::{Record, Site, SiteError};
 use crate::up::{ProbeError, client};
 use process::Usage;
@@ -140,8 +141,8 @@ impl StatusCommand {
         let gateway = runtime.map_err(StatusError::Runtime)?.block_on(ask_gateway(&site, &record));
         let status = Status::of(&site, record, gateway);
         match self.output {
-            Format::Text => print!("{}", show::table(&status, jiff::Timestamp::now())),
-            Format::Json => println!("{}", serde_json::to_string_pretty(&status)?),
+            Format::Text => print(show::table(&status, jiff::Timestamp::now())),
+            Format::Json => print(format_args!("{}\n", serde_json::to_string_pretty(&status)?)),
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::default_directory;
+use crate::output::print;
 use crate::site::{Site, SiteError};
 use board::Announcement;
 use detached::Relay;
@@ -163,7 +164,7 @@ impl DownCommand {
     pub(crate) fn run(&self) -> Result<(), UpError> {
         let site = Site::at(&self.dir)?;
         let Some(occupant) = site.occupant()? else {
-            println!("Nothing is running in {}.", site.directory().display());
+            print(format_args!("Nothing is running in {}.\n", site.directory().display()));
             return Ok(());
         };
         let pid = occupant.pid;
@@ -172,7 +173,7 @@ impl DownCommand {
         let target = target.ok_or_else(|| refuse(io::ErrorKind::InvalidData.into()))?;
         kill_process(target, Signal::TERM).map_err(|error| refuse(error.into()))?;
         occupant.wait().map_err(refuse)?;
-        println!("Stopped.");
+        print("Stopped.\n");
         Ok(())
     }
 }
