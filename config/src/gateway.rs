@@ -63,6 +63,8 @@ settings! {
         connect_timeout ("connectTimeout"): Timespan = Timespan::from_secs(3);
         /// Time until a shard begins to answer; watches and upgrades have no limit.
         response_timeout ("responseTimeout"): Timespan = Timespan::from_secs(60);
+        /// Without a request for this long, a connection to a shard is closed.
+        idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(60);
         /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
         /// rather than dead, loses the connection: its requests fail and its part of the index ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
@@ -111,6 +113,7 @@ impl ProcessConfig for GatewayConfig {
             let moment = Timespan::from_millis(1);
             checker.at_least("connectTimeout", self.upstream.connect_timeout, moment);
             checker.at_least("responseTimeout", self.upstream.response_timeout, moment);
+            checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
         });
         checker.within("limits", |checker| self.limits.check(checker));

@@ -110,8 +110,8 @@ impl Gateway {
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         let report: Arc<IndexReport> = Arc::default();
         let freshness = Arc::clone(&report) as Arc<dyn Freshness>;
-        let router = Arc::new(Router::new(Arc::clone(&table), freshness, patience));
-        let picker = Arc::new(Picker::new(Arc::clone(&table)));
+        let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
+        let picker = Arc::new(Picker::new(Arc::clone(&table), freshness));
         let health = Health::new();
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
@@ -296,7 +296,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
         read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
         ping_interval: config.upstream.ping_interval.get(),
-        ..UpstreamOptions::default()
+        idle_timeout: config.upstream.idle_timeout.get(),
     }
 }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::route::Freshness;
 use crate::table::{Root, RoutingTable, ShardEntry, ShardIndex};
 
 pub(crate) use selector::{LabelSelector, SelectorError};
@@ -65,17 +66,18 @@ pub(crate) enum PickError {
     NotSynced,
 }
 
-/// Picks shards by the policy `least-workspaces`: the fewest workspaces and reservations, ties by name.
-#[derive(Debug)]
+/// Picks shards by the policy `least-workspaces`: the fewest workspaces and reservations, ties by name. Shards out of
+/// reach are picked only when no other fits.
 pub(crate) struct Picker {
     table: Arc<RoutingTable>,
+    freshness: Arc<dyn Freshness>,
     reservations: Mutex<Reservations>,
 }
 
 impl Picker {
-    /// A picker over a table.
-    pub(crate) fn new(table: Arc<RoutingTable>) -> Self {
-        Self { table, reservations: Mutex::default() }
+    /// A picker over a table; `freshness` tells which shards can be reached.
+    pub(crate) fn new(table: Arc<RoutingTable>, freshness: Arc<dyn Freshness>) -> Self {
+        Self { table, freshness, reservations: Mutex::default() }
     }
 
     /// Answers one question at the time `now`. Linear in the number of shards.
@@ -94,7 +96,9 @@ impl Picker {
         if let Some(shard) = earlier {
             return Ok(answer(shard, "picked before".to_owned()));
         }
-        let (shard, workspaces, reserved) = least_workspaces(&root, &request.selector, &reservations)?;
+        let reachable = |shard: &ShardEntry| self.freshness.is_watching(Some(shard.index));
+        let (shard, workspaces, reserved) =
+            least_workspaces(&root, &request.selector, &reservations, &reachable)?;
         reservations.add(&request.workspace_uid, shard.index, now);
         Ok(answer(shard, format!("{workspaces} workspaces, {reserved} reserved")))
     }
@@ -114,6 +118,7 @@ fn least_workspaces<'t>(
     root: &'t Root,
     selector: &LabelSelector,
     reservations: &Reservations,
+    reachable: &dyn Fn(&ShardEntry) -> bool,
 ) -> Result<(&'t ShardEntry, u32, u32), PickError> {
     let selected: Vec<&ShardEntry> =
         root.shards().filter(|shard| selector.matches(&shard.spec.labels)).collect();
@@ -122,7 +127,9 @@ fn least_workspaces<'t>(
         .iter()
         .filter(|shard| shard.is_synced())
         .map(|shard| (*shard, root.counts(shard.index).clusters, reservations.open_on(shard.index)))
-        .min_by_key(|(shard, workspaces, reserved)| (workspaces + reserved, Arc::clone(&shard.spec.name)));
+        .min_by_key(|(shard, workspaces, reserved)| {
+            (!reachable(shard), workspaces + reserved, Arc::clone(&shard.spec.name))
+        });
     best.ok_or_else(|| match (selected.len(), open.len()) {
         (0, _) => PickError::NoShardFits(format!("none of {} matches the selector", root.shards().count())),
         (selected, 0) => PickError::NoShardFits(format!("{selected} matched, all are unschedulable")),
@@ -203,7 +210,17 @@ mod tests {
     struct World {
         writer: TableWriter,
         picker: Picker,
+        out_of_reach: Arc<OutOfReach>,
         now: Instant,
+    }
+
+    #[derive(Default)]
+    struct OutOfReach(Mutex<Vec<ShardIndex>>);
+
+    impl Freshness for OutOfReach {
+        fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
+            shard.is_none_or(|shard| !self.0.lock().contains(&shard))
+        }
     }
 
     impl World {
@@ -216,8 +233,9 @@ mod tests {
                     (index, Change::ReplaceWorkspaces(Vec::new())),
                 ]);
             }
-            let picker = Picker::new(writer.table());
-            Self { writer, picker, now: Instant::now() }
+            let out_of_reach = Arc::new(OutOfReach::default());
+            let picker = Picker::new(writer.table(), Arc::clone(&out_of_reach) as Arc<dyn Freshness>);
+            Self { writer, picker, out_of_reach, now: Instant::now() }
         }
 
         fn index(&self, shard: &str) -> ShardIndex {
@@ -283,6 +301,17 @@ mod tests {
         world.picker.placed(["1"].into_iter());
         assert_eq!(world.pick("1", "{}"), "a");
         assert_eq!(world.pick("3", "{}"), "a");
+    }
+
+    #[test]
+    fn a_shard_out_of_reach_is_the_last_choice() {
+        let mut world = World::with(&["a", "b"]);
+        let lost = world.index("a");
+        world.out_of_reach.0.lock().push(lost);
+        assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["b", "b"]);
+        assert_eq!(world.pick("3", r#"{"matchLabels": {"name": "a"}}"#), "a", "there is no other");
+        world.out_of_reach.0.lock().clear();
+        assert_eq!(world.pick("4", "{}"), "a");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::future::{pending, poll_fn};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use h2::{RecvStream, SendStream};
 use http::header;
 use http::request::Parts;
@@ -28,10 +29,11 @@ use crate::ending::Ending;
 use crate::listener::connection_in;
 use crate::observe::GatewayPhase;
 use crate::request::RequestClass;
-use crate::upstream::{SendError, StreamPermit, UpstreamError};
+use crate::upstream::{StreamPermit, UpstreamError};
 
-/// How often a request is sent when connections turn out to be closing.
-const ATTEMPTS: usize = 3;
+/// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
+/// only if new ones are refused as well.
+const MAX_CONNECTIONS_TRIED: usize = 100;
 
 /// Serves one request. Gives it back untouched if this is not the way for it.
 pub(super) async fn serve(core: &Core, number: u64, mut session: HttpSession) -> Option<HttpSession> {
@@ -59,7 +61,16 @@ pub(super) async fn serve(core: &Core, number: u64, mut session: HttpSession) ->
         Decision::Answer(answer) => answer_itself(core, &mut session, &method, answer).await,
         Decision::Forward(forward) => {
             let asked = Instant::now();
-            let permit = core.upstreams.stream(&forward.upstream).await;
+            let permit = tokio::select! {
+                biased;
+                // Also when there is a stream at once: see `Exchange::another`.
+                _ = session.idle() => None,
+                permit = core.upstreams.stream(&forward.upstream) => Some(permit),
+            };
+            let Some(permit) = permit else {
+                record(core, &context, &method, CLIENT_LEFT);
+                return None;
+            };
             let code = match permit {
                 Err(UpstreamError::OnlyHttp1) => return Some(session),
                 Err(error) => {
@@ -204,39 +215,58 @@ impl Exchange<'_> {
         mut permit: StreamPermit,
         limit: Option<Duration>,
     ) -> Result<(Response<RecvStream>, Upload, StreamPermit), Failure> {
-        let ended = self.session.is_body_done();
-        // What changes nothing is tried again, as long as nothing was answered.
-        let safe = ended && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        for attempt in 1.. {
-            let spare = (attempt < ATTEMPTS).then(|| copy(&request));
-            let again = match permit.send(request, ended).await {
-                Err(SendError::Retired(error)) => {
-                    tracing::debug!(%error, "a request could not be sent");
-                    spare.ok_or(Failure::Unreachable)?
-                }
-                Err(SendError::Malformed(error)) => {
-                    tracing::warn!(%error, "a request could not be forwarded");
-                    return Err(Failure::Internal);
-                }
-                Ok((mut answered, body)) => {
-                    let mut upload = Upload { body, chunk: Bytes::new(), done: ended };
-                    match self.head(&mut answered, &mut upload, limit).await {
-                        Ok(answer) => return Ok((answer, upload, permit)),
-                        Err(Failure::Shard(error)) if safe && !permit.is_silent() => {
-                            tracing::debug!(%error, "a read is tried again");
-                            spare.ok_or(Failure::Shard(error))?
-                        }
-                        Err(failure) => return Err(failure.of(&permit)),
+        let safe = is_safe(method);
+        // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
+        // connection that others share.
+        let ended = safe || self.session.is_body_done();
+        if safe {
+            request.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        let mut sent = 0;
+        for _ in 0..MAX_CONNECTIONS_TRIED {
+            if let Ok(mut sender) = permit.ready().await {
+                // What changes nothing is sent once more if the connection turns out to be closing.
+                let spare = (safe && sent == 0).then(|| copy(&request));
+                let sending = sender.send_request(request, ended);
+                drop(sender);
+                let (mut answered, body) = match sending {
+                    Ok(sending) => sending,
+                    Err(error) => {
+                        tracing::debug!(%error, "a request could not be sent");
+                        let closing = error.is_io() || error.is_go_away();
+                        request =
+                            spare.ok_or(if closing { Failure::Unreachable } else { Failure::Internal })?;
+                        sent += 1;
+                        permit = self.another(forward).await?;
+                        continue;
                     }
+                };
+                sent += 1;
+                let mut upload = Upload { body, chunk: Bytes::new(), done: ended, unwanted: ended };
+                match self.head(&mut answered, &mut upload, limit).await {
+                    Ok(answer) => return Ok((answer, upload, permit)),
+                    Err(Failure::Shard(error)) if !permit.is_silent() => {
+                        request = spare.ok_or(Failure::Shard(error))?;
+                    }
+                    Err(failure) => return Err(failure.of(&permit)),
                 }
-            };
-            request = again;
-            permit = self.core.upstreams.stream(&forward.upstream).await.map_err(|error| {
-                failure::note_connect(&forward.upstream, &error);
-                Failure::Unreachable
-            })?;
+            }
+            permit = self.another(forward).await?;
         }
         Err(Failure::Unreachable)
+    }
+
+    /// Another stream. A client that leaves meanwhile must not be asked for: a request that is taken back at once
+    /// looks like an attack to the shard (CVE-2023-44487).
+    async fn another(&mut self, forward: &Forward) -> Result<StreamPermit, Failure> {
+        tokio::select! {
+            biased;
+            _ = self.session.idle() => Err(Failure::ClientLeft),
+            permit = self.core.upstreams.stream(&forward.upstream) => permit.map_err(|error| {
+                failure::note_connect(&forward.upstream, &error);
+                Failure::Unreachable
+            }),
+        }
     }
 
     async fn head(
@@ -301,13 +331,15 @@ impl Exchange<'_> {
                 }
             }
         }
-        if !upload.done {
-            drain(self.session).await;
-        }
+        drain(self.session).await;
         Ok(code)
     }
 
     async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), Failure> {
+        // A watch that never pauses must not outlive its credential.
+        if over(self.ending.as_ref()).now_or_never().is_some() {
+            return Err(Failure::Over);
+        }
         if let Some(last) = chunk.last() {
             self.context.response_bytes += chunk.len() as u64;
             self.context.at_line_end = *last == b'\n';
@@ -357,6 +389,8 @@ struct Upload {
     chunk: Bytes,
     /// Everything was sent, or the shard wants no more.
     done: bool,
+    /// What the client sends is thrown away.
+    unwanted: bool,
 }
 
 impl Upload {
@@ -366,12 +400,14 @@ impl Upload {
         if !self.chunk.is_empty() {
             return self.send_some().await;
         }
-        if self.done {
+        if self.done && (!self.unwanted || session.is_body_done()) {
             let _ = session.idle().await;
             return Err(Failure::ClientLeft);
         }
         match session.read_body_bytes().await {
+            Ok(Some(_)) if self.unwanted => {}
             Ok(Some(chunk)) => self.chunk = chunk,
+            Ok(None) if self.unwanted => {}
             // Trailers of a request are not for the shard.
             Ok(None) => {
                 self.done = true;
@@ -412,6 +448,10 @@ fn name_authority(parts: &mut Parts) -> Result<(), Failure> {
     uri.authority = Some(named.ok_or(Failure::Malformed("it names no authority"))?);
     parts.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
     Ok(())
+}
+
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 fn copy(request: &Request<()>) -> Request<()> {

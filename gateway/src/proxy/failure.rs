@@ -82,8 +82,8 @@ impl Failure {
             Self::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
             Self::Unreachable => Answer::unavailable("the shard cannot be reached", "connect_failed"),
             Self::Timeout | Self::Hung => Answer::gateway_timeout(),
-            // It has seen nothing of the request (RFC 9113, 8.7).
-            Self::Shard(error) if error.reason() == Some(h2::Reason::REFUSED_STREAM) => {
+            // It has seen nothing of the request (RFC 9113, 6.8 and 8.7).
+            Self::Shard(error) if is_refusal(error) => {
                 Answer::unavailable("the shard takes no more requests", "refused")
             }
             Self::Shard(_) => Answer::bad_gateway(),
@@ -93,6 +93,11 @@ impl Failure {
             Self::Internal => internal(),
         })
     }
+}
+
+/// Whether the shard is known not to have looked at the request.
+pub(super) fn is_refusal(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 /// Counts and logs that a shard could not be connected to.

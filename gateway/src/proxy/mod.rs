@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use http::header::{self, HeaderMap};
+use http::header::{self, Entry, HeaderMap, HeaderValue};
+use http::uri::Authority;
 use http::{Method, StatusCode, Version};
 use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -27,7 +28,7 @@ use pingora::protocols::http::v2::server::H2Options;
 use pingora::proxy::{FailToProxy, HttpProxy, ProxyHttp, Session};
 use pingora::server::ShutdownWatch;
 use pingora::server::configuration::ServerConf;
-use pingora::{Error, ErrorSource, ErrorType, Result};
+use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
 
 use crate::answer::{AUDIT_ID, Answer};
 use crate::core::{Asked, Core, Decision};
@@ -110,6 +111,16 @@ fn own_head(parts: &http::response::Parts, length: usize) -> Result<Box<Response
     head.insert_header(AUDIT_ID, uuid::Uuid::new_v4().to_string())?;
     head.insert_header(header::CONTENT_LENGTH, length)?;
     Ok(Box::new(head))
+}
+
+/// What is wrong with the `Host` of a request (RFC 9112, 3.2). HTTP/1.0 does without.
+fn host_fault(head: &RequestHeader) -> Option<&'static str> {
+    let Some(host) = head.headers.get(header::HOST) else {
+        let must = head.version == Version::HTTP_11 && head.uri.authority().is_none();
+        return must.then_some("a request over HTTP/1.1 must have a Host header");
+    };
+    let wrong = Authority::try_from(host.as_bytes()).is_err();
+    wrong.then_some("the Host header is not a host with an optional port")
 }
 
 /// Counts a request that has ended.
@@ -215,7 +226,9 @@ impl ProxyHttp for GatewayProxy {
         let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
         let gauge = self.core.metrics.open(class);
         context.begin(class, connection.peer.ip(), connection.begin_request(), gauge);
-        let decision = if head.raw_path_is_utf8() {
+        let decision = if let Some(why) = host_fault(head) {
+            Decision::Answer(Answer::bad_request(why))
+        } else if head.raw_path_is_utf8() {
             let asked = Asked {
                 method: &head.method,
                 uri: &head.uri,
@@ -334,6 +347,12 @@ impl ProxyHttp for GatewayProxy {
         let hop = forward::Hop::of(&session.req_header().headers);
         let mut parts: http::request::Parts = outgoing.clone().into();
         let forged = forward::prepare(&mut parts, &hop, &decided)?;
+        if parts.uri.authority().is_none()
+            && let Entry::Vacant(host) = parts.headers.entry(header::HOST)
+        {
+            let authority = forward.upstream.authority();
+            host.insert(HeaderValue::try_from(authority).or_err(ErrorType::InternalError, "naming a host")?);
+        }
         *outgoing = parts.into();
         self.core.metrics.forged(forged);
         Ok(())

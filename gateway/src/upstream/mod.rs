@@ -30,8 +30,8 @@ use crate::observe::ShardMetrics;
 use crate::request::RequestClass;
 pub(crate) use credential::{CredentialFiles, UpstreamCredential};
 pub(crate) use gate::{Gate, Pass};
-use streams::{CONNECTION_WINDOW, Connections, MAX_STREAMS, STREAM_WINDOW};
-pub(crate) use streams::{SendError, StreamPermit};
+pub(crate) use streams::StreamPermit;
+use streams::{CONNECTION_WINDOW, Connections, Lifetime, MAX_STREAMS, STREAM_WINDOW};
 
 /// How shards are talked to.
 #[derive(Clone, Copy, Debug)]
@@ -240,8 +240,9 @@ impl Upstreams {
                 *upstream.only_http1.lock() = Some(Instant::now() + ADDRESS_TTL);
                 return Err(UpstreamError::OnlyHttp1);
             }
-            let added = upstream.connections.add(stream, credential.group_key, options.ping_interval);
-            Ok(added.await?)
+            let lifetime =
+                Lifetime { ping_interval: options.ping_interval, idle_timeout: options.idle_timeout };
+            Ok(upstream.connections.add(stream, credential.group_key, lifetime).await?)
         };
         let connected = connect.await;
         if matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1)) {
@@ -318,6 +319,12 @@ impl Upstream {
                 found.ok_or_else(|| UpstreamError::NoAddress(self.endpoint.host().to_owned()))
             }
         }
+    }
+
+    /// What an HTTP/1.0 client that names no host is taken to mean.
+    pub(crate) fn authority(&self) -> String {
+        let (host, port) = (self.endpoint.host(), self.endpoint.port());
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     /// The current address does not answer: the next request tries the next one.

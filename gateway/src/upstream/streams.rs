@@ -1,17 +1,17 @@
 //! HTTP/2 connections to one shard, and the streams on them.
 //!
 //! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
-//! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest.
+//! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest. What comes
+//! late for a stream that a client has left is expected, and counts as nobody's fault.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use h2::client::{self, ResponseFuture, SendRequest};
-use h2::{Ping, PingPong, SendStream};
-use http::Request;
+use h2::client::{self, SendRequest};
+use h2::{Ping, PingPong};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -27,6 +27,8 @@ pub(super) const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of header in an answer; more is an error of the shard.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
+/// Streams remembered after they were reset, so that late frames for them are known as such.
+const MAX_RESET_STREAMS: usize = 2 * MAX_STREAMS;
 /// How long a shard may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -36,12 +38,24 @@ pub(super) struct Connections {
     open: ArcSwap<Vec<Arc<Connection>>>,
 }
 
+/// How long connections live.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifetime {
+    /// How often the shard is asked whether it is there.
+    pub(super) ping_interval: Duration,
+    /// Without a stream for this long, a connection is closed.
+    pub(super) idle_timeout: Duration,
+}
+
 /// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
 struct Connection {
     sender: SendRequest<Bytes>,
     /// Of the credential that it was opened with.
     group_key: u64,
     streams: AtomicUsize,
+    opened: Instant,
+    /// When it last had no more streams, in milliseconds since `opened`.
+    idle_since: AtomicU64,
     /// It takes no new streams: it has ended, or the shard has said that it will.
     retired: AtomicBool,
     /// The shard has not answered a ping.
@@ -49,15 +63,22 @@ struct Connection {
 }
 
 /// The right to one stream; given back when dropped.
-pub(crate) struct StreamPermit(Arc<Connection>);
+pub(crate) struct StreamPermit {
+    connection: Arc<Connection>,
+    all: Weak<Connections>,
+}
 
 impl Connections {
     /// A place on an open connection, if there is one.
-    pub(super) fn permit(&self, group_key: u64) -> Option<StreamPermit> {
+    pub(super) fn permit(self: &Arc<Self>, group_key: u64) -> Option<StreamPermit> {
         let open = self.open.load();
-        let usable = open.iter().filter(|connection| connection.group_key == group_key);
-        let usable = usable.filter(|connection| !connection.retired.load(Ordering::Relaxed));
-        usable.min_by_key(|connection| connection.streams.load(Ordering::Relaxed))?.permit()
+        let usable = || {
+            let usable = open.iter().filter(|connection| connection.group_key == group_key);
+            usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
+        };
+        let fewest = usable().min_by_key(|connection| connection.streams.load(Ordering::Relaxed))?;
+        let taken = if fewest.take() { Some(fewest) } else { usable().find(|connection| connection.take()) };
+        taken.map(|connection| StreamPermit { connection: Arc::clone(connection), all: Arc::downgrade(self) })
     }
 
     /// Begins to speak HTTP/2 on a new connection, adds it to the others, and takes the first stream on it. Connections
@@ -66,13 +87,15 @@ impl Connections {
         self: &Arc<Self>,
         stream: TlsStream<TcpStream>,
         group_key: u64,
-        ping_interval: Duration,
+        lifetime: Lifetime,
     ) -> Result<StreamPermit, h2::Error> {
         let (sender, mut transport) = client::Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEADER_BYTES)
             .max_send_buffer_size(SEND_BUFFER)
+            .max_concurrent_reset_streams(MAX_RESET_STREAMS)
+            .max_local_error_reset_streams(None)
             .enable_push(false)
             .handshake::<_, Bytes>(stream)
             .await?;
@@ -81,10 +104,18 @@ impl Connections {
             sender,
             group_key,
             streams: AtomicUsize::new(1),
+            opened: Instant::now(),
+            idle_since: AtomicU64::new(0),
             retired: AtomicBool::new(false),
             silent: AtomicBool::new(false),
         });
-        let permit = StreamPermit(Arc::clone(&connection));
+        let permit = StreamPermit { connection: Arc::clone(&connection), all: Arc::downgrade(self) };
+        self.open.rcu(|open| {
+            let same = open
+                .iter()
+                .filter(|other| other.group_key == group_key && !other.retired.load(Ordering::Relaxed));
+            same.chain([&connection]).cloned().collect::<Vec<_>>()
+        });
         let (all, this) = (Arc::downgrade(self), Arc::downgrade(&connection));
         tokio::spawn(async move {
             tokio::select! {
@@ -93,96 +124,94 @@ impl Connections {
                         tracing::debug!(%error, "a connection to a shard has broken");
                     }
                 }
-                () = until_silent(pings, ping_interval) => {
-                    tracing::warn!("a shard does not answer pings; its connection is given up");
-                    if let Some(connection) = this.upgrade() {
-                        connection.silent.store(true, Ordering::Relaxed);
-                    }
-                }
+                () = watch_over(pings, lifetime, &this, &all) => {}
             }
-            retire(&this, &all);
-        });
-        self.open.rcu(|open| {
-            let same = open.iter().filter(|other| other.group_key == group_key);
-            same.chain([&connection]).cloned().collect::<Vec<_>>()
+            if let Some(connection) = this.upgrade() {
+                connection.retire(&all);
+            }
         });
         Ok(permit)
     }
 }
 
 impl Connection {
-    fn permit(self: &Arc<Self>) -> Option<StreamPermit> {
+    /// Counts one more stream if there is room.
+    fn take(&self) -> bool {
         let limit = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let more = |streams| (streams < limit).then_some(streams + 1);
-        let taken = self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| StreamPermit(Arc::clone(self)))
+        self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn is_idle_for(&self, limit: Duration) -> bool {
+        let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
+        self.streams.load(Ordering::Relaxed) == 0 && self.opened.elapsed().saturating_sub(since) >= limit
+    }
+
+    /// No new streams from now on; those that there are go on.
+    fn retire(self: &Arc<Self>, all: &Weak<Connections>) {
+        self.retired.store(true, Ordering::Relaxed);
+        if let Some(all) = all.upgrade() {
+            all.open.rcu(|open| {
+                open.iter().filter(|other| !Arc::ptr_eq(other, self)).cloned().collect::<Vec<_>>()
+            });
+        }
     }
 }
 
 impl StreamPermit {
-    /// Sends a request; `ended` if it has no body.
+    /// Waits until the connection takes a request.
     ///
     /// # Errors
-    /// [`SendError`]; the shard has seen nothing.
-    pub(crate) async fn send(
-        &self,
-        request: Request<()>,
-        ended: bool,
-    ) -> Result<(ResponseFuture, SendStream<Bytes>), SendError> {
-        let retired = |error| {
-            self.0.retired.store(true, Ordering::Relaxed);
-            SendError::Retired(error)
-        };
-        let mut sender = self.0.sender.clone().ready().await.map_err(retired)?;
-        sender.send_request(request, ended).map_err(|error| {
-            let of_connection = error.is_io() || error.is_go_away() || error.is_reset();
-            if of_connection { retired(error) } else { SendError::Malformed(error) }
-        })
+    /// It takes no more: the shard has seen nothing, and another connection may do.
+    pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
+        let ready = self.connection.sender.clone().ready().await;
+        ready.inspect_err(|_| self.connection.retire(&self.all))
     }
 
     /// Whether the connection was given up because the shard did not answer pings.
     pub(crate) fn is_silent(&self) -> bool {
-        self.0.silent.load(Ordering::Relaxed)
+        self.connection.silent.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Why a request did not leave.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
-    /// Another connection may do.
-    #[error("the connection takes no more requests: {0}")]
-    Retired(#[source] h2::Error),
-    /// We made a request that is none.
-    #[error("the request cannot be sent: {0}")]
-    Malformed(#[source] h2::Error),
-}
-
-/// Returns when a ping was not answered in time.
-async fn until_silent(pings: Option<PingPong>, interval: Duration) {
-    let Some(mut pings) = pings else { return std::future::pending().await };
-    loop {
-        tokio::time::sleep(interval).await;
-        match tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
-            Ok(Ok(_)) => {}
-            // The connection ends by itself.
-            Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => return,
+        if self.connection.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let now = u64::try_from(self.connection.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.connection.idle_since.store(now, Ordering::Relaxed);
         }
     }
 }
 
-fn retire(connection: &Weak<Connection>, all: &Weak<Connections>) {
-    let Some(connection) = connection.upgrade() else { return };
-    connection.retired.store(true, Ordering::Relaxed);
-    if let Some(all) = all.upgrade() {
-        all.open.rcu(|open| {
-            open.iter().filter(|other| !Arc::ptr_eq(other, &connection)).cloned().collect::<Vec<_>>()
-        });
+/// Pings, and takes the connection out of use when it has been idle for too long. Returns when a ping was not answered
+/// in time; that is noted before the streams hear of their end.
+async fn watch_over(
+    pings: Option<PingPong>,
+    lifetime: Lifetime,
+    connection: &Weak<Connection>,
+    all: &Weak<Connections>,
+) {
+    let Some(mut pings) = pings else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(lifetime.ping_interval).await;
+        // Nobody holds it any more: it ends by itself.
+        let Some(held) = connection.upgrade() else { return std::future::pending().await };
+        if held.is_idle_for(lifetime.idle_timeout) {
+            held.retire(all);
+        }
+        drop(held);
+        match tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            // It ends by itself.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => {
+                tracing::warn!("a shard does not answer pings; its connection is given up");
+                if let Some(connection) = connection.upgrade() {
+                    connection.silent.store(true, Ordering::Relaxed);
+                    connection.retire(all);
+                }
+                return;
+            }
+        }
     }
 }

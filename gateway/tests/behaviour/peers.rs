@@ -81,6 +81,26 @@ async fn who_waits_before_sending_a_body_is_told_to_go_on_or_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_needed_and_must_be_one() {
+    let world = World::new().await;
+    for (head, expected) in [
+        ("GET /clusters/root/api HTTP/1.0\r\n", "200"),
+        ("GET /clusters/root/api HTTP/1.0\r\nHost: a\r\n", "200"),
+        ("GET /clusters/root/api HTTP/1.1\r\nHost: [::1]:6443\r\nConnection: close\r\n", "200"),
+        ("GET /clusters/root/api HTTP/1.1\r\n", "400"),
+        ("GET /clusters/root/api HTTP/1.1\r\nHost:\r\n", "400"),
+        ("GET /clusters/root/api HTTP/1.1\r\nHost: [::1\r\n", "400"),
+        ("GET /clusters/root/api HTTP/1.1\r\nHost: foo\"bar\r\n", "400"),
+    ] {
+        let mut stream = world.connect(Some(&world.user()), b"http/1.1").await;
+        stream.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        timeout(LIMIT, stream.read_exact(&mut line)).await.expect("no answer").unwrap();
+        assert_eq!(&line[9..], expected.as_bytes(), "{head:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ambiguous_messages_are_refused() {
     let world = World::new().await;
     for message in [

@@ -94,6 +94,10 @@ impl Shard {
 }
 
 impl State {
+    pub fn open_connections(&self) -> usize {
+        self.open.lock().iter().filter(|connection| !connection.is_finished()).count()
+    }
+
     /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
         self.open.lock().drain(..).for_each(|connection| connection.abort());

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::world::{World, request, until};
+use crate::world::{Choices, World, request, until};
 
 const WATCH: &str = "/clusters/root:org/stream?watch=true";
 /// Only to fail instead of hanging.
@@ -193,6 +193,62 @@ async fn more_watches_than_a_connection_carries_get_another_one() {
     assert!((3..=5).contains(&connections), "{connections} connections for 450 watches");
     drop(watches);
     until(&world.alpha.state.streams, |open| *open == 0).await;
+}
+
+/// Small frames count against the connection to the shard, which is shared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_sends_into_a_watch_reaches_nobody() {
+    let world = World::new().await;
+    let user = world.user();
+    let other = world.http2(Some(&user)).await;
+    let mut watch = other.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    let (mut client, connection) =
+        h2::client::handshake(world.connect(Some(&user), b"h2").await).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let chatty = request(Method::GET, WATCH, &[], "").map(|_| ());
+    let (response, mut body) = client.send_request(chatty, false).unwrap();
+    let response = timeout(LIMIT, response).await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    for _ in 0..20_000 {
+        body.reserve_capacity(1);
+        let room = std::future::poll_fn(|context| body.poll_capacity(context));
+        timeout(LIMIT, room).await.expect("the gateway does not take it in").unwrap().unwrap();
+        body.send_data(Bytes::from_static(b"x"), false).unwrap();
+    }
+    world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+    assert_eq!(next_chunk(&mut watch).await.unwrap(), "{}\n", "a watch on the same connection to the shard");
+    drop((body, response));
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    driver.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_requests_are_closed() {
+    let world = World::with(Choices {
+        config: Some(|config| {
+            config.upstream.ping_interval = fairlead_config::Timespan::from_millis(100);
+            config.upstream.idle_timeout = fairlead_config::Timespan::from_millis(200);
+        }),
+        ..Choices::default()
+    })
+    .await;
+    let client = world.http2(Some(&world.user())).await;
+    let open = || world.alpha.state.open_connections();
+    let before = open();
+    let mut watches = Vec::new();
+    for _ in 0..150 {
+        watches.push(client.open(request(Method::GET, WATCH, &[], "")).await.unwrap());
+    }
+    assert!(open() > before);
+    watches.clear();
+    let closed = async {
+        while open() > before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LIMIT, closed).await.expect("an idle connection stays");
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
