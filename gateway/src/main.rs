@@ -11,6 +11,9 @@ use fairlead_process::{
     check_open_files, init_logging, run, signals,
 };
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The front door of an installation: finds the shard of a workspace and forwards requests to it.
 #[derive(Parser)]
 #[command(version)]

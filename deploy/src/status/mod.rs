@@ -5,18 +5,23 @@ mod show;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fairlead_certs::Client as Identity;
 use fairlead_client::ClientError;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::command::default_directory;
 use crate::output::print;
-use crate::site::{Record, Site, SiteError};
+use crate::site::{ProcessRecord, Record, Site, SiteError};
 use crate::up::{ProbeError, client};
 use process::Usage;
 
+/// How long a server may take to say that it is ready.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Where the gateway tells how it is.
 const GATEWAY_STATUS: &str = "/services/fairlead/v1/status";
 
@@ -83,7 +88,7 @@ struct Status {
 struct ProcessStatus {
     name: String,
     url: String,
-    /// `starting`, `ready`, `waiting`, `stopping`, `stopped`.
+    /// `starting`, `ready`, `waiting`, `stopping`, `stopped`; `silent` if it was ready and does not say so now.
     condition: String,
     pid: Option<u32>,
     /// When the running process was started, RFC 3339.
@@ -136,9 +141,18 @@ impl StatusCommand {
         let site = Site::at(&self.dir)?;
         let running = site.occupant()?.is_some();
         let record = site.read_record().filter(|_| running);
-        let record = record.ok_or_else(|| StatusError::NotRunning(site.directory().to_owned()))?;
+        let mut record = record.ok_or_else(|| StatusError::NotRunning(site.directory().to_owned()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let gateway = runtime.map_err(StatusError::Runtime)?.block_on(ask_gateway(&site, &record));
+        let gateway = runtime.map_err(StatusError::Runtime)?.block_on(async {
+            let answers = join_all(record.processes.iter().map(|process| answers(&site, process)));
+            let (gateway, answers) = tokio::join!(ask_gateway(&site, &record), answers);
+            for (process, answers) in record.processes.iter_mut().zip(answers) {
+                if !answers && process.condition == "ready" {
+                    process.condition = "silent".to_owned();
+                }
+            }
+            gateway
+        });
         let status = Status::of(&site, record, gateway);
         match self.output {
             Format::Text => print(show::table(&status, jiff::Timestamp::now())),
@@ -159,6 +173,13 @@ enum AskError {
 async fn ask_gateway(site: &Site, record: &Record) -> Result<GatewayStatus, AskError> {
     let gateway = client(&record.gateway, &Identity::Admin, &site.certificates())?;
     Ok(gateway.get_json(GATEWAY_STATUS).await?)
+}
+
+/// Whether a server says just now that it is ready.
+async fn answers(site: &Site, process: &ProcessRecord) -> bool {
+    let identity = if process.name == "gateway" { Identity::Admin } else { Identity::ShardAdmin };
+    let Ok(server) = client(&process.url, &identity, &site.certificates()) else { return false };
+    matches!(timeout(PATIENCE, server.get("/readyz")).await, Ok(Ok(_)))
 }
 
 impl Status {

@@ -353,6 +353,9 @@ impl ProxyHttp for GatewayProxy {
             let authority = forward.upstream.authority();
             host.insert(HeaderValue::try_from(authority).or_err(ErrorType::InternalError, "naming a host")?);
         }
+        if matches!(context.class, RequestClass::Read | RequestClass::Watch) {
+            parts.headers.remove(header::CONTENT_LENGTH);
+        }
         *outgoing = parts.into();
         self.core.metrics.forged(forged);
         Ok(())
@@ -365,6 +368,10 @@ impl ProxyHttp for GatewayProxy {
         _end_of_stream: bool,
         context: &mut Context,
     ) -> Result<()> {
+        if matches!(context.class, RequestClass::Read | RequestClass::Watch) {
+            // It means nothing, and small frames of it would count against a connection that others share.
+            *body = body.as_ref().map(|_| Bytes::new());
+        }
         context.request_bytes += body.as_ref().map_or(0, |chunk| chunk.len() as u64);
         Ok(())
     }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::world::{Choices, World, request};
+use crate::world::{Answer, Choices, World, request};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -77,6 +77,21 @@ async fn who_waits_before_sending_a_body_is_told_to_go_on_or_refused_at_once() {
             assert!(rest.contains("HTTP/1.1 200") && rest.contains("\"body\":\"abc\""), "{rest}");
             assert!(!rest.contains("100-continue"), "{rest}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_body_of_a_read_stays_here() {
+    let world = World::new().await;
+    let user = world.user();
+    let path = "/clusters/root:org/api";
+    let over_2 = world.http2(Some(&user)).await;
+    assert_eq!(over_2.send(request(Method::GET, path, &[], "abc")).await.json()["body"], "");
+    assert_eq!(over_2.send(request(Method::DELETE, path, &[], "abc")).await.json()["body"], "abc");
+    let mut over_1 = world.http1(Some(&user)).await;
+    for (method, body) in [(Method::GET, ""), (Method::DELETE, "abc")] {
+        let sent = over_1.send_request(request(method, path, &[("host", "localhost")], "abc")).await.unwrap();
+        assert_eq!(Answer::of(sent).await.json()["body"], body);
     }
 }
 

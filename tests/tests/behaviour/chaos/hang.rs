@@ -2,6 +2,7 @@
 
 use fairlead_client::{Client, WatchStream};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::index::index;
 use crate::installation::{Installation, code, until, within};
@@ -33,6 +34,7 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
     })
     .await;
     assert_eq!(code(&red.get(CONFIG_MAPS).await), 200);
+    assert_eq!(conditions(&installation).await, ["ready", "ready", "ready", "silent"]);
 
     installation.signal("shard-1", Signal::CONT);
     until("the shard is back", || async {
@@ -48,6 +50,19 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
     assert_eq!(index(&root, "lists_read").await, lists, "it goes on where it was");
     let quiet = tokio::time::timeout(std::time::Duration::ZERO, ended(&mut at_red)).await;
     assert!(quiet.is_err(), "a watch at the other shard was cut");
+}
+
+/// What `fairlead status` says of the gateway, the cache server and the shards.
+async fn conditions(installation: &Installation) -> Vec<String> {
+    let output = installation.fairlead(["status", "--dir=site", "-o", "json"]).await;
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut processes = status["processes"].as_array().unwrap().clone();
+    let rank = |process: &Value| {
+        let name = process["name"].as_str().unwrap().to_owned();
+        ["gateway", "cache", "root", "shard-1"].iter().position(|known| *known == name)
+    };
+    processes.sort_by_key(rank);
+    processes.iter().map(|process| process["condition"].as_str().unwrap().to_owned()).collect()
 }
 
 async fn watch(client: &Client) -> WatchStream {
