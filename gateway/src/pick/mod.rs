@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_shard_out_of_reach_is_the_last_choice() {
-        let mut world = World::with(&["a", "b"]);
+        let world = World::with(&["a", "b"]);
         let lost = world.index("a");
         world.out_of_reach.0.lock().push(lost);
         assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["b", "b"]);
