@@ -53,6 +53,12 @@ impl CertsInit {
         let renewal = if self.renew { Renewal::EveryLeaf } else { Renewal::WhenDue };
         let report = Plan::for_inventory(&inventory).apply(&layout, SystemTime::now(), renewal)?;
         print(report);
+        if self.dir.parent().is_some_and(|site| site.join("state.json").exists()) {
+            print(
+                "`fairlead up` runs here: its kubeconfigs embed certificates, and are renewed when it starts again.\n",
+            );
+            return Ok(());
+        }
         let inner = self.root_shard_url.clone().zip(self.cache_url.clone());
         let addresses = Addresses {
             gateway: self.gateway_url.clone(),

@@ -11,12 +11,16 @@ use fairlead_config::ServingConfig;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WantsServerCert};
-use rustls::{ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::reload::{LoadError, Reloadable, Reloads};
 
@@ -158,6 +162,12 @@ impl ProofOfPossession {
     }
 }
 
+/// The public key of any certificate that can be parsed.
+fn public_key<'c>(leaf: &'c CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'c>> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    Some(SubjectPublicKeyInfoDer::from(certificate.tbs_certificate.subject_pki.raw))
+}
+
 impl ClientCertVerifier for ProofOfPossession {
     fn client_auth_mandatory(&self) -> bool {
         false
@@ -192,7 +202,19 @@ impl ClientCertVerifier for ProofOfPossession {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, leaf, signature, &self.algorithms)
+        let verified = verify_tls13_signature(message, leaf, signature, &self.algorithms);
+        verified.or_else(|unreadable| {
+            // A certificate of version 1, for example (`openssl x509 -req` makes them): not for the library's eyes, but
+            // its key is. It will be nobody's identity, and its bearer is told so by a 401.
+            let rustls::Error::InvalidCertificate(why) = &unreadable else { return Err(unreadable) };
+            let Some(key) = matches!(why, CertificateError::BadEncoding | CertificateError::Other(_))
+                .then(|| public_key(leaf))
+                .flatten()
+            else {
+                return Err(unreadable);
+            };
+            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+        })
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -389,7 +389,7 @@ struct Upload {
     chunk: Bytes,
     /// Everything was sent, or the shard wants no more.
     done: bool,
-    /// What the client sends is thrown away.
+    /// There may be more from the client, to be thrown away.
     unwanted: bool,
 }
 
@@ -400,14 +400,15 @@ impl Upload {
         if !self.chunk.is_empty() {
             return self.send_some().await;
         }
-        if self.done && (!self.unwanted || session.is_body_done()) {
+        if self.done && !self.unwanted {
             let _ = session.idle().await;
             return Err(Failure::ClientLeft);
         }
         match session.read_body_bytes().await {
             Ok(Some(_)) if self.unwanted => {}
             Ok(Some(chunk)) => self.chunk = chunk,
-            Ok(None) if self.unwanted => {}
+            // Trailers that nobody reads keep the stream from being at its end.
+            Ok(None) if self.unwanted => self.unwanted = false,
             // Trailers of a request are not for the shard.
             Ok(None) => {
                 self.done = true;

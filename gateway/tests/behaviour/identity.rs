@@ -112,6 +112,36 @@ async fn trailers_of_a_request_never_arrive() {
     assert!(!answer.contains("x-remote"), "{answer}");
 }
 
+/// Of X.509 version 1, as `openssl x509 -req` makes them: rustls does not read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_cannot_be_judged_completes_the_handshake_too() {
+    let world = World::new().await;
+    // It belongs to nobody.
+    let text = include_str!("version1.pem");
+    let odd = Leaf { certificate: text.to_owned(), key: text.to_owned() };
+    assert_eq!(world.get(Some(&odd), "/livez").await.status, 200);
+    assert_eq!(world.get(Some(&odd), PATH).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trailers_of_a_read_hold_nothing_up() {
+    let world = World::new().await;
+    let (mut client, connection) =
+        h2::client::handshake(world.connect(Some(&world.user()), b"h2").await).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let (response, mut body) =
+        client.send_request(request(Method::GET, PATH, &[], "").map(|_| ()), false).unwrap();
+    body.send_data("x".into(), false).unwrap();
+    body.send_trailers(http::HeaderMap::from_iter([(
+        http::HeaderName::from_static("x-remote-user"),
+        http::HeaderValue::from_static("root"),
+    )]))
+    .unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(20), response).await.expect("held up").unwrap();
+    assert_eq!(answer.status(), 200);
+    driver.abort();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_certificate_the_token_is_the_shards_to_judge() {
     let world = World::new().await;

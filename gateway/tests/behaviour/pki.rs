@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -114,12 +116,27 @@ pub fn client_config(server: &Authority, certificate: Option<&Leaf>, alpn: &[u8]
     let mut config = match certificate {
         Some(leaf) => {
             let (chain, key) = leaf.der();
-            builder.with_client_auth_cert(chain, key).unwrap()
+            let key = aws_lc_rs::sign::any_supported_type(&key).unwrap();
+            builder.with_client_cert_resolver(Arc::new(Shown(Arc::new(CertifiedKey::new(chain, key)))))
         }
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![alpn.to_vec()];
     Arc::new(config)
+}
+
+/// Shows a certificate whatever it is; the usual way refuses those that it cannot read.
+#[derive(Debug)]
+struct Shown(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 fn roots(authorities: &[&Authority]) -> RootCertStore {

@@ -58,7 +58,8 @@ pub enum DecodeError {
 
 /// Reads a JSON body of at most `max_bytes`.
 ///
-/// Integers stay integers (`i64`, else `u64`); everything else is an `f64`.
+/// Integers stay integers (`i64`, else `u64`); everything else is an `f64`, but for a whole number that was written
+/// with a fraction or an exponent: that is an integer, as it is once Go has written it.
 pub fn decode_json(body: &[u8], max_bytes: usize) -> Result<Decoded, DecodeError> {
     check_size(body, max_bytes)?;
     let mut walk = Walk::default();
@@ -245,6 +246,10 @@ impl<'de> Visitor<'de> for TreeSeed<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // Beyond 2^53 neighbours are lost; the sender's own digits stay.
+        if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 {
+            return Ok(Value::from(value as i64));
+        }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number must be finite"))
     }
 
@@ -312,11 +317,12 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_kind() {
-        let body = br#"{"i":1,"n":-5,"f":1.0,"e":1e3,"big":9007199254740993,"huge":18446744073709551615,"over":1e19}"#;
+        let body = br#"{"i":1,"n":-5,"f":1.0,"e":1e3,"h":1.5,"big":9007199254740993,"huge":18446744073709551615,"over":1e19}"#;
         let value = decode_json(body, MAX).unwrap().value;
         assert_eq!(value["i"].as_i64(), Some(1));
         assert_eq!(value["n"].as_i64(), Some(-5));
-        assert!(value["f"].is_f64() && value["e"].is_f64() && value["over"].is_f64());
+        assert_eq!((value["f"].as_i64(), value["e"].as_i64()), (Some(1), Some(1000)), "whole numbers");
+        assert!(value["h"].is_f64() && value["over"].is_f64());
         assert_eq!(value["big"].to_string(), "9007199254740993");
         assert_eq!(value["huge"].as_u64(), Some(u64::MAX));
     }

@@ -1,5 +1,6 @@
 //! Label and field selectors.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// A parsed label selector; empty selects everything.
@@ -22,6 +23,10 @@ pub struct LabelTerm {
 pub enum Operator {
     /// The key is absent.
     Absent,
+    /// The key is present, and its value is an integer above the one value.
+    Above,
+    /// The key is present, and its value is an integer below the one value.
+    Below,
     /// The key is present and its value is one of the values.
     In,
     /// The key is absent or its value is none of the values.
@@ -31,16 +36,17 @@ pub enum Operator {
 }
 
 impl LabelSelector {
-    /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`,
-    /// joined by commas.
+    /// Parses Kubernetes' grammar: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a>1`, `a<1`, `a in (b,c)`, `a notin (b,c)`,
+    /// joined by commas. Nothing selects everything, but nothing between commas is an error: whoever deletes by
+    /// `-l "$A,$B"` does not mean everything.
     ///
     /// # Errors
     /// [`SelectorError`] with the text that was not understood.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let terms = split_outside_parentheses(text)
-            .filter(|term| !term.trim().is_empty())
-            .map(LabelTerm::parse)
-            .collect::<Result<_, _>>()?;
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let terms = split_outside_parentheses(text).map(LabelTerm::parse).collect::<Result<_, _>>()?;
         Ok(Self(terms))
     }
 
@@ -65,6 +71,8 @@ impl LabelSelector {
             let value = label(&term.key);
             match term.operator {
                 Operator::Absent => value.is_none(),
+                Operator::Above => term.compare(value).is_some_and(Ordering::is_gt),
+                Operator::Below => term.compare(value).is_some_and(Ordering::is_lt),
                 Operator::In => value.is_some_and(|value| term.values.contains(value)),
                 Operator::NotIn => value.is_none_or(|value| !term.values.contains(value)),
                 Operator::Present => value.is_some(),
@@ -99,6 +107,9 @@ impl LabelTerm {
         }
         if let Some((head, list)) = text.split_once('(') {
             let list = list.strip_suffix(')').ok_or_else(error)?;
+            if list.trim().is_empty() {
+                return Err(error());
+            }
             let values = list.split(',').map(|value| value.trim().to_owned()).collect();
             let head = head.trim_end();
             return match head.rsplit_once(char::is_whitespace) {
@@ -112,7 +123,19 @@ impl LabelTerm {
                 return term(key, operator, one(value));
             }
         }
+        for (symbol, operator) in [('>', Operator::Above), ('<', Operator::Below)] {
+            if let Some((key, value)) = text.split_once(symbol) {
+                value.trim().parse::<i64>().map_err(|_| error())?;
+                return term(key, operator, one(value));
+            }
+        }
         term(text, Operator::Present, BTreeSet::new())
+    }
+
+    /// How a label compares with the one value; `None` if either is not an integer.
+    fn compare(&self, label: Option<&str>) -> Option<Ordering> {
+        let label: i64 = label?.parse().ok()?;
+        Some(label.cmp(&self.values.first()?.parse().ok()?))
     }
 }
 
@@ -246,6 +269,7 @@ mod tests {
         let labels = |key: &str| match key {
             "app" => Some("web"),
             "a.io/tier" => Some(""),
+            "level" => Some("7"),
             _ => None,
         };
         for (selector, selected) in [
@@ -261,6 +285,11 @@ mod tests {
             ("app notin (web,db)", false),
             ("other notin (x),app in (web)", true),
             ("app in (db)", false),
+            ("level>6", true),
+            ("level > 7", false),
+            ("level<8,app", true),
+            ("app>1", false),
+            ("other<1", false),
         ] {
             assert_eq!(LabelSelector::parse(selector).unwrap().selects(labels), selected, "{selector}");
         }
@@ -268,7 +297,25 @@ mod tests {
 
     #[test]
     fn malformed_label_selectors_are_refused() {
-        for selector in ["a in b", "a in (b", "=b", "a=b c", "a=-b", "/a=b", "a within (b)"] {
+        for selector in [
+            "a in b",
+            "a in (b",
+            "=b",
+            "a=b c",
+            "a=-b",
+            "/a=b",
+            "a within (b)",
+            ",",
+            ",,",
+            "a,",
+            ",a",
+            "a,,b",
+            "a in ()",
+            "a notin ()",
+            "a>",
+            "a>b",
+            "a<1.5",
+        ] {
             assert!(LabelSelector::parse(selector).is_err(), "{selector}");
         }
     }

@@ -450,10 +450,11 @@ async fn without_a_status_of_its_own_the_generation_counts_everything_but_metada
 #[tokio::test(start_paused = true)]
 async fn numbers_keep_their_kind() {
     let server = Server::start().await;
-    let numbers = json!({"int": 1, "float": 1.0, "big": 9_007_199_254_740_993_i64, "negative": -5});
+    let numbers =
+        json!({"int": 1, "float": 1.5, "whole": 7.0, "big": 9_007_199_254_740_993_i64, "negative": -5});
     server.create(GADGETS, &json!({"metadata": {"name": "g"}, "numbers": numbers})).await;
     let text = server.get(&format!("{GADGETS}/g")).await;
-    for part in ["\"int\":1,", "\"float\":1.0,", "\"big\":9007199254740993,"] {
+    for part in ["\"int\":1,", "\"float\":1.5,", "\"whole\":7", "\"big\":9007199254740993,"] {
         assert!(text.text().contains(part), "{part}: {}", text.text());
     }
 }

@@ -134,6 +134,15 @@ fn every_keyword_is_checked() {
             vec![r#"x: Invalid value: "number": x in body must be of type integer: "number""#],
         ),
         (json!({"type": "integer"}), json!(2.0), vec![]),
+        (json!({"type": "integer"}), json!(i64::MIN), vec![]),
+        (
+            json!({"type": "integer"}),
+            json!(9_223_372_036_854_775_808_u64),
+            vec![r#"x: Invalid value: "integer": x in body must be of type integer: "integer""#],
+        ),
+        (json!({"type": "number", "multipleOf": 0.1}), json!(0.3), vec![]),
+        (json!({"type": "number", "multipleOf": 0.1}), json!(2.3), vec![]),
+        (json!({"type": "number", "multipleOf": 2.5}), json!(7.5), vec![]),
         (json!({"type": "number"}), json!(2), vec![]),
         (
             json!({"type": "boolean"}),

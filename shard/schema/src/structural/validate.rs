@@ -157,7 +157,9 @@ impl<'s> Validator<'s> {
             Value::Null => node.nullable,
             Value::Bool(_) => node.types.contains(TypeSet::BOOLEAN),
             Value::Number(number) => {
-                let integral = !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0);
+                // What Go would hold as a float is an integer as long as no neighbour is taken for it.
+                let exact = |float: f64| float.fract() == 0.0 && float.abs() < 2f64.powi(53);
+                let integral = number.is_i64() || number.as_f64().is_some_and(exact);
                 node.types.contains(TypeSet::NUMBER) || (integral && node.types.contains(TypeSet::INTEGER))
             }
             Value::String(_) => node.types.contains(TypeSet::STRING),
@@ -460,8 +462,11 @@ fn is_multiple(number: &Number, factor: f64) -> bool {
     if let (true, Some(integer)) = (integral_factor, number.as_i128()) {
         return integer % (factor as i128) == 0;
     }
-    let quotient = number.as_f64().unwrap_or(f64::NAN) / factor;
-    quotient.fract() == 0.0
+    let number = number.as_f64().unwrap_or(f64::NAN);
+    // 0.3 / 0.1 is not 3; multiplying is closer, and what is left is forgiven, as kube-openapi does both.
+    let quotient = if factor.abs() < 1.0 { 1.0 / factor * number } else { number / factor };
+    let distance = (quotient - quotient.round()).abs();
+    quotient.is_finite() && distance <= 1e-9 * quotient.abs().max(1.0)
 }
 
 /// A bound as Go prints it: a whole number without a fraction, however the schema wrote it.
