@@ -22,7 +22,7 @@ use pingora::protocols::http::v2::server::HttpSession;
 
 use super::context::Context;
 use super::failure::{self, Failure};
-use super::{CLIENT_LEFT, MAX_DRAIN, MAX_DRAINED_BYTES, REMOVED_FROM_ANSWERS, forward, own_head, record};
+use super::{CLIENT_LEFT, REMOVED_FROM_ANSWERS, forward, own_head, record};
 use crate::answer::Answer;
 use crate::core::{Asked, Core, Decision, Forward};
 use crate::ending::Ending;
@@ -34,6 +34,10 @@ use crate::upstream::{StreamPermit, UpstreamError};
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
 /// only if new ones are refused as well.
 const MAX_CONNECTIONS_TRIED: usize = 100;
+
+/// How much of a request's body is thrown away after we have answered without it, and for how long.
+const MAX_DRAINED_BYTES: usize = 4 << 20;
+const MAX_DRAIN: Duration = Duration::from_secs(2);
 
 /// Serves one request. Gives it back untouched if this is not the way for it.
 pub(super) async fn serve(core: &Core, number: u64, mut session: HttpSession) -> Option<HttpSession> {
@@ -118,7 +122,7 @@ async fn answer_itself(core: &Core, session: &mut HttpSession, method: &Method, 
 
 /// Takes in the body of a request that is answered already. A stream that ends with a body unread is reset, and some
 /// clients then forget the answer that they have (curl: error 92).
-async fn drain(session: &mut HttpSession) {
+pub(super) async fn drain(session: &mut HttpSession) {
     if session.is_body_done() {
         return;
     }

@@ -44,9 +44,6 @@ use watch::WATCH_IS_OVER;
 /// How long an idle HTTP/1.1 connection is kept, in seconds: longer than Go's clients do, so that it is the client
 /// that closes it and no request meets a closing connection.
 const KEEP_ALIVE: u64 = 120;
-/// How much of a request's body is thrown away after we have answered without it, and for how long.
-const MAX_DRAINED_BYTES: usize = 4 << 20;
-const MAX_DRAIN: Duration = Duration::from_secs(2);
 /// The status of requests whose client left before there was an answer, in metrics only.
 const CLIENT_LEFT: u16 = 499;
 
@@ -156,7 +153,10 @@ impl GatewayProxy {
         session.write_response_header(head, bodiless).await?;
         let body = if bodiless { None } else { Some(body) };
         session.write_response_body(body, true).await?;
-        drain(session).await;
+        // pingora does it itself for HTTP/1.1.
+        if let ServerSession::H2(session) = &mut *session.downstream_session {
+            exchange::drain(session).await;
+        }
         Ok(())
     }
 
@@ -183,25 +183,6 @@ impl GatewayProxy {
         }
         session.write_response_body(None, true).await.is_ok()
     }
-}
-
-/// Takes in the body of a request that is answered already. An HTTP/2 stream that ends with a body unread is reset,
-/// and some clients then forget the answer that they have (curl: error 92). pingora does it itself for HTTP/1.1.
-async fn drain(session: &mut Session) {
-    if session.as_http2().is_none() {
-        return;
-    }
-    let reading = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = session.read_request_body().await {
-            read += chunk.len();
-            if read > MAX_DRAINED_BYTES {
-                break;
-            }
-        }
-    };
-    // Who sends more, or slowly, has had the answer, and is told by the reset to stop.
-    let _ = tokio::time::timeout(MAX_DRAIN, reading).await;
 }
 
 #[async_trait]

@@ -87,6 +87,22 @@ impl Installation {
         kill_process(pid, signal).unwrap();
     }
 
+    /// SIGSTOP to one server; returns when none of its threads runs any more.
+    pub async fn freeze(&self, name: &str) {
+        let tasks = format!("/proc/{}/task", self.server(name).pid);
+        self.signal(name, Signal::STOP);
+        until(&format!("{name} stands still"), || async {
+            let states = std::fs::read_dir(&tasks).unwrap().map(|task| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+                // The name before it may hold anything.
+                stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+            });
+            let running: Vec<_> = states.filter(|state| *state != Some('T')).collect();
+            if running.is_empty() { Ok(()) } else { Err(running) }
+        })
+        .await;
+    }
+
     /// SIGTERM to `fairlead up`, which ends all servers in order.
     pub async fn stop(&mut self) {
         let status = self.up.terminate().await.unwrap();

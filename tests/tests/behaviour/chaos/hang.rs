@@ -19,7 +19,7 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
     let mut at_red = watch(&red).await;
     let mut at_blue = watch(&blue).await;
 
-    installation.signal("shard-1", Signal::STOP);
+    installation.freeze("shard-1").await;
     let hung = tokio::spawn({
         let blue = blue.clone();
         async move { code(&blue.get(CONFIG_MAPS).await) }

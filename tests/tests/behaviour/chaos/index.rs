@@ -77,7 +77,7 @@ async fn before_the_first_sync_nothing_is_unknown() {
     let mut installation = Installation::start(1).await;
     let url = format!("https://127.0.0.1:{}", installation.port());
     let admin = installation.credentials(&fairlead_certs::Client::Admin);
-    installation.signal("root", Signal::STOP);
+    installation.freeze("root").await;
     let before = installation.server("gateway");
     installation.signal("gateway", Signal::KILL);
     installation.until_server("gateway", |now| now.pid != before.pid && now.pid != 0).await;
