@@ -47,17 +47,6 @@ pub(crate) struct UpstreamOptions {
     pub(crate) ping_interval: Duration,
 }
 
-impl Default for UpstreamOptions {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(3),
-            read_timeout: Duration::from_secs(75),
-            idle_timeout: Duration::from_secs(60),
-            ping_interval: Duration::from_secs(10),
-        }
-    }
-}
-
 /// How long a name's addresses are believed.
 const ADDRESS_TTL: Duration = Duration::from_secs(30);
 /// How long a look-up of a name may take.
