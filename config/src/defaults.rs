@@ -96,10 +96,10 @@ mod tests {
                 clientCA: null
                 # What happens to bearer tokens: passThrough (the shard judges them) or refuse.
                 tokens: "passThrough"
-                # Whether shards may ask here on which shard a workspace should live.
-                shardPick: false
-
-            # How the gateway learns where workspaces are."##]].assert_eq(&start.join("\n"));
+                # Further proofs of identity, and which groups count.
+                authentication:
+                  # Peers whose identity headers are believed: other front proxies, which send requests of mounted workspaces.
+                  requestHeader:"##]].assert_eq(&start.join("\n"));
         for kind in ProcessKind::ALL {
             let text = defaults_yaml(kind);
             let lines: Vec<&str> = text.lines().collect();

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig};
 use crate::units::Timespan;
-use crate::values::{InputFile, SecretFile, TokenPolicy};
+use crate::values::{InputFile, KcpBehaviour, SecretFile, ServicesPolicy, TlsVersion, TokenPolicy};
 
 settings! {
     /// The gateway: finds the shard of a request and forwards it.
@@ -18,6 +19,14 @@ settings! {
         index ("index"): IndexConfig = IndexConfig::default();
         /// How it speaks to shards.
         upstream ("upstream"): UpstreamConfig = UpstreamConfig::default();
+        /// Which paths lead where.
+        paths ("paths"): PathsConfig = PathsConfig::default();
+        /// Origins whose browsers may use the API, as regular expressions over the whole Origin header; without any,
+        /// cross-origin requests get no permission. Flag: --cors-allowed-origins.
+        cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
+        /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
+        /// mountLabels, remoteUID, retries, authenticationMethods. gateway/README.md explains each.
+        as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
         /// The end of the process.
@@ -37,8 +46,52 @@ settings! {
         client_ca ("clientCA"): Option<InputFile> = None;
         /// What happens to bearer tokens: passThrough (the shard judges them) or refuse.
         tokens ("tokens"): TokenPolicy = TokenPolicy::PassThrough;
+        /// Further proofs of identity, and which groups count.
+        authentication ("authentication"): AuthenticationConfig = AuthenticationConfig::default();
+        /// Requests that begin with neither /clusters/ nor /services/ and carry a service account's token are taken to
+        /// be for the account's own workspace, so that clients with in-cluster configuration work.
+        in_cluster_clients ("inClusterClients"): bool = true;
+        /// Protocols and further certificates.
+        tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
         /// Whether shards may ask here on which shard a workspace should live.
         shard_pick ("shardPick"): bool = false;
+    }
+
+    /// The TLS policy of a listener.
+    pub struct DoorTlsConfig {
+        /// The oldest version spoken: "1.2" or "1.3". Flag: --tls-min-version.
+        minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
+        /// Names of cipher suites, as IANA has them; empty means the safe ones. Flag: --tls-cipher-suites.
+        cipher_suites ("cipherSuites"): Vec<String> = Vec::new();
+        /// Whether HTTP/2 is offered. Flag: --disable-http2-serving.
+        http2 ("http2"): bool = true;
+        /// Further certificates, by the name that a client asks for. Flag: --tls-sni-cert-key.
+        server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
+    }
+
+    /// A certificate for clients that ask for certain names.
+    pub struct NamedCertificateConfig {
+        /// PEM file: the certificate, then its intermediates.
+        certificate ("certificate"): InputFile = "tls.crt".into();
+        /// PEM file: its private key.
+        private_key ("privateKey"): SecretFile = "tls.key".into();
+        /// Names, *.example.com for all one level below; empty means the names in the certificate.
+        names ("names"): Vec<String> = Vec::new();
+    }
+
+    /// Which paths lead where.
+    pub struct PathsConfig {
+        /// kcp's path mapping file. With it, only what it maps is served, and the credentials for shards are those of
+        /// its entry /clusters/; without it, /clusters/ goes to shards. Flag: --mapping-file.
+        mapping_file ("mappingFile"): Option<InputFile> = None;
+        /// Without a mapping file, where /services/ (virtual workspaces) goes: owningShard (the shard of the logical
+        /// cluster that the path names), rootShard, or refuse (404).
+        services ("services"): ServicesPolicy = ServicesPolicy::OwningShard;
+        /// Hosts (with their port, where it is not 443) that mounted workspaces may lead to; empty means every host
+        /// whose certificate is good.
+        mount_hosts ("mountHosts"): Vec<String> = Vec::new();
+        /// How many mounts may lead to one another before a request is taken to go round in circles.
+        mount_hops ("mountHops"): u32 = 8;
     }
 
     /// How the gateway learns where workspaces are.
@@ -99,6 +152,7 @@ impl ProcessConfig for GatewayConfig {
                     let message = format!("address {address} is also listened on by listeners[{twin}]");
                     checker.fault("serving.address", &message, "give each listener its own port");
                 }
+                checker.within("authentication", |checker| door.authentication.check(checker));
                 if door.shard_pick && door.client_ca.is_none() {
                     let message = "shardPick needs client certificates, but clientCA is not set";
                     checker.fault(
@@ -116,6 +170,7 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
         });
+        checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("limits", |checker| self.limits.check(checker));
     }
 }

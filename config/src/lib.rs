@@ -4,6 +4,7 @@
 //! which names the flag of the kcp program that it replaces. This crate does not know how settings are used; it looks
 //! at files only to lint them and never into them.
 
+mod authentication;
 mod cache;
 mod check;
 mod defaults;
@@ -17,14 +18,23 @@ mod shared;
 mod units;
 mod values;
 
+pub use authentication::{
+    AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
+};
 pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
-pub use gateway::{DoorConfig, GatewayConfig, IndexConfig, UpstreamConfig};
+pub use gateway::{
+    DoorConfig, DoorTlsConfig, GatewayConfig, IndexConfig, NamedCertificateConfig, PathsConfig,
+    UpstreamConfig,
+};
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
 pub use units::{ByteSize, Timespan, UnitError};
-pub use values::{Battery, HttpsUrl, InputFile, LogFormat, OwnPath, SecretFile, ShardName, TokenPolicy};
+pub use values::{
+    Battery, HttpsUrl, InputFile, KcpBehaviour, LogFormat, OwnPath, SecretFile, ServicesPolicy, ShardName,
+    TlsVersion, TokenPolicy,
+};

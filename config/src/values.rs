@@ -166,7 +166,16 @@ impl fmt::Display for ShardName {
 }
 
 as_text!(HttpsUrl, ShardName);
-plain_settings!(HttpsUrl, ShardName, LogFormat, TokenPolicy, Battery);
+plain_settings!(
+    HttpsUrl,
+    ShardName,
+    LogFormat,
+    TokenPolicy,
+    Battery,
+    ServicesPolicy,
+    TlsVersion,
+    KcpBehaviour
+);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +195,52 @@ pub enum TokenPolicy {
     PassThrough,
     /// Answer 401.
     Refuse,
+}
+
+/// Where virtual workspaces are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServicesPolicy {
+    /// On the shard of the logical cluster that the path names.
+    OwningShard,
+    /// On the root shard, as kcp's usual mapping file says it.
+    RootShard,
+    /// Nowhere: 404.
+    Refuse,
+}
+
+/// The oldest TLS version that a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TlsVersion {
+    /// RFC 5246, with authenticated encryption only.
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// RFC 8446.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// Something that kcp's front proxy does and we do only if asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KcpBehaviour {
+    /// Ready as soon as the list of shards was read, not when their workspaces were.
+    Readiness,
+    /// 403, not 503, for a workspace that may only not have been read yet.
+    Unsynced,
+    /// The plain words "Not available." for a workspace in phase Unavailable, not a `Status`.
+    UnavailableBody,
+    /// An empty 502, not a 503 `Status`, for a shard that does not answer.
+    Unreachable,
+    /// Path labels behind a mount are ignored, not unknown.
+    MountLabels,
+    /// `X-Remote-Uid` of a client reaches the shard.
+    #[serde(rename = "remoteUID")]
+    RemoteUid,
+    /// No request is sent to a shard twice.
+    Retries,
+    /// A webhook or a structured authentication configuration alone does not make a credential necessary.
+    AuthenticationMethods,
 }
 
 /// Something useful that a new installation gets besides the bare API (kcp's `--batteries-included`).
