@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::identity::{Sender, identify};
+use crate::identity::{AssertionNames, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
@@ -86,6 +86,8 @@ pub(crate) struct Forward {
     pub(crate) path_and_query: PathAndQuery,
     /// Who asks.
     pub(crate) sender: Sender,
+    /// How it is told who asks, where that is not the usual way.
+    pub(crate) asserted_by: Option<Arc<AssertionNames>>,
 }
 
 impl Core {
@@ -138,7 +140,7 @@ impl Core {
         }
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(text))
             .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
-        Ok(Decision::Forward(Forward { upstream, path_and_query, sender }))
+        Ok(Decision::Forward(Forward { upstream, path_and_query, sender, asserted_by: None }))
     }
 
     /// Virtual workspaces are served by the root shard. A logical cluster in the path has to exist, but does not
@@ -155,7 +157,7 @@ impl Core {
         };
         let path_and_query = asked.uri.path_and_query().cloned();
         let path_and_query = path_and_query.ok_or_else(|| Answer::bad_request("the request has no path"))?;
-        Ok(Decision::Forward(Forward { upstream, path_and_query, sender }))
+        Ok(Decision::Forward(Forward { upstream, path_and_query, sender, asserted_by: None }))
     }
 
     async fn route(&self, asked: Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fairlead_authn::{Identity, Outcome};
-use http::header::{AUTHORIZATION, HeaderMap};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::listener::Connection;
 
@@ -20,6 +20,25 @@ pub(crate) enum Sender {
     Known(Arc<Identity>),
     /// Not judged here: the shard gets the request without an identity and judges what it carries.
     PassedOn,
+}
+
+/// The headers by which a backend wants to be told who asks, in lower case. A backend that is not named any gets
+/// `X-Remote-User`, `X-Remote-Group` and `X-Remote-Extra-`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct AssertionNames {
+    /// Once.
+    pub(crate) user: HeaderName,
+    /// Once per group.
+    pub(crate) group: HeaderName,
+    /// Of one header per value of an extra.
+    pub(crate) extra_prefix: Box<str>,
+}
+
+impl AssertionNames {
+    /// Whether a client that sent this header would say who it is.
+    pub(crate) fn include(&self, name: &HeaderName) -> bool {
+        *name == self.user || *name == self.group || name.as_str().starts_with(&*self.extra_prefix)
+    }
 }
 
 /// What happens to a request without a certificate that carries a token, where nobody judges tokens.

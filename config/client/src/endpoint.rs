@@ -76,7 +76,8 @@ impl Endpoint {
         &self.prefix
     }
 
-    pub(crate) fn is_tls(&self) -> bool {
+    /// Whether it is reached by `https`.
+    pub fn is_tls(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
 

@@ -199,6 +199,7 @@ impl Exchange<'_> {
         let decided = forward::Forwarded {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
+            asserted_by: forward.asserted_by.as_deref(),
             client: self.context.client,
             class: self.context.class,
         };

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
 use pingora::{Error, ErrorType};
 
-use crate::identity::Sender;
+use crate::identity::{AssertionNames, Sender};
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -22,6 +22,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) struct Forwarded<'f> {
     pub(super) path_and_query: &'f PathAndQuery,
     pub(super) sender: &'f Sender,
+    pub(super) asserted_by: Option<&'f AssertionNames>,
     pub(super) client: IpAddr,
     pub(super) class: RequestClass,
 }
@@ -54,7 +55,8 @@ pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>
     remove_hop_by_hop(headers, hop, forwarded.class);
     headers.remove(header::EXPECT);
     append_forwarded_for(headers, forwarded.client)?;
-    let forged = strip_identity_headers(headers);
+    let forged = strip_identity_headers(headers)
+        + forwarded.asserted_by.map_or(0, |names| strip_named(headers, names));
     if let Sender::Known(identity) = forwarded.sender {
         // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
         if identity.method() == fairlead_authn::Method::BearerToken {
@@ -66,6 +68,15 @@ pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>
         statement.stamp(headers);
     }
     Ok(forged)
+}
+
+/// Removes what a client says about itself in the headers that this backend believes.
+fn strip_named(headers: &mut HeaderMap, names: &AssertionNames) -> usize {
+    let before = headers.len();
+    for name in headers.keys().filter(|name| names.include(name)).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+    before - headers.len()
 }
 
 /// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
@@ -155,7 +166,8 @@ mod tests {
         let mut outgoing: Parts = incoming.clone().into();
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
-        let decided = Forwarded { path_and_query: &path_and_query, sender, client, class };
+        let path_and_query = &path_and_query;
+        let decided = Forwarded { path_and_query, sender, asserted_by: None, client, class };
         let forged = prepare(&mut outgoing, &Hop::of(&incoming.headers), &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing

@@ -322,6 +322,7 @@ impl ProxyHttp for GatewayProxy {
         let decided = forward::Forwarded {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
+            asserted_by: forward.asserted_by.as_deref(),
             client: context.client,
             class: context.class,
         };

@@ -1,4 +1,4 @@
-//! Shards as servers: where they are, and how they are talked to.
+//! Shards and mapped backends as servers: where they are, and how they are talked to.
 //!
 //! HTTP/2 with one multiplexed connection where possible; HTTP/1.1 only for tunnels and for servers without
 //! HTTP/2. pingora's pool does the rest, with settings for which its own defaults would be dangerous here.
@@ -6,6 +6,7 @@
 mod credential;
 mod gate;
 mod streams;
+mod wire;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +25,6 @@ use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::observe::ShardMetrics;
 use crate::request::RequestClass;
@@ -32,6 +32,7 @@ pub(crate) use credential::{CredentialFiles, UpstreamCredential};
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use streams::StreamPermit;
 use streams::{CONNECTION_WINDOW, Connections, Lifetime, MAX_STREAMS, STREAM_WINDOW};
+use wire::Wire;
 
 /// How shards are talked to.
 #[derive(Clone, Copy, Debug)]
@@ -52,19 +53,36 @@ const ADDRESS_TTL: Duration = Duration::from_secs(30);
 /// How long a look-up of a name may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// All shards as servers.
+/// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
 pub(crate) struct Upstreams {
-    credential: Arc<Reloadable<UpstreamCredential>>,
+    /// For shards, and for backends without one of their own.
+    credential: ArcSwap<Reloadable<UpstreamCredential>>,
     options: ArcSwap<UpstreamOptions>,
     metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
-    by_url: ArcSwap<FxHashMap<Arc<str>, Arc<Upstream>>>,
+    shards: ArcSwap<ByName>,
+    backends: ArcSwap<ByName>,
     adding: Mutex<()>,
+}
+
+type ByName = FxHashMap<Arc<str>, Arc<Upstream>>;
+
+/// A server that is no shard, as a mapping describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct BackendSpec {
+    /// For metrics and logs. Another URL or credential under the same name replaces what there was.
+    pub(crate) name: Arc<str>,
+    /// `https://…`, or `http://…`, to which no credential is shown. Its path is not looked at.
+    pub(crate) url: Arc<str>,
+    /// Who the gateway is towards it and which authorities it is believed by; `None`: as towards shards.
+    pub(crate) credential: Option<Arc<Reloadable<UpstreamCredential>>>,
 }
 
 /// One server.
 pub(crate) struct Upstream {
-    /// The name of the shard, for metrics.
+    /// The name of the shard or of the backend, for metrics.
     pub(crate) name: Arc<str>,
+    url: Arc<str>,
+    credential: Arc<Reloadable<UpstreamCredential>>,
     /// Its metrics.
     pub(crate) metrics: ShardMetrics,
     /// The way to its connections.
@@ -121,8 +139,14 @@ impl Upstreams {
         options: UpstreamOptions,
         metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
     ) -> Self {
-        let options = ArcSwap::from_pointee(options);
-        Self { credential, options, metrics, by_url: ArcSwap::default(), adding: Mutex::new(()) }
+        Self {
+            credential: ArcSwap::new(credential),
+            options: ArcSwap::from_pointee(options),
+            metrics,
+            shards: ArcSwap::default(),
+            backends: ArcSwap::default(),
+            adding: Mutex::new(()),
+        }
     }
 
     /// Changes the time limits of requests from now on.
@@ -135,19 +159,51 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError::Url`] if the shard's URL is not one.
     pub(crate) fn get(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, UpstreamError> {
-        if let Some(known) = self.by_url.load().get(url) {
+        let credential = self.credential.load();
+        if let Some(known) = self.shards.load().get(name)
+            && known.is(url, &credential)
+        {
             return Ok(Arc::clone(known));
         }
+        self.add(&self.shards, name, url, &credential)
+    }
+
+    /// The server of a mapped path, as cheap as [`Self::get`].
+    ///
+    /// # Errors
+    /// [`UpstreamError::Url`] if its URL is not one.
+    #[allow(dead_code, reason = "mapped paths come with the mapping file")]
+    pub(crate) fn backend(&self, spec: &BackendSpec) -> Result<Arc<Upstream>, UpstreamError> {
+        let shared = self.credential.load();
+        let credential = spec.credential.as_ref().unwrap_or(&shared);
+        if let Some(known) = self.backends.load().get(&spec.name)
+            && known.is(&spec.url, credential)
+        {
+            return Ok(Arc::clone(known));
+        }
+        self.add(&self.backends, &spec.name, &spec.url, credential)
+    }
+
+    /// What a shard was called by before is of no use any more: a name has one server.
+    fn add(
+        &self,
+        servers: &ArcSwap<ByName>,
+        name: &Arc<str>,
+        url: &Arc<str>,
+        credential: &Arc<Reloadable<UpstreamCredential>>,
+    ) -> Result<Arc<Upstream>, UpstreamError> {
         let endpoint = Endpoint::parse(url)?;
         let _adding = self.adding.lock();
-        let mut by_url = FxHashMap::clone(&self.by_url.load());
-        if let Some(known) = by_url.get(url) {
+        let mut by_name = ByName::clone(&servers.load());
+        if let Some(known) = by_name.get(name)
+            && known.is(url, credential)
+        {
             return Ok(Arc::clone(known));
         }
-        // What a shard was called by before is of no use any more.
-        by_url.retain(|_, upstream| upstream.name != *name);
         let added = Arc::new(Upstream {
             name: Arc::clone(name),
+            url: Arc::clone(url),
+            credential: Arc::clone(credential),
             metrics: (self.metrics)(name),
             gate: Gate::default(),
             connections: Arc::default(),
@@ -157,8 +213,8 @@ impl Upstreams {
             looking_up: tokio::sync::Mutex::new(()),
             next: AtomicUsize::new(0),
         });
-        by_url.insert(Arc::clone(url), Arc::clone(&added));
-        self.by_url.store(Arc::new(by_url));
+        by_name.insert(Arc::clone(name), Arc::clone(&added));
+        servers.store(Arc::new(by_name));
         Ok(added)
     }
 
@@ -172,13 +228,16 @@ impl Upstreams {
         class: RequestClass,
     ) -> Result<HttpPeer, UpstreamError> {
         let address = upstream.address().await?;
-        let credential = self.credential.load();
         let wanted = self.options.load();
-        let mut peer = HttpPeer::new(address, true, upstream.endpoint.host().to_owned());
-        peer.client_cert_key = Some(Arc::clone(&credential.certificate));
-        peer.group_key = credential.group_key;
+        let tls = upstream.endpoint.is_tls();
+        let mut peer = HttpPeer::new(address, tls, upstream.endpoint.host().to_owned());
         let options = &mut peer.options;
-        options.ca = Some(Arc::clone(&credential.authorities));
+        if tls {
+            let credential = upstream.credential.load();
+            peer.client_cert_key = Some(Arc::clone(&credential.certificate));
+            peer.group_key = credential.group_key;
+            options.ca = Some(Arc::clone(&credential.authorities));
+        }
         options.connection_timeout = Some(wanted.connect_timeout);
         options.idle_timeout = Some(wanted.idle_timeout);
         options.max_h2_streams = MAX_STREAMS;
@@ -196,7 +255,7 @@ impl Upstreams {
         if !class.is_long_running() {
             options.read_timeout = Some(wanted.read_timeout);
         }
-        options.alpn = ALPN::H2H1;
+        options.alpn = if tls { ALPN::H2H1 } else { ALPN::H1 };
         Ok(peer)
     }
 
@@ -205,7 +264,7 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
     pub(crate) async fn stream(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
-        let group_key = self.credential.load().group_key;
+        let group_key = upstream.credential.load().group_key;
         match upstream.connections.permit(group_key) {
             Some(permit) => Ok(permit),
             // Boxed, because it is rare, and as large as a handshake.
@@ -214,18 +273,19 @@ impl Upstreams {
     }
 
     async fn stream_on_new_connection(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
-        if upstream.only_http1.lock().is_some_and(|until| Instant::now() < until) {
+        let known = !upstream.endpoint.is_tls();
+        if known || upstream.only_http1.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UpstreamError::OnlyHttp1);
         }
         let pass = upstream.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
-        let credential = self.credential.load();
+        let credential = upstream.credential.load();
         if let Some(permit) = upstream.connections.permit(credential.group_key) {
             return Ok(permit);
         }
         let options = **self.options.load();
         let connect = async {
             let stream = self.dial(upstream, &credential.stream_tls).await?;
-            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            if !stream.speaks_http2() {
                 *upstream.only_http1.lock() = Some(Instant::now() + ADDRESS_TTL);
                 return Err(UpstreamError::OnlyHttp1);
             }
@@ -244,26 +304,27 @@ impl Upstreams {
     ///
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
-    pub(crate) async fn dial_http1(
-        &self,
-        upstream: &Upstream,
-    ) -> Result<TlsStream<TcpStream>, UpstreamError> {
-        self.dial(upstream, &self.credential.load().tunnel_tls).await
+    pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
+        self.dial(upstream, &upstream.credential.load().tunnel_tls).await
     }
 
     async fn dial(
         &self,
         upstream: &Upstream,
         tls: &Arc<rustls::ClientConfig>,
-    ) -> Result<TlsStream<TcpStream>, UpstreamError> {
+    ) -> Result<Wire, UpstreamError> {
         let address = upstream.address().await?;
-        let connector = TlsConnector::from(Arc::clone(tls));
-        let host = upstream.endpoint.host().to_owned();
-        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let tls = match upstream.endpoint.is_tls() {
+            true => Some((TlsConnector::from(Arc::clone(tls)), upstream.server_name()?)),
+            false => None,
+        };
         let dial = async {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            connector.connect(name, stream).await
+            match tls {
+                Some((connector, name)) => Ok(Wire::Tls(Box::new(connector.connect(name, stream).await?))),
+                None => Ok(Wire::Plain(stream)),
+            }
         };
         let limit = self.options.load().connect_timeout;
         let dialled =
@@ -281,6 +342,14 @@ impl Upstreams {
 }
 
 impl Upstream {
+    fn is(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
+        self.url == *url && Arc::ptr_eq(&self.credential, credential)
+    }
+
+    fn server_name(&self) -> io::Result<ServerName<'static>> {
+        ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)
+    }
+
     /// The address to use now. A name's addresses are looked up again by one request when they are old, while the
     /// others go on with the old ones.
     async fn address(&self) -> Result<SocketAddr, UpstreamError> {

@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
+
+use super::wire::Wire;
 
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
 /// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
@@ -85,7 +85,7 @@ impl Connections {
     /// of other credentials take no more streams from now on.
     pub(super) async fn add(
         self: &Arc<Self>,
-        stream: TlsStream<TcpStream>,
+        stream: Wire,
         group_key: u64,
         lifetime: Lifetime,
     ) -> Result<StreamPermit, h2::Error> {
