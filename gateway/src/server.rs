@@ -350,13 +350,14 @@ enum AuthoritiesError {
 }
 
 fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result<ShardClients, StartError> {
-    let context = |file: &Path| Kubeconfig::load(file)?.resolve(None);
-    let root = context(&config.index.root_shard_kubeconfig)?;
-    let shards = context(&config.index.shards_kubeconfig)?;
+    let of_root = |file: &Path| Kubeconfig::load(file)?.resolve(None);
+    let root = of_root(&config.index.root_shard_kubeconfig)?;
     let root_credentials =
-        credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, &root, reloads)?;
+        credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, of_root, reloads)?;
+    let server = root.endpoint.clone();
+    let of_shards = move |file: &Path| Kubeconfig::load(file)?.resolve_at(&server);
     let credentials =
-        credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, &shards, reloads)?;
+        credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, of_shards, reloads)?;
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
         ping_interval: config.upstream.ping_interval.get(),
@@ -372,16 +373,15 @@ const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"))
 fn credentials(
     what: &str,
     file: &Path,
-    context: &ResolvedContext,
+    resolve: impl Fn(&Path) -> Result<ResolvedContext, KubeconfigError> + Send + Sync + 'static,
     reloads: &Reloads,
 ) -> Result<Arc<ArcSwap<Credentials>>, StartError> {
-    let load = {
-        let file = file.to_owned();
-        move || -> Result<Credentials, ClientLoadError> {
-            Ok(Kubeconfig::load(&file)?.resolve(None)?.credentials(UnverifiedTls::Refuse)?)
-        }
-    };
+    let context = resolve(file)?;
     let files: Vec<_> = [file].into_iter().chain(context.files()).map(Path::to_owned).collect();
+    let file = file.to_owned();
+    let load = move || -> Result<Credentials, ClientLoadError> {
+        Ok(resolve(&file)?.credentials(UnverifiedTls::Refuse)?)
+    };
     // The client wants the pointer itself, so the watched value only feeds it.
     let fed: Arc<std::sync::OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
     let feed = Arc::clone(&fed);

@@ -180,14 +180,30 @@ impl Kubeconfig {
 
     /// The current context with everything it names, or that of the given name.
     pub fn resolve(&self, context: Option<&str>) -> Result<ResolvedContext, KubeconfigError> {
+        self.resolve_with(context, |name, cluster| {
+            Endpoint::parse(&cluster.server)
+                .map_err(|source| KubeconfigError::Server { name: name.to_owned(), source })
+        })
+    }
+
+    /// The current context for a server whose URL comes from elsewhere. That of the cluster entry is not looked at:
+    /// kcp leaves it empty where credentials are for many servers.
+    pub fn resolve_at(&self, server: &Endpoint) -> Result<ResolvedContext, KubeconfigError> {
+        self.resolve_with(None, |_, _| Ok(server.clone()))
+    }
+
+    fn resolve_with(
+        &self,
+        context: Option<&str>,
+        server: impl FnOnce(&str, &Cluster) -> Result<Endpoint, KubeconfigError>,
+    ) -> Result<ResolvedContext, KubeconfigError> {
         let name = match context {
             Some(name) => name,
             None => self.current_context().ok_or(KubeconfigError::NoCurrentContext)?,
         };
         let context = self.context(name)?;
         let cluster = self.cluster(&context.cluster)?;
-        let endpoint = Endpoint::parse(&cluster.server)
-            .map_err(|source| KubeconfigError::Server { name: context.cluster.clone(), source })?;
+        let endpoint = server(&context.cluster, &cluster)?;
         // Like kubectl: a context without a user is anonymous, one with an unknown user is an error.
         let user = if context.user.is_empty() { User::default() } else { self.user(&context.user)? };
         Ok(ResolvedContext {

@@ -1,8 +1,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use fairlead_client::{
-    Client, ClientOptions, Cluster, Context, CredentialsError, Kubeconfig, KubeconfigError, Material,
-    UnverifiedTls, User,
+    Client, ClientOptions, Cluster, Context, CredentialsError, Endpoint, Kubeconfig, KubeconfigError,
+    Material, UnverifiedTls, User,
 };
 
 use crate::support::{Pki, Server};
@@ -54,6 +54,21 @@ fn a_context_resolves_to_what_it_names() {
     }
     let empty = Kubeconfig::parse("").unwrap();
     assert!(matches!(empty.resolve(None), Err(KubeconfigError::NoCurrentContext)));
+}
+
+#[test]
+fn credentials_for_many_servers_need_no_server_of_their_own() {
+    let shard = Endpoint::parse("https://shard-1.test:6443").unwrap();
+    for server in ["{}", "{server: ''}", "{server: not a url}", "{server: 'https://elsewhere.test'}"] {
+        let text = format!(
+            "current-context: base\nclusters: [{{name: base, cluster: {server}}}]\n\
+             contexts: [{{name: base, context: {{cluster: base, user: admin}}}}]\n\
+             users: [{{name: admin, user: {{token: s3cret}}}}]\n"
+        );
+        let resolved = Kubeconfig::parse(&text).unwrap().resolve_at(&shard).unwrap();
+        assert_eq!(resolved.endpoint, shard, "{server}");
+        assert!(resolved.user.token.is_some(), "{server}");
+    }
 }
 
 #[tokio::test]
