@@ -1,9 +1,12 @@
 //! What a request asks for, read once and purely: path, query and header sizes in, a typed target out.
 
 mod class;
+mod clean;
 mod headers;
 mod path;
 
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
-pub(crate) use path::{ClusterTarget, LocalEndpoint, PathError, Reference, RequestPath, ServiceTarget};
+pub(crate) use path::{
+    ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath, cluster_within,
+};

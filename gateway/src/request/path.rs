@@ -7,19 +7,28 @@ use std::borrow::Cow;
 use std::fmt;
 
 use fairlead_names::{home_cluster_name, is_dns_label};
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use percent_encoding::{percent_decode_str, percent_encode};
+
+use super::clean::{ENCODED_AGAIN, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain};
 
 /// Where a request path leads, before any look-up.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum RequestPath<'a> {
     /// `/clusters/<reference>[/rest]`.
     Cluster(ClusterTarget<'a>),
-    /// `/services/…`, forwarded as it is.
-    Service(ServiceTarget<'a>),
+    /// Anything else: forwarded as it is, if something is mapped there.
+    Other(OtherPath<'a>),
     /// Answered by the gateway itself.
     Local(LocalEndpoint),
-    /// Nothing is mapped here.
-    Unmapped,
+}
+
+/// Whether the shards of logical clusters are looked up for paths below `/clusters/`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ClusterPaths {
+    /// They are.
+    Resolved,
+    /// They are paths like any other, because no mapping says so.
+    Ordinary,
 }
 
 /// A path below `/clusters/`.
@@ -31,12 +40,11 @@ pub(crate) struct ClusterTarget<'a> {
     pub(crate) rest: Cow<'a, str>,
 }
 
-/// A path below `/services/`.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) struct ServiceTarget<'a> {
-    /// The logical cluster named after `/clusters/` in the virtual workspace's own prefix. A wildcard and
-    /// a missing name are both `None`: they are passed on unjudged.
-    pub(crate) reference: Option<Reference<'a>>,
+/// A clean path without a meaning of its own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct OtherPath<'a> {
+    /// As the client wrote it.
+    pub(crate) raw: &'a str,
 }
 
 /// What the gateway answers itself. Exact paths only.
@@ -80,7 +88,7 @@ impl<'a> RequestPath<'a> {
     ///
     /// # Errors
     /// [`PathError`]; see its variants for the answers.
-    pub(crate) fn parse(raw: &'a str) -> Result<Self, PathError> {
+    pub(crate) fn parse(raw: &'a str, clusters: ClusterPaths) -> Result<Self, PathError> {
         if !raw.starts_with('/') {
             return Err(PathError::Malformed("it does not begin with a slash"));
         }
@@ -89,20 +97,23 @@ impl<'a> RequestPath<'a> {
             let cleaned = clean(raw.as_bytes());
             return Err(PathError::Unclean(percent_encode(&cleaned, ENCODED_AGAIN).to_string()));
         }
-        if let Some(below) = raw.strip_prefix("/clusters/") {
+        if clusters == ClusterPaths::Resolved
+            && let Some(below) = raw.strip_prefix("/clusters/")
+            && !below.starts_with('/')
+            && !below.is_empty()
+        {
             return Self::parse_cluster(raw, below);
         }
-        if let Some(below) = raw.strip_prefix("/services/") {
-            if let Some(endpoint) = LocalEndpoint::parse(raw) {
-                return Ok(Self::Local(endpoint));
-            }
+        if let Some(endpoint) = LocalEndpoint::parse(raw) {
+            return Ok(Self::Local(endpoint));
+        }
+        if raw.contains('%') {
             let decoded = decode(raw);
             if !is_clean_bytes(&decoded) {
                 return Err(PathError::Unclean(encode(&clean(&decoded))));
             }
-            return Self::parse_service(below);
         }
-        Ok(LocalEndpoint::parse(raw).map_or(Self::Unmapped, Self::Local))
+        Ok(Self::Other(OtherPath { raw }))
     }
 
     fn parse_cluster(raw: &'a str, below: &'a str) -> Result<Self, PathError> {
@@ -110,9 +121,6 @@ impl<'a> RequestPath<'a> {
             Some(end) => below.split_at(end),
             None => (below, ""),
         };
-        if segment.is_empty() {
-            return Ok(Self::Unmapped);
-        }
         let reference = Reference::parse_encoded(segment)?;
         // `/clusters/x/` and `/clusters/x` are the same resource; a slash further down is kept.
         if rest.len() <= 1 {
@@ -130,28 +138,24 @@ impl<'a> RequestPath<'a> {
         };
         Ok(Self::Cluster(ClusterTarget { reference, rest }))
     }
+}
 
-    /// The cluster is looked for in the virtual workspace's own prefix only, that is before the `api` or
-    /// `apis` segment: behind it, `clusters` may be a resource of somebody's API group.
-    fn parse_service(below: &'a str) -> Result<Self, PathError> {
-        let mut segments = below.split('/');
-        while let Some(segment) = segments.next() {
-            match segment {
-                "api" | "apis" => break,
-                "clusters" => {
-                    return match segments.next().unwrap_or_default() {
-                        "" | "*" | "%2A" | "%2a" => Ok(Self::Service(ServiceTarget { reference: None })),
-                        name => {
-                            let reference = Some(Reference::parse_encoded(name)?);
-                            Ok(Self::Service(ServiceTarget { reference }))
-                        }
-                    };
-                }
-                _ => {}
-            }
+/// The logical cluster that a path names behind the prefix of its mapping: what follows `clusters`, but only before
+/// an `api` or `apis` segment, because behind it `clusters` may be a resource of somebody's API group. A wildcard and a
+/// missing name are both `None`.
+///
+/// # Errors
+/// [`PathError::InvalidCluster`] for what cannot name one.
+pub(crate) fn cluster_within(below: &str) -> Result<Option<Reference<'_>>, PathError> {
+    let mut segments = below.split('/');
+    while let Some(segment) = segments.next() {
+        match segment {
+            "api" | "apis" => break,
+            "clusters" => return Reference::parse_or_wildcard(segments.next().unwrap_or_default()),
+            _ => {}
         }
-        Ok(Self::Service(ServiceTarget { reference: None }))
     }
+    Ok(None)
 }
 
 impl LocalEndpoint {
@@ -193,7 +197,27 @@ impl<'a> Reference<'a> {
         Reference(Cow::Borrowed("root"))
     }
 
-    fn parse_encoded(segment: &'a str) -> Result<Self, PathError> {
+    /// The same, owned.
+    pub(crate) fn into_owned(self) -> Reference<'static> {
+        Reference(Cow::Owned(self.0.into_owned()))
+    }
+
+    /// Reads an encoded segment that may also be empty or the wildcard, both of which name no logical cluster.
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCluster`] for anything else that is no reference.
+    pub(crate) fn parse_or_wildcard(segment: &'a str) -> Result<Option<Self>, PathError> {
+        match segment {
+            "" | "*" | "%2A" | "%2a" => Ok(None),
+            name => Self::parse_encoded(name).map(Some),
+        }
+    }
+
+    /// Reads an encoded segment.
+    ///
+    /// # Errors
+    /// [`PathError::InvalidCluster`] for what is no reference.
+    pub(crate) fn parse_encoded(segment: &'a str) -> Result<Self, PathError> {
         if !segment.contains('%') {
             return Self::parse(segment);
         }
@@ -223,118 +247,6 @@ impl fmt::Display for Reference<'_> {
     }
 }
 
-/// What a canonical path writes as `%XX`: everything that RFC 3986 does not allow in a path, and `%` itself.
-const ENCODED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
-
-/// The same for a path whose escapes stay as they are.
-const ENCODED_AGAIN: &AsciiSet = &ENCODED.remove(b'%');
-
-fn encode(decoded: &[u8]) -> String {
-    percent_encode(decoded, ENCODED).to_string()
-}
-
-fn decode(raw: &str) -> Cow<'_, [u8]> {
-    percent_decode_str(raw).into()
-}
-
-/// Whether `raw` is its own canonical encoding.
-fn is_plain(raw: &str) -> bool {
-    raw.bytes().all(|byte| {
-        byte.is_ascii_graphic()
-            && !matches!(
-                byte,
-                b'"' | b'#'
-                    | b'%'
-                    | b'<'
-                    | b'>'
-                    | b'?'
-                    | b'['
-                    | b'\\'
-                    | b']'
-                    | b'^'
-                    | b'`'
-                    | b'{'
-                    | b'|'
-                    | b'}'
-            )
-    })
-}
-
-/// Refuses what no resource has in its path: control characters, encoded or not, and broken escapes.
-fn check_bytes(raw: &str) -> Result<(), PathError> {
-    let mut bytes = raw.bytes();
-    while let Some(byte) = bytes.next() {
-        let value = if byte == b'%' {
-            let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-            match (digit(bytes.next()), digit(bytes.next())) {
-                (Some(high), Some(low)) => (high * 16 + low) as u8,
-                _ => return Err(PathError::Malformed("invalid percent-encoding")),
-            }
-        } else {
-            byte
-        };
-        if value.is_ascii_control() {
-            return Err(PathError::Malformed("control character"));
-        }
-    }
-    Ok(())
-}
-
-fn is_clean(path: &str) -> bool {
-    is_clean_bytes(path.as_bytes())
-}
-
-/// Whether no segment but the last is empty and none is `.` or `..`.
-fn is_clean_bytes(path: &[u8]) -> bool {
-    let mut segments = path.split(|byte| *byte == b'/').skip(1).peekable();
-    while let Some(segment) = segments.next() {
-        match segment {
-            b"" if segments.peek().is_some() => return false,
-            b"." | b".." => return false,
-            _ => {}
-        }
-    }
-    true
-}
-
-/// The shortest equivalent of a rooted path; a trailing slash survives (Go's `ServeMux` rule).
-fn clean(path: &[u8]) -> Vec<u8> {
-    let mut kept: Vec<&[u8]> = Vec::new();
-    for segment in path.split(|byte| *byte == b'/') {
-        match segment {
-            b"" | b"." => {}
-            b".." => {
-                kept.pop();
-            }
-            _ => kept.push(segment),
-        }
-    }
-    let mut cleaned = Vec::with_capacity(path.len());
-    for segment in &kept {
-        cleaned.push(b'/');
-        cleaned.extend_from_slice(segment);
-    }
-    if kept.is_empty() || path.ends_with(b"/") {
-        cleaned.push(b'/');
-    }
-    cleaned
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -345,14 +257,10 @@ mod tests {
 
     /// One line per outcome, so that a table of paths reads like the specification.
     fn outcome(raw: &str) -> String {
-        match RequestPath::parse(raw) {
+        match RequestPath::parse(raw, ClusterPaths::Resolved) {
             Ok(RequestPath::Cluster(target)) => format!("cluster {} {}", target.reference, target.rest),
-            Ok(RequestPath::Service(target)) => match target.reference {
-                Some(reference) => format!("service {reference}"),
-                None => "service".into(),
-            },
+            Ok(RequestPath::Other(_)) => "other".into(),
             Ok(RequestPath::Local(endpoint)) => format!("local {endpoint:?}"),
-            Ok(RequestPath::Unmapped) => "unmapped".into(),
             Err(PathError::Malformed(why)) => format!("400 {why}"),
             Err(PathError::Unclean(location)) => format!("307 {location}"),
             Err(PathError::InvalidCluster(name)) => format!("403 {name}"),
@@ -383,9 +291,9 @@ mod tests {
             ("/clusters/root/a*b!c'(d)", "cluster root /a*b!c'(d)"),
             // Only the first reference counts.
             ("/clusters/a/clusters/b/api", "cluster a /clusters/b/api"),
-            ("/clusters", "unmapped"),
-            ("/clusters/", "unmapped"),
-            ("/clusters%2Froot/api", "unmapped"),
+            ("/clusters", "other"),
+            ("/clusters/", "other"),
+            ("/clusters%2Froot/api", "other"),
         ] {
             assert_eq!(outcome(raw), expected, "{raw}");
         }
@@ -445,15 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn services_and_local_endpoints() {
+    fn local_endpoints_are_exact() {
         for (raw, expected) in [
-            ("/services/apiexport/abc/x/clusters/*/apis/a/v1/b", "service"),
-            ("/services/apiexport/abc/x/clusters/root:org/apis/a/v1/b", "service root:org"),
-            ("/services/apiexport/abc/x/clusters/Root/api", "403 Root"),
-            ("/services/apiexport", "service"),
-            ("/services/x/clusters", "service"),
-            // A resource called `clusters` is nobody's logical cluster.
-            ("/services/x/apis/cluster.x-k8s.io/v1/namespaces/n/clusters/foo_bar", "service"),
             ("/services/fairlead/v1/shard-picks", "local ShardPicks"),
             ("/services/fairlead/v1/status", "local Status"),
             ("/livez", "local Live"),
@@ -461,22 +362,50 @@ mod tests {
             ("/readyz", "local Ready"),
             ("/readyz/informer-sync", "local Ready"),
             ("/metrics", "local Metrics"),
-            ("/metrics/", "unmapped"),
-            ("/livez/", "unmapped"),
-            ("/readyz/foo", "unmapped"),
-            ("/healthz", "unmapped"),
-            ("/api", "unmapped"),
-            ("/services", "unmapped"),
-            ("/", "unmapped"),
+            ("/metrics/", "other"),
+            ("/livez/", "other"),
+            ("/readyz/foo", "other"),
+            ("/healthz", "other"),
+            ("/api", "other"),
+            ("/services", "other"),
+            ("/", "other"),
         ] {
             assert_eq!(outcome(raw), expected, "{raw}");
         }
     }
 
     #[test]
+    fn a_cluster_is_found_behind_a_prefix() {
+        for (below, expected) in [
+            ("/apiexport/abc/x/clusters/*/apis/a/v1/b", "none"),
+            ("/apiexport/abc/x/clusters/root:org/apis/a/v1/b", "root:org"),
+            ("/apiexport/abc/x/clusters/Root/api", "403"),
+            ("/apiexport", "none"),
+            ("/x/clusters", "none"),
+            // A resource called `clusters` is nobody's logical cluster.
+            ("/x/apis/cluster.x-k8s.io/v1/namespaces/n/clusters/foo_bar", "none"),
+        ] {
+            let found = match cluster_within(below) {
+                Ok(Some(reference)) => reference.to_string(),
+                Ok(None) => "none".to_owned(),
+                Err(_) => "403".to_owned(),
+            };
+            assert_eq!(found, expected, "{below}");
+        }
+    }
+
+    #[test]
+    fn clusters_are_paths_like_any_other_where_nothing_resolves_them() {
+        for raw in ["/clusters/root", "/clusters/*/api", "/clusters/Root/x"] {
+            let parsed = RequestPath::parse(raw, ClusterPaths::Ordinary);
+            assert_eq!(parsed, Ok(RequestPath::Other(OtherPath { raw })));
+        }
+    }
+
+    #[test]
     fn a_plain_path_is_not_copied() {
         let raw = "/clusters/root:org/api/v1/namespaces";
-        let RequestPath::Cluster(target) = RequestPath::parse(raw).unwrap() else {
+        let RequestPath::Cluster(target) = RequestPath::parse(raw, ClusterPaths::Resolved).unwrap() else {
             panic!("not a cluster path");
         };
         assert!(matches!(target.rest, Cow::Borrowed(_)));
@@ -501,18 +430,18 @@ mod tests {
         /// differently.
         #[test]
         fn what_is_forwarded_is_canonical(raw in "/(clusters|services)/[a-z:%/.2efE\\\\0-9 ]{0,40}") {
-            match RequestPath::parse(&raw) {
+            match RequestPath::parse(&raw, ClusterPaths::Resolved) {
                 Ok(RequestPath::Cluster(target)) => {
                     let forwarded = format!("/clusters/id{}", target.rest);
                     prop_assert!(is_clean_bytes(&decode(&forwarded)), "{forwarded}");
-                    let RequestPath::Cluster(again) = RequestPath::parse(&forwarded).unwrap() else {
+                    let RequestPath::Cluster(again) = RequestPath::parse(&forwarded, ClusterPaths::Resolved).unwrap() else {
                         return Err(TestCaseError::fail("changed its kind"));
                     };
                     prop_assert_eq!(again.rest, target.rest);
                 }
                 Err(PathError::Unclean(location)) => {
                     prop_assert!(location.starts_with('/') && !location.starts_with("//"));
-                    prop_assert!(!matches!(RequestPath::parse(&location), Err(PathError::Unclean(_))), "{location}");
+                    prop_assert!(!matches!(RequestPath::parse(&location, ClusterPaths::Resolved), Err(PathError::Unclean(_))), "{location}");
                 }
                 _ => {}
             }

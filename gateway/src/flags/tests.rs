@@ -1,0 +1,132 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use super::*;
+
+const NEEDED: [&str; 2] = ["--mapping-file=m.yaml", "--shards-kubeconfig=s.kubeconfig"];
+
+fn parse(arguments: &[&str]) -> Result<FrontProxyFlags, FlagError> {
+    let arguments = NEEDED.iter().chain(arguments).map(|argument| (*argument).to_owned());
+    match FrontProxyFlags::parse(arguments)? {
+        Parsed::Flags(flags) => Ok(*flags),
+        Parsed::Text(text) => panic!("{text}"),
+    }
+}
+
+fn config(arguments: &[&str]) -> GatewayConfig {
+    parse(arguments).unwrap().config
+}
+
+#[test]
+fn the_harness_command_line_is_understood() {
+    let flags = parse(&[
+        "--bind-address=127.0.0.1",
+        "--root-directory=/w/.kcp-front-proxy",
+        "--root-kubeconfig=/w/.kcp/root.kubeconfig",
+        "--client-ca-file=/w/.kcp/client-ca.crt",
+        "--requestheader-client-ca-file=/w/.kcp/requestheader-ca.crt",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        "--requestheader-allowed-names=kcp-front-proxy,kcp-mounts-proxy",
+        "--tls-cert-file=/w/apiserver.crt",
+        "--tls-private-key-file=/w/apiserver.key",
+        "--secure-port=6443",
+        "--v=4",
+        "--feature-gates=WorkspaceMounts=true,CacheAPIs=true,WorkspaceAuthentication=true,LogicalClusterMigration=true",
+    ])
+    .unwrap();
+    assert_eq!(flags.warning, None);
+    assert_eq!(flags.self_signed, None);
+    let config = flags.config;
+    let door = &config.listeners[0];
+    assert_eq!(door.serving.address.to_string(), "127.0.0.1:6443");
+    assert_eq!(door.client_ca.as_deref(), Some(Path::new("/w/.kcp/client-ca.crt")));
+    let headers = &door.authentication.request_header;
+    assert_eq!(headers.allowed_names, ["kcp-front-proxy", "kcp-mounts-proxy"]);
+    assert_eq!(headers.username_headers, ["X-Remote-User"]);
+    assert!(door.authentication.workspaces);
+    assert!(door.authentication.drop_groups.contains(&"system:masters".to_owned()));
+    assert_eq!(config.index.root_shard_kubeconfig.to_str(), Some("/w/.kcp/root.kubeconfig"));
+    assert_eq!(config.log.level, "info,fairlead_gateway=debug");
+}
+
+#[test]
+fn flags_are_written_as_go_programs_take_them() {
+    let door = |arguments: &[&str]| config(arguments).listeners.remove(0);
+    for arguments in [&["--secure-port", "7443"][..], &["--secure_port=1", "--secure-port=7443"]] {
+        assert_eq!(door(arguments).serving.address.port(), 7443, "{arguments:?}");
+    }
+    for (arguments, http2) in [
+        (&["--disable-http2-serving"][..], false),
+        (&["--disable-http2-serving=false"], true),
+        (&["--disable-http2-serving=F", "--disable-http2-serving=t"], false),
+        (&[], true),
+    ] {
+        assert_eq!(door(arguments).tls.http2, http2, "{arguments:?}");
+    }
+    for arguments in [&["-v", "6"][..], &["-v=6"], &["-v6"], &["--v", "6"]] {
+        assert_eq!(config(arguments).log.level, "debug,fairlead_gateway=trace", "{arguments:?}");
+    }
+    let drop = |argument| door(&[argument]).authentication.drop_groups;
+    assert_eq!(drop("--authentication-drop-groups=a,b:*"), ["a", "b:*"]);
+    assert_eq!(drop(r#"--authentication-drop-groups="a,b:*""#), ["a", "b:*"], "as the operator writes it");
+    assert_eq!(drop("--authentication-drop-groups="), [""; 0], "as an internal proxy wants it");
+    let keys = door(&["--service-account-key-file=a", "--service-account-key-file=b,c"]);
+    let keys = keys.authentication.service_accounts;
+    assert_eq!(keys.key_files, [InputFile::from("a"), InputFile::from("b,c")]);
+    assert_eq!(keys.issuers, ["https://kcp.default.svc"]);
+    assert_eq!(door(&[]).serving.address.to_string(), "[::]:443");
+}
+
+#[test]
+fn without_a_certificate_one_is_made_in_the_certificate_directory() {
+    for (arguments, expected) in [
+        (&[][..], ".kcp/apiserver.crt"),
+        (&["--root-directory=/r"], "/r/apiserver.crt"),
+        (&["--root-directory=/r", "--cert-dir=c"], "/r/c/apiserver.crt"),
+        (&["--root-directory=/r", "--cert-dir=/c"], "/c/apiserver.crt"),
+    ] {
+        let flags = parse(arguments).unwrap();
+        assert_eq!(flags.self_signed.unwrap().0.to_str(), Some(expected), "{arguments:?}");
+        assert_eq!(flags.config.listeners[0].serving.certificate.to_str(), Some(expected));
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_named_once() {
+    let flags = parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
+    let expected = "accepted and without effect here: --profiler-address, --vmodule";
+    assert_eq!(flags.warning.as_deref(), Some(expected));
+    assert_eq!(parse(&["--feature-gates=NoSuchGate=true"]).unwrap().warning, None);
+}
+
+#[test]
+fn wrong_command_lines_are_refused_in_one_sentence() {
+    for (arguments, expected) in [
+        (&["--no-such-flag"][..], "unexpected argument '--no-such-flag' found"),
+        (&["--secure-port=x"], r#"--secure-port: "x" is no port"#),
+        (&["--bind-address=kcp"], r#"--bind-address: "kcp" is no IP address"#),
+        (&["--service-account-lookup=maybe"], r#"--service-account-lookup: "maybe" is no true or false"#),
+        (&["--oidc-issuer-url=https://x"], "--oidc-issuer-url needs --oidc-client-id"),
+        (&["--tls-cert-file=x"], "--tls-cert-file needs --tls-private-key-file"),
+        (&["--feature-gates=A"], r#"--feature-gates: "A" is no pair such as key=value"#),
+        (&["--tls-min-version=SSL"], r#"--tls-min-version: "SSL" is no version such as VersionTLS12"#),
+    ] {
+        assert_eq!(parse(arguments).unwrap_err().to_string(), expected, "{arguments:?}");
+    }
+    let nothing = FrontProxyFlags::parse([]).unwrap_err();
+    assert_eq!(nothing.to_string(), "--mapping-file is required");
+}
+
+#[test]
+fn every_flag_of_the_recorded_program_is_known() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/flags/kcp-front-proxy.tsv");
+    let Ok(recorded) = std::fs::read_to_string(&file) else {
+        eprintln!("skipped: there are no recordings here");
+        return;
+    };
+    let names = recorded.lines().skip(1).filter_map(|line| line.split('\t').next());
+    let unknown: Vec<&str> =
+        names.filter(|name| *name != "help" && !FLAGS.iter().any(|flag| flag.name == *name)).collect();
+    assert_eq!(unknown, [""; 0]);
+}

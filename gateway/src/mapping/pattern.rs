@@ -1,0 +1,209 @@
+//! Patterns of paths: prefixes in which a segment may stand for a logical cluster.
+//!
+//! They match as Go's mux does: segment by segment, each decoded by itself; the more specific of two patterns wins.
+//! Two that overlap without one being more specific make kcp's proxy panic at every request; here they are refused
+//! when the file is read.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+/// The path of a mapping, parsed. `/a/{cluster}/` matches `/a/x` and everything below it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Pattern {
+    segments: Vec<Segment>,
+    /// `/a/` and `/a` mean the same, but only the former is the special `/clusters/`.
+    is_clusters: bool,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Segment {
+    Literal(String),
+    /// `{cluster}`.
+    Cluster,
+    /// Another placeholder: legal, and without a meaning.
+    Any,
+}
+
+/// What a path is to a pattern that it matches.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Matched<'p> {
+    /// The decoded segment in the place of `{cluster}`.
+    pub(crate) cluster: Option<Cow<'p, str>>,
+    /// What follows the pattern, encoded as it came: empty, or beginning with a slash.
+    pub(crate) rest: &'p str,
+}
+
+/// The path of a mapping cannot be used; the operator has to change it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum PatternError {
+    /// It is not absolute.
+    #[error("the path {0:?} does not begin with a slash")]
+    Relative(String),
+    /// A part of it would never match, because request paths are cleaned first.
+    #[error("the path {0:?} is not clean")]
+    Unclean(String),
+    /// Braces in the middle of a segment, or an empty name.
+    #[error("the segment {0:?} is neither a name nor a placeholder such as {{cluster}}")]
+    Placeholder(String),
+    /// `{cluster}` twice.
+    #[error("the path {0:?} has {{cluster}} twice")]
+    Twice(String),
+}
+
+impl Pattern {
+    /// Reads the path of a mapping.
+    ///
+    /// # Errors
+    /// [`PatternError`] says what is wrong with it.
+    pub(crate) fn parse(path: &str) -> Result<Self, PatternError> {
+        let Some(below) = path.strip_prefix('/') else {
+            return Err(PatternError::Relative(path.to_owned()));
+        };
+        let below = below.strip_suffix('/').unwrap_or(below);
+        let mut segments = Vec::new();
+        for segment in below.split('/').filter(|_| !below.is_empty()) {
+            if matches!(segment, "" | "." | "..") {
+                return Err(PatternError::Unclean(path.to_owned()));
+            }
+            segments.push(Segment::parse(segment)?);
+        }
+        if segments.iter().filter(|segment| **segment == Segment::Cluster).count() > 1 {
+            return Err(PatternError::Twice(path.to_owned()));
+        }
+        Ok(Self { segments, is_clusters: path == "/clusters/" })
+    }
+
+    /// Whether this is exactly `/clusters/`, where the shard comes from the index.
+    pub(crate) fn is_clusters(&self) -> bool {
+        self.is_clusters
+    }
+
+    /// Matches a clean path. No allocation unless a segment in a placeholder's place is percent-encoded.
+    pub(crate) fn matches<'p>(&self, path: &'p str) -> Option<Matched<'p>> {
+        let mut rest = path;
+        let mut cluster = None;
+        for segment in &self.segments {
+            let below = rest.strip_prefix('/')?;
+            let end = below.find('/').unwrap_or(below.len());
+            let (given, after) = below.split_at(end);
+            match segment {
+                Segment::Literal(name) if percent_decode_str(given).eq(name.bytes()) => {}
+                Segment::Literal(_) => return None,
+                Segment::Cluster | Segment::Any if given.is_empty() => return None,
+                Segment::Cluster => cluster = Some(percent_decode_str(given).decode_utf8_lossy()),
+                Segment::Any => {}
+            }
+            rest = after;
+        }
+        Some(Matched { cluster, rest })
+    }
+
+    /// Whether everything that this matches is also matched by `other`.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        other.segments.len() <= self.segments.len()
+            && other.segments.iter().zip(&self.segments).all(|(other, own)| match (other, own) {
+                (Segment::Literal(other), Segment::Literal(own)) => other == own,
+                (Segment::Literal(_), _) => false,
+                (Segment::Cluster | Segment::Any, _) => true,
+            })
+    }
+
+    /// Whether there is a path that both match.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.segments.iter().zip(&other.segments).all(|(one, other)| match (one, other) {
+            (Segment::Literal(one), Segment::Literal(other)) => one == other,
+            _ => true,
+        })
+    }
+}
+
+impl Segment {
+    fn parse(text: &str) -> Result<Self, PatternError> {
+        let odd = || PatternError::Placeholder(text.to_owned());
+        match text.strip_prefix('{').map(|rest| rest.strip_suffix('}')) {
+            None if text.contains(['{', '}']) => Err(odd()),
+            None => Ok(Self::Literal(percent_decode_str(text).decode_utf8_lossy().into_owned())),
+            Some(Some("cluster")) => Ok(Self::Cluster),
+            Some(Some(name)) if !name.is_empty() && !name.contains(['{', '}', '.', '$']) => Ok(Self::Any),
+            Some(_) => Err(odd()),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(name) => write!(formatter, "/{name}")?,
+                Segment::Cluster => formatter.write_str("/{cluster}")?,
+                Segment::Any => formatter.write_str("/{…}")?,
+            }
+        }
+        formatter.write_str("/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_itself_and_what_is_below() {
+        for (pattern, path, expected) in [
+            ("/", "/", Some((None, "/"))),
+            ("/", "/any/thing", Some((None, "/any/thing"))),
+            ("/services/", "/services", Some((None, ""))),
+            ("/services/", "/services/", Some((None, "/"))),
+            ("/services", "/services/a/b", Some((None, "/a/b"))),
+            ("/services/", "/servicesx", None),
+            ("/services/", "/%73ervices/a", Some((None, "/a"))),
+            ("/e2e/clusters/{cluster}/", "/e2e/clusters/root:a/x", Some((Some("root:a"), "/x"))),
+            ("/e2e/clusters/{cluster}/", "/e2e/clusters/root%3Aa", Some((Some("root:a"), ""))),
+            ("/e2e/clusters/{cluster}/", "/e2e/clusters/", None),
+            ("/e2e/clusters/{cluster}/", "/e2e/clusters", None),
+            ("/a/{other}/b", "/a/x/b/c", Some((None, "/c"))),
+            ("/a/{other}/b", "/a/x/c", None),
+        ] {
+            let found = Pattern::parse(pattern).unwrap().matches(path).map(|matched| {
+                let cluster = matched.cluster.map(Cow::into_owned);
+                (cluster, matched.rest)
+            });
+            let expected = expected.map(|(cluster, rest): (Option<&str>, _)| (cluster.map(str::to_owned), rest));
+            assert_eq!(found, expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn one_of_two_patterns_is_more_specific_or_they_are_in_conflict() {
+        for (one, other, within, overlap) in [
+            ("/a/b/", "/a/", true, true),
+            ("/a/b", "/a/{cluster}/", true, true),
+            ("/a/{cluster}/", "/", true, true),
+            ("/a/", "/b/", false, false),
+            ("/a/{cluster}/", "/{cluster}/b/", false, true),
+            ("/a/{cluster}/c", "/a/b/", false, true),
+            ("/a/{x}/", "/a/{cluster}/", true, true),
+        ] {
+            let (one, other) = (Pattern::parse(one).unwrap(), Pattern::parse(other).unwrap());
+            assert_eq!((one.is_within(&other), one.overlaps(&other)), (within, overlap), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for path in ["", "a/", "/a//b", "/a/../b", "/./", "/{cluster}/{cluster}", "/x{cluster}", "/{}", "/{a...}"] {
+            assert!(Pattern::parse(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_exact_spelling_is_special() {
+        for (path, special) in [("/clusters/", true), ("/clusters", false), ("/clusters/x/", false)] {
+            assert_eq!(Pattern::parse(path).unwrap().is_clusters(), special, "{path}");
+        }
+    }
+}
