@@ -53,6 +53,24 @@ pub(crate) fn sign_leaf(
     params.signed_by(key, issuer).map_err(Error::issue(leaf))
 }
 
+/// A serving certificate that is signed with its own key.
+pub(crate) fn sign_self(
+    item: &impl ToString,
+    hosts: &[Host],
+    key: &KeyPair,
+    now: Timestamp,
+    lifetime: Duration,
+) -> Result<Certificate, Error> {
+    let not_after = now.checked_add(lifetime).map_err(|_| Error::Clock)?;
+    let mut params = params("fairlead", None, now, not_after)?;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.subject_alt_names =
+        hosts.iter().map(alternative_name).collect::<Result<_, _>>().map_err(Error::issue(item))?;
+    params.self_signed(key).map_err(Error::issue(item))
+}
+
 fn params(
     common_name: &str,
     organization: Option<&str>,

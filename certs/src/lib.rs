@@ -21,6 +21,7 @@ mod observe;
 mod plan;
 mod report;
 mod roles;
+mod self_signed;
 
 pub use self::{
     decide::{Action, Reason, Renewal, Step},
@@ -31,4 +32,5 @@ pub use self::{
     plan::{Item, Leaf, Plan, Usage},
     report::{Report, Row},
     roles::{Authority, Client, Server},
+    self_signed::write_self_signed,
 };

@@ -234,9 +234,6 @@ pub enum KcpBehaviour {
     Unreachable,
     /// Path labels behind a mount are ignored, not unknown.
     MountLabels,
-    /// `X-Remote-Uid` of a client reaches the shard.
-    #[serde(rename = "remoteUID")]
-    RemoteUid,
     /// No request is sent to a shard twice.
     Retries,
     /// A webhook or a structured authentication configuration alone does not make a credential necessary.

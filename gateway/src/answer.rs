@@ -79,12 +79,23 @@ impl Answer {
 
     /// 404 as Go's mux says it.
     pub(crate) fn not_found() -> Self {
-        let mut response = Response::new(Bytes::from_static(b"404 page not found\n"));
-        *response.status_mut() = StatusCode::NOT_FOUND;
+        Self::plain(StatusCode::NOT_FOUND, "404 page not found\n", "unmapped")
+    }
+
+    /// Plain text, as Go's `http.Error` sends it.
+    pub(crate) fn plain(code: StatusCode, text: &'static str, why: &'static str) -> Self {
+        let mut response = Response::new(Bytes::from_static(text.as_bytes()));
+        *response.status_mut() = code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Self::new(response, "unmapped")
+        Self::new(response, why)
+    }
+
+    /// 508: mounts lead to one another.
+    pub(crate) fn loop_detected() -> Self {
+        let message = "the workspace is mounted, and its mounts lead round in circles";
+        Self::status(&Status::new(508, StatusReason::Unknown, message), "mount_loop")
     }
 
     /// 307 to a clean path, with the small page that Go adds. `location` is percent-encoded.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_client::Client;
+use fairlead_config::KcpBehaviour;
 use fairlead_process::{Health, Shutdown, Status};
-use http::header::{AUTHORIZATION, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
-use http::{Method, Uri};
+use http::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
@@ -16,10 +17,13 @@ use crate::identity::{AssertionNames, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
+use crate::mapping::{Backend, LivePaths, Paths, Target};
+use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, GatewayPhase};
 use crate::pick::Picker;
 use crate::request::{
-    ClusterTarget, HeaderLimits, LocalEndpoint, PathError, Reference, RequestPath, ServiceTarget,
+    ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,
+    cluster_path, cluster_within,
 };
 use crate::route::{Caller, Route, Router};
 use crate::table::RoutingTable;
@@ -31,6 +35,12 @@ pub(crate) struct Core {
     pub(crate) table: Arc<RoutingTable>,
     /// Resolves references.
     pub(crate) router: Arc<Router>,
+    /// Which paths lead where.
+    pub(crate) paths: Arc<LivePaths>,
+    /// Where mounts may lead.
+    pub(crate) mounts: ArcSwap<MountRules>,
+    /// What is to be done as kcp does it.
+    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     /// Shards as servers.
     pub(crate) upstreams: Upstreams,
     /// Picks shards.
@@ -88,6 +98,8 @@ pub(crate) struct Forward {
     pub(crate) sender: Sender,
     /// How it is told who asks, where that is not the usual way.
     pub(crate) asserted_by: Option<Arc<AssertionNames>>,
+    /// How many mounts the request has gone through, if any.
+    pub(crate) hops: Option<u32>,
 }
 
 impl Core {
@@ -103,29 +115,56 @@ impl Core {
         if self.header_limits.check(asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
-        let (path, query) = (asked.uri.path(), asked.uri.query());
-        match RequestPath::parse(path) {
-            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, target).await,
-            Ok(RequestPath::Service(target)) => self.to_service(asked, target).await,
-            Ok(RequestPath::Local(endpoint)) => self.local(asked, endpoint).await,
-            Ok(RequestPath::Unmapped) => {
-                self.identify(asked).await?;
-                Err(Answer::not_found())
+        let paths = self.paths.load();
+        match RequestPath::parse(asked.uri.path(), paths.clusters) {
+            Ok(RequestPath::Local(endpoint)) => {
+                drop(paths);
+                self.local(asked, endpoint).await
             }
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, target).await,
+            Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
+                Some(path) => match RequestPath::parse(&path, paths.clusters) {
+                    Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, target).await,
+                    _ => Err(unknown_workspace(asked)),
+                },
+                None => self.to_mapping(asked, &paths, other).await,
+            },
             Err(PathError::Malformed(why)) => {
                 Err(Answer::bad_request(format!("malformed request path: {why}")))
             }
-            Err(PathError::Unclean(location)) => Err(Answer::redirect(&location, query)),
+            Err(PathError::Unclean(location)) => Err(Answer::redirect(&location, asked.uri.query())),
             Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(asked)),
         }
     }
 
-    async fn to_cluster(&self, asked: Asked<'_>, target: ClusterTarget<'_>) -> Result<Decision, Answer> {
+    /// The path in its own workspace that a service account means whose client knows only host and port. The token is
+    /// not verified yet; what it says only chooses where it will be.
+    fn home_path(&self, asked: Asked<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+        let begins = |prefix| other.raw.starts_with(prefix);
+        if paths.clusters == ClusterPaths::Ordinary
+            || begins("/clusters/")
+            || begins("/services/")
+            || !asked.connection.door.policy.load().in_cluster_clients
+            || asked.headers.get(SHARDED_REQUEST).is_some_and(|value| !value.is_empty())
+        {
+            return None;
+        }
+        let cluster = in_cluster_claim(asked.headers)?;
+        Some(cluster_path(&cluster, other.raw))
+    }
+
+    async fn to_cluster(
+        &self,
+        asked: Asked<'_>,
+        paths: &Paths,
+        target: ClusterTarget<'_>,
+    ) -> Result<Decision, Answer> {
         let route = self.route(asked, &target.reference).await?;
         let sender = self.identify(asked).await?;
         let (upstream, cluster) = match &route {
             Route::Shard { name, url, cluster, .. } => (self.upstream(name, url)?, cluster),
-            _ => return Err(unserved_mount()),
+            Route::Mount(url) => return self.to_mount(asked, paths, url, &target.rest, sender),
+            _ => return Err(unknown_workspace(asked)),
         };
         let query = asked.uri.query();
         let mut text = String::with_capacity(
@@ -138,26 +177,44 @@ impl Core {
             text.push('?');
             text.push_str(query);
         }
-        let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(text))
-            .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
-        Ok(Decision::Forward(Forward { upstream, path_and_query, sender, asserted_by: None }))
+        let asserted_by = paths.asserted_to_shards.clone();
+        Forward::new(upstream, text, sender, asserted_by).map(Decision::Forward)
     }
 
-    /// Virtual workspaces are served by the root shard. A logical cluster in the path has to exist, but does not
-    /// decide where the request goes.
-    async fn to_service(&self, asked: Asked<'_>, target: ServiceTarget<'_>) -> Result<Decision, Answer> {
-        if let Some(reference) = &target.reference {
-            self.route(asked, reference).await?;
-        }
-        let sender = self.identify(asked).await?;
-        let root = Reference::root();
-        let upstream = match self.router.route(&root, Caller::Anonymous).await {
-            Route::Shard { name, url, .. } => self.upstream(&name, &url)?,
-            _ => return Err(Answer::unavailable("the root shard is not known yet", "not_synced")),
+    /// What is mapped to a path that is none of a workspace. A logical cluster in it has to exist, but only virtual
+    /// workspaces of shards are looked for where it is.
+    async fn to_mapping(
+        &self,
+        asked: Asked<'_>,
+        paths: &Paths,
+        other: OtherPath<'_>,
+    ) -> Result<Decision, Answer> {
+        let Some((mapping, matched)) = paths.find(other.raw) else {
+            self.identify(asked).await?;
+            return Err(Answer::not_found());
         };
-        let path_and_query = asked.uri.path_and_query().cloned();
-        let path_and_query = path_and_query.ok_or_else(|| Answer::bad_request("the request has no path"))?;
-        Ok(Decision::Forward(Forward { upstream, path_and_query, sender, asserted_by: None }))
+        let reference = match (&matched.cluster, paths.clusters) {
+            (_, ClusterPaths::Ordinary) => Ok(None),
+            (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
+            (None, _) => cluster_within(matched.rest),
+        };
+        let reference = reference.map_err(|_| unknown_workspace(asked))?;
+        let route = match &reference {
+            Some(reference) => Some(self.route(asked, reference).await?),
+            None => None,
+        };
+        let sender = self.identify(asked).await?;
+        let (upstream, text) = match &mapping.target {
+            Target::Backend(backend) => {
+                let text = backend.path_and_query(other.raw, asked.uri.query());
+                (self.backend(backend)?, text)
+            }
+            Target::Services(policy) => {
+                let shard = self.shard_of_service(asked, *policy, route, matched.rest).await?;
+                (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
+            }
+        };
+        Forward::new(upstream, text, sender, mapping.asserted_by.clone()).map(Decision::Forward)
     }
 
     async fn route(&self, asked: Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
@@ -173,7 +230,13 @@ impl Core {
         self.metrics.phase(GatewayPhase::Route, start.elapsed());
         match route {
             Route::Shard { .. } | Route::Mount(_) => Ok(route),
+            Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(Answer::plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not available.\n",
+                "unavailable_workspace",
+            )),
             Route::Unavailable => Err(Answer::unavailable("Not available.", "unavailable_workspace")),
+            Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(asked)),
             Route::NotSynced => {
                 Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
             }
@@ -206,22 +269,50 @@ impl Core {
         Ok(Decision::Answer(answer))
     }
 
-    fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
+    /// Whether something is to be done as kcp does it.
+    pub(crate) fn does(&self, behaviour: KcpBehaviour) -> bool {
+        self.as_kcp.load().contains(&behaviour)
+    }
+
+    pub(crate) fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
         self.upstreams.get(name, url).map_err(|error| {
             tracing::warn!(shard = %name, %error, "the shard cannot be reached");
             Answer::unavailable("the shard has no usable address", "no_address")
         })
     }
+
+    pub(crate) fn backend(&self, backend: &Backend) -> Result<Arc<Upstream>, Answer> {
+        self.upstreams.backend(&backend.spec).map_err(|error| {
+            tracing::warn!(mapping = %backend.spec.name, %error, "the backend cannot be reached");
+            Answer::unavailable("the backend has no usable address", "no_address")
+        })
+    }
 }
 
-fn unknown_workspace(asked: Asked<'_>) -> Answer {
+impl Forward {
+    /// # Errors
+    /// 400 for a path that HTTP cannot carry.
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        path_and_query: String,
+        sender: Sender,
+        asserted_by: Option<Arc<AssertionNames>>,
+    ) -> Result<Self, Answer> {
+        let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
+            .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
+        Ok(Self { upstream, path_and_query, sender, asserted_by, hops: None })
+    }
+}
+
+fn in_cluster_claim(_: &HeaderMap) -> Option<String> {
+    None
+} // TEMP
+/// Set by clients that know of logical clusters: their paths are as they mean them.
+const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
+
+pub(crate) fn unknown_workspace(asked: Asked<'_>) -> Answer {
     let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();
     Answer::no_such_workspace(asked.method, &path)
-}
-
-/// Mounts are known to the index and not served yet; they are never mistaken for an unknown workspace.
-fn unserved_mount() -> Answer {
-    Answer::unavailable("mounted workspaces are not served by this gateway", "mount")
 }
 
 /// A client of the root shard for the gateway's own questions.

@@ -7,17 +7,22 @@
 mod answer;
 mod core;
 mod ending;
+mod flags;
 mod identity;
 mod index;
 mod listener;
 mod local;
+mod mapping;
+mod mount;
 mod observe;
 mod pick;
 mod proxy;
 mod request;
 mod route;
 mod server;
+mod shard_credentials;
 mod table;
 mod upstream;
 
+pub use flags::{FlagError, FrontProxyFlags, Parsed};
 pub use server::{Environment, Gateway, StartError, follow_configuration};

@@ -1,11 +1,14 @@
-//! `fairlead-gateway --config <file>`: the gateway as a process.
+//! `fairlead-gateway --config <file>`, or with kcp-front-proxy's flags: the gateway as a process.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use fairlead_certs::write_self_signed;
 use fairlead_config::{ConfigError, GatewayConfig};
-use fairlead_gateway::{Environment, Gateway, StartError, follow_configuration};
+use fairlead_gateway::{
+    Environment, FlagError, FrontProxyFlags, Gateway, Parsed, StartError, follow_configuration,
+};
 use fairlead_process::{
     FatalError, LoadError, LoggingError, Metrics, MetricsError, Reloads, Shutdown, TaskFailed, Tasks,
     check_open_files, init_logging, run, signals,
@@ -15,6 +18,8 @@ use fairlead_process::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The front door of an installation: finds the shard of a workspace and forwards requests to it.
+///
+/// Without --config, the flags of kcp-front-proxy are understood; see --mapping-file --help.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -23,10 +28,21 @@ struct Arguments {
     config: PathBuf,
 }
 
+/// What to serve, and the file to follow for changes of it.
+struct Plan {
+    config: GatewayConfig,
+    followed: Option<PathBuf>,
+    warning: Option<String>,
+}
+
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    #[error("no certificate is given, and none can be made: {0}")]
+    SelfSigned(#[source] fairlead_certs::Error),
     #[error(transparent)]
     Logging(#[from] LoggingError),
     #[error(transparent)]
@@ -46,19 +62,51 @@ impl FatalError for Failure {
         match self {
             Self::Config(error) => error.hint(),
             Self::Start(error) => error.hint(),
+            Self::Flags(error) => error.hint(),
             _ => None,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    run(|| serve(&arguments))
+    let by_file = |argument: &String| argument == "--config" || argument.starts_with("--config=");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(by_file) {
+        let Arguments { config } = Arguments::parse();
+        return run(|| {
+            let followed = Some(config.clone());
+            serve(Plan { config: fairlead_config::load(&config)?, followed, warning: None })
+        });
+    }
+    match FrontProxyFlags::parse(arguments) {
+        Ok(Parsed::Text(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        parsed => run(|| match parsed? {
+            Parsed::Flags(flags) => serve(plan(*flags)?),
+            Parsed::Text(_) => Ok(()),
+        }),
+    }
 }
 
-fn serve(arguments: &Arguments) -> Result<(), Failure> {
-    let config: GatewayConfig = fairlead_config::load(&arguments.config)?;
+fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
+    let FrontProxyFlags { config, self_signed, warning } = flags;
+    if let Some((certificate, key)) = self_signed
+        && !(certificate.exists() && key.exists())
+    {
+        let names = ["localhost", "kubernetes.default.svc", "kubernetes.default", "kubernetes"];
+        write_self_signed(&certificate, &key, &names).map_err(Failure::SelfSigned)?;
+    }
+    Ok(Plan { config, followed: None, warning })
+}
+
+fn serve(plan: Plan) -> Result<(), Failure> {
+    let Plan { config, followed, warning } = plan;
     init_logging(&config.log)?;
+    if let Some(warning) = warning {
+        tracing::warn!("{warning}");
+    }
     if let Some(warning) = check_open_files(config.limits.max_connections as u64 * 2).warning {
         tracing::warn!("{warning}");
     }
@@ -74,7 +122,9 @@ fn serve(arguments: &Arguments) -> Result<(), Failure> {
             shutdown: shutdown.clone(),
         };
         let gateway = Gateway::start(config, &environment)?;
-        follow_configuration(gateway, &arguments.config, &environment)?;
+        if let Some(file) = &followed {
+            follow_configuration(gateway, file, &environment)?;
+        }
         let handled = signals(&shutdown, environment.reloads.trigger()).map_err(Failure::Runtime)?;
         let (tasks, reloads) = (environment.tasks.clone(), environment.reloads.clone());
         tasks.spawn("reloads", reloads.run(shutdown.clone()));

@@ -1,7 +1,7 @@
 //! The one place where the gateway is put together.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +10,10 @@ use fairlead_authn::{
     BundleError, CertificateAuthorities, Chain, ClientCertificateAuthenticator, GroupFilter,
     SharedAuthorities, TrustPurpose,
 };
-use fairlead_client::{
-    Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, ResolvedContext,
-    UnverifiedTls,
-};
-use fairlead_config::{DoorConfig, GatewayConfig, TokenPolicy};
+use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour, TokenPolicy};
 use fairlead_process::{
-    FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloads, Shutdown, Tasks, TlsSource,
+    FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
+    TlsSource,
 };
 use pingora::server::configuration::ServerConf;
 use tokio::sync::watch;
@@ -24,16 +21,19 @@ use tokio::time::Instant;
 
 use crate::core::{Core, root_cluster};
 use crate::identity::Tokens;
-use crate::index::{Index, IndexOptions, IndexReport, ShardClients};
+use crate::index::{Index, IndexOptions, IndexReport};
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPolicy, ShardPicks, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
+use crate::mapping::LivePaths;
+use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::pick::Picker;
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
 use crate::route::{Freshness, Patience, Router};
+use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
-use crate::upstream::{CredentialFiles, UpstreamOptions, Upstreams};
+use crate::upstream::{CredentialFiles, UpstreamCredential, UpstreamOptions, Upstreams};
 
 /// What a process lends the gateway.
 pub struct Environment {
@@ -74,7 +74,7 @@ pub enum StartError {
     Load(#[from] LoadError),
     /// A kubeconfig cannot be used.
     #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
+    Kubeconfig(#[from] ShardKubeconfigError),
     /// A fault in the program.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -103,7 +103,7 @@ impl Gateway {
         let Environment { metrics, reloads, shutdown, tasks } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         let clients = shard_clients(&config, reloads)?;
-        let credential = upstream_credential(&config, reloads)?;
+        let (paths, credential) = paths(&config, reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -116,10 +116,18 @@ impl Gateway {
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
         let seen = ready.subscribe();
+        let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
+        let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
-            if *seen.borrow() { Ok(()) } else { Err("the index is not synced yet".to_owned()) }
+            let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
+            if is_enough || *seen.borrow() { Ok(()) } else { Err("the index is not synced yet".to_owned()) }
         });
         let when_ready = ready.subscribe();
+        let failing = reloads.clone();
+        health.note("reloads", &[Probe::Ready], move || {
+            let failures: Vec<String> = failing.failures().into_iter().map(|(what, _)| what).collect();
+            (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
+        });
         health.shutdown(shutdown);
         let index = Index::new(
             writer,
@@ -134,6 +142,9 @@ impl Gateway {
         let core = Arc::new(Core {
             table,
             router,
+            paths,
+            mounts: ArcSwap::from_pointee(mount_rules(&config)),
+            as_kcp,
             upstreams: Upstreams::new(credential, upstream_options(&config), shard_metrics(&gateway_metrics)),
             picker,
             metrics: Arc::clone(&gateway_metrics),
@@ -210,6 +221,11 @@ impl Gateway {
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
+        self.core.mounts.store(Arc::new(mount_rules(&config)));
+        self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
+        if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
+            self.core.paths.set_built_in(config.paths.services);
+        }
         for what in restart_needed(&self.config, &config) {
             tracing::warn!(setting = what, "this change of the configuration needs a restart");
         }
@@ -268,6 +284,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     if kubeconfigs(old) != kubeconfigs(new) {
         needed.push("index");
     }
+    if old.paths.mapping_file != new.paths.mapping_file {
+        needed.push("paths.mappingFile");
+    }
     if old.limits != new.limits {
         needed.push("limits");
     }
@@ -283,7 +302,10 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
 fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> DataPlane {
     let conf = ServerConf {
         // Every shard is verified with its own bundle; this only keeps pingora from loading the system's.
-        ca_file: Some(config.upstream.server_ca.to_string_lossy().into_owned()),
+        ca_file: match (&config.paths.mapping_file, config.listeners.first()) {
+            (Some(_), Some(door)) => Some(door.serving.certificate.to_string_lossy().into_owned()),
+            _ => Some(config.upstream.server_ca.to_string_lossy().into_owned()),
+        },
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         max_retries: 2,
         ..ServerConf::default()
@@ -300,16 +322,31 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
     }
 }
 
-fn upstream_credential(
+/// Which paths lead where, and who the gateway is towards shards: both from the mapping file, if there is one.
+fn paths(
     config: &GatewayConfig,
     reloads: &Reloads,
-) -> Result<Arc<fairlead_process::Reloadable<crate::upstream::UpstreamCredential>>, LoadError> {
-    let files = CredentialFiles {
-        certificate: config.upstream.certificate.to_path_buf(),
-        private_key: config.upstream.private_key.to_path_buf(),
-        authorities: config.upstream.server_ca.to_path_buf(),
+) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
+    let paths = Arc::new(LivePaths::built_in(config.paths.services));
+    let credential = match &config.paths.mapping_file {
+        None => {
+            let files = CredentialFiles {
+                certificate: config.upstream.certificate.to_path_buf(),
+                private_key: config.upstream.private_key.to_path_buf(),
+                authorities: config.upstream.server_ca.to_path_buf(),
+            };
+            reloads.register("credential for shards", files.files(), move || files.load())?
+        }
+        Some(file) => {
+            let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
+            reloads.register_naming("mapping file", [file.clone()], move || read_by.read(&file))?
+        }
     };
-    reloads.register("credential for shards", files.files(), move || files.load())
+    Ok((paths, credential))
+}
+
+fn mount_rules(config: &GatewayConfig) -> MountRules {
+    MountRules { hosts: config.paths.mount_hosts.clone(), hops: config.paths.mount_hops }
 }
 
 fn door_policy(config: &DoorConfig, authorities: &SharedAuthorities) -> DoorPolicy {
@@ -322,6 +359,7 @@ fn door_policy(config: &DoorConfig, authorities: &SharedAuthorities) -> DoorPoli
             TokenPolicy::PassThrough => Tokens::PassOn,
             TokenPolicy::Refuse => Tokens::Refuse,
         },
+        in_cluster_clients: config.in_cluster_clients,
         picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
     }
 }
@@ -347,64 +385,4 @@ enum AuthoritiesError {
     Read(#[source] std::io::Error),
     #[error(transparent)]
     Bundle(#[from] BundleError),
-}
-
-fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result<ShardClients, StartError> {
-    let of_root = |file: &Path| Kubeconfig::load(file)?.resolve(None);
-    let root = of_root(&config.index.root_shard_kubeconfig)?;
-    let root_credentials =
-        credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, of_root, reloads)?;
-    let server = root.endpoint.clone();
-    let of_shards = move |file: &Path| Kubeconfig::load(file)?.resolve_at(&server);
-    let credentials =
-        credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, of_shards, reloads)?;
-    let options = ClientOptions {
-        user_agent: http::HeaderValue::from_static(USER_AGENT),
-        ping_interval: config.upstream.ping_interval.get(),
-        ..ClientOptions::default()
-    };
-    let root = Client::with_credentials(root.endpoint.with_prefix(""), root_credentials, options);
-    Ok(ShardClients { root, credentials })
-}
-
-const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"));
-
-/// The credentials of a kubeconfig, replaced when it or a file that it names changes.
-fn credentials(
-    what: &str,
-    file: &Path,
-    resolve: impl Fn(&Path) -> Result<ResolvedContext, KubeconfigError> + Send + Sync + 'static,
-    reloads: &Reloads,
-) -> Result<Arc<ArcSwap<Credentials>>, StartError> {
-    let context = resolve(file)?;
-    let files: Vec<_> = [file].into_iter().chain(context.files()).map(Path::to_owned).collect();
-    let file = file.to_owned();
-    let load = move || -> Result<Credentials, ClientLoadError> {
-        Ok(resolve(&file)?.credentials(UnverifiedTls::Refuse)?)
-    };
-    // The client wants the pointer itself, so the watched value only feeds it.
-    let fed: Arc<std::sync::OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
-    let feed = Arc::clone(&fed);
-    reloads.register(what, files, move || {
-        let loaded = load()?;
-        match feed.get() {
-            Some(current) => current.store(Arc::new(loaded)),
-            None => {
-                let _ = feed.set(Arc::new(ArcSwap::from_pointee(loaded)));
-            }
-        }
-        Ok::<(), ClientLoadError>(())
-    })?;
-    fed.get().cloned().ok_or_else(|| {
-        // `register` has loaded once, or failed.
-        StartError::Metrics(MetricsError::Msg("credentials were not loaded".to_owned()))
-    })
-}
-
-#[derive(Debug, thiserror::Error)]
-enum ClientLoadError {
-    #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
 }

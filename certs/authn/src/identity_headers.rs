@@ -99,19 +99,29 @@ impl IdentityHeaders {
     /// `X-Remote-User` once, `X-Remote-Group` per group, `X-Remote-Extra-<key>` per value. The UID is not
     /// passed on, as kcp does not.
     pub fn for_user(user: &UserInfo) -> Result<Self, Unstampable> {
+        Self::for_user_as(user, &USER, &GROUP, EXTRA_PREFIX)
+    }
+
+    /// The same under other names, for a server that wants them.
+    pub fn for_user_as(
+        user: &UserInfo,
+        user_name: &HeaderName,
+        group_name: &HeaderName,
+        extra_prefix: &str,
+    ) -> Result<Self, Unstampable> {
         if user.name.is_empty() {
             return Err(Unstampable::NoName);
         }
         let mut lines = Vec::with_capacity(1 + user.groups.len() + user.extra.len());
-        lines.push((USER, value("name", &user.name)?));
+        lines.push((user_name.clone(), value("name", &user.name)?));
         for group in &user.groups {
-            lines.push((GROUP, value("group", group)?));
+            lines.push((group_name.clone(), value("group", group)?));
         }
         for (key, values) in &user.extra {
             if key.is_empty() {
                 return Err(Unstampable::ExtraKey);
             }
-            let name = HeaderName::try_from(format!("{EXTRA_PREFIX}{}", escape(key)))
+            let name = HeaderName::try_from(format!("{extra_prefix}{}", escape(key)))
                 .map_err(|_| Unstampable::ExtraKey)?;
             for text in values {
                 lines.push((name.clone(), value("extra", text)?));

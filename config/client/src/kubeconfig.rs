@@ -178,6 +178,29 @@ impl Kubeconfig {
         Self { tree, directory: PathBuf::new() }
     }
 
+    /// What a pod is told of its own cluster: the server in its environment, the token of its service account and the
+    /// authorities in files, which rotate. `None` outside of a pod.
+    pub fn in_cluster() -> Option<Self> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let folder = Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
+        let name = "in-cluster";
+        let mut kubeconfig = Self::empty();
+        let cluster = Cluster {
+            server: format!("https://{host}:{port}"),
+            certificate_authority: Some(Material::File(folder.join("ca.crt"))),
+            ..Cluster::default()
+        };
+        let user = User { token: Some(Material::File(folder.join("token"))), ..User::default() };
+        let context = Context { cluster: name.to_owned(), user: name.to_owned(), namespace: None };
+        kubeconfig.set_cluster(name, &cluster);
+        kubeconfig.set_user(name, &user);
+        kubeconfig.set_context(name, &context);
+        kubeconfig.set_current_context(name);
+        Some(kubeconfig)
+    }
+
     /// The current context with everything it names, or that of the given name.
     pub fn resolve(&self, context: Option<&str>) -> Result<ResolvedContext, KubeconfigError> {
         self.resolve_with(context, |name, cluster| {

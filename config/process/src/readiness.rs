@@ -56,7 +56,17 @@ impl ReadyFlag {
 struct Check {
     name: String,
     probes: Vec<Probe>,
+    weight: Weight,
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+/// What it means that a check does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    /// The endpoint fails.
+    Must,
+    /// It is shown.
+    Note,
 }
 
 impl Health {
@@ -73,11 +83,36 @@ impl Health {
         probes: &[Probe],
         run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        let check = Check { name: name.into(), probes: probes.to_vec(), run: Arc::new(run) };
+        self.add(Check {
+            name: name.into(),
+            probes: probes.to_vec(),
+            weight: Weight::Must,
+            run: Arc::new(run),
+        });
+    }
+
+    fn add(&self, check: Check) {
         self.checks.rcu(|checks| {
             let mut checks = Vec::clone(checks);
             checks.push(check.clone());
             checks
+        });
+    }
+
+    /// Adds something worth knowing that is no reason to send no requests: it passes always, and `?verbose` shows what
+    /// `run` has to say in place of `ok`. For everybody's eyes.
+    pub fn note(
+        &self,
+        name: impl Into<String>,
+        probes: &[Probe],
+        run: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) {
+        let run = move || run().map_or(Ok(()), Err);
+        self.add(Check {
+            name: name.into(),
+            probes: probes.to_vec(),
+            weight: Weight::Note,
+            run: Arc::new(run),
         });
     }
 
@@ -104,7 +139,11 @@ impl Health {
 
     /// Whether every check of an endpoint passes.
     pub fn passes(&self, probe: Probe) -> bool {
-        self.checks.load().iter().filter(|c| c.probes.contains(&probe)).all(|c| (c.run)().is_ok())
+        self.checks
+            .load()
+            .iter()
+            .filter(|check| check.probes.contains(&probe) && check.weight == Weight::Must)
+            .all(|check| (check.run)().is_ok())
     }
 
     /// The answer to a request for a health endpoint (`/readyz`, `/readyz/<check>`), whatever its method; `None` if
@@ -123,6 +162,7 @@ impl Health {
         let check = checks.find(|check| check.name == name)?;
         Some(match (check.run)() {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Err(note) if check.weight == Weight::Note => text(StatusCode::OK, note),
             Err(reason) => {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
             }
@@ -150,6 +190,10 @@ fn all<'a>(endpoint: &str, checks: impl Iterator<Item = &'a Check>, query: &str)
             excluded.remove(index);
             let _ = writeln!(report, "[+]{} excluded: ok", check.name);
         } else if let Err(reason) = (check.run)() {
+            if check.weight == Weight::Note {
+                let _ = writeln!(report, "[!]{} {reason}", check.name);
+                continue;
+            }
             // The reason is for the log and for those who may ask for the single check, for anybody may ask for all.
             tracing::debug!(endpoint, check = check.name, reason, "check failed");
             let _ = writeln!(report, "[-]{} failed: reason withheld", check.name);
@@ -232,7 +276,13 @@ mod tests {
         );
 
         synced.set();
+        health.note("reloads", &[Probe::Ready], || Some("the last good one is in effect: x".to_owned()));
         assert_eq!(answer(&health, "/readyz", None), ok("ok"));
+        assert_eq!(
+            answer(&health, "/readyz", Some("verbose")),
+            ok("[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\n\
+                [!]reloads the last good one is in effect: x\nreadyz check passed\n")
+        );
         assert_eq!(answer(&health, "/readyz/informer-sync", None), ok("ok"));
         shutdown.begin();
         assert!(!health.passes(Probe::Ready));

@@ -132,18 +132,54 @@ impl Reloads {
         F: Fn() -> Result<T, E> + Send + 'static,
     {
         let files: Vec<PathBuf> = files.into_iter().collect();
+        let known = files.clone();
+        self.register_naming(what, files, move || Ok::<_, E>((load()?, known.clone())))
+    }
+
+    /// The same for a file that names others: `load` also tells every file that its value was made from, the given ones
+    /// among them.
+    pub fn register_naming<T, E, F>(
+        &self,
+        what: &str,
+        files: impl IntoIterator<Item = PathBuf>,
+        load: F,
+    ) -> Result<Arc<Reloadable<T>>, LoadError>
+    where
+        T: Send + Sync + 'static,
+        E: Error,
+        F: Fn() -> Result<(T, Vec<PathBuf>), E> + Send + 'static,
+    {
+        let files: Vec<PathBuf> = files.into_iter().collect();
         // The state of the files is taken before they are loaded: a change in between is found by the next look.
         let stamps = files.iter().map(stamp).collect();
         let digest = digest(&files);
-        let value = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
+        let (value, named) = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
         let reloadable = Arc::new(Reloadable::new(value));
         self.note_success(what);
         let target = Arc::clone(&reloadable);
-        let swap = move || load().map(|value| target.replace(value)).map_err(|e| chain(&e));
-        let watched =
+        let swap = move || match load() {
+            Ok((value, named)) => {
+                target.replace(value);
+                Ok(named)
+            }
+            Err(error) => Err(chain(&error)),
+        };
+        let mut watched =
             Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
+        watched.follow(named);
         self.watched.lock().push(Arc::new(Mutex::new(watched)));
         Ok(reloadable)
+    }
+
+    /// What could not be reloaded, with the reason: the last good one is in effect instead.
+    pub fn failures(&self) -> Vec<(String, String)> {
+        let watched: Vec<_> = self.watched.lock().clone();
+        let failed = watched.iter().filter_map(|entry| {
+            // One that is being loaded right now is neither good nor bad yet.
+            let entry = entry.try_lock()?;
+            Some((entry.what.clone(), entry.failure.clone()?))
+        });
+        failed.collect()
     }
 
     /// The handle with which a signal handler asks for a look.
@@ -193,8 +229,9 @@ impl Reloads {
         }
         entry.digest = digest;
         match (entry.swap)() {
-            Ok(()) => {
+            Ok(named) => {
                 entry.failure = None;
+                entry.follow(named);
                 self.note_success(&entry.what);
                 tracing::info!(what = entry.what, "reloaded");
             }
@@ -234,7 +271,19 @@ struct Watched {
     stamps: Vec<Option<Stamp>>,
     digest: u64,
     failure: Option<String>,
-    swap: Box<dyn Fn() -> Result<(), String> + Send>,
+    swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
+}
+
+impl Watched {
+    /// Watches these files from now on. Where they are others than before, nothing is known about their state at the
+    /// time they were loaded, so the next look loads them again.
+    fn follow(&mut self, files: Vec<PathBuf>) {
+        if files != self.files {
+            self.stamps = vec![None; files.len()];
+            self.digest = 0;
+            self.files = files;
+        }
+    }
 }
 
 /// What changes in a file's metadata when its content does: device, inode, length, change time.
@@ -366,6 +415,35 @@ mod tests {
         assert_eq!((*number.load(), number.generation()), (3, 3));
         assert_eq!(fixture.count("success").as_deref(), Some("3"));
         assert_eq!(fixture.count("failure").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn files_that_a_file_names_are_followed() {
+        let fixture = Fixture::new();
+        let folder = fixture.dir.path().to_owned();
+        let (path, first, second) = (fixture.path(), folder.join("first"), folder.join("second"));
+        fs::write(&first, "1").unwrap();
+        fs::write(&second, "2").unwrap();
+        fixture.write("first");
+        let load = move || {
+            let named = folder.join(fs::read_to_string(&path).unwrap_or_default());
+            Ok::<_, ParseIntError>((read_number(&named)?, vec![path.clone(), named]))
+        };
+        let number = fixture.reloads.register_naming("number", [fixture.path()], load).unwrap();
+        assert_eq!(*number.load(), 1);
+        fs::write(&first, "11").unwrap();
+        fixture.reloads.check_now();
+        assert_eq!(*number.load(), 11, "what is named is followed");
+        fixture.write("second");
+        fixture.reloads.check_now();
+        assert_eq!(*number.load(), 2, "another one is named");
+        fs::write(&second, "x").unwrap();
+        fixture.reloads.check_now();
+        let failures = fixture.reloads.failures();
+        assert_eq!((*number.load(), failures.len(), failures[0].0.as_str()), (2, 1, "number"));
+        fs::write(&second, "22").unwrap();
+        fixture.reloads.check_now();
+        assert_eq!((*number.load(), fixture.reloads.failures()), (22, Vec::new()));
     }
 
     #[test]

@@ -13,9 +13,10 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 use fairlead_config::{
-    AuthenticationConfig, ConnectionLimits, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, IndexConfig,
-    InputFile, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig, PathsConfig, RequestHeaderConfig,
-    ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig, Timespan, TlsVersion, WebhookConfig,
+    AuthenticationConfig, ConnectionLimits, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig,
+    IndexConfig, InputFile, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig, PathsConfig,
+    RequestHeaderConfig, ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig, Timespan,
+    TlsVersion, WebhookConfig,
 };
 use fairlead_process::FatalError;
 
@@ -108,7 +109,10 @@ impl Given {
             name: "secure".to_owned(),
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
-            authentication: AuthenticationConfig { workspaces: workspaces == Some(true), ..self.authentication()? },
+            authentication: AuthenticationConfig {
+                workspaces: workspaces == Some(true),
+                ..self.authentication()?
+            },
             tls: self.tls()?,
             ..DoorConfig::default()
         };
@@ -120,7 +124,10 @@ impl Given {
                 shards_kubeconfig: SecretFile::from(shards),
                 ..IndexConfig::default()
             },
-            paths: PathsConfig { mapping_file: Some(InputFile::from(mapping_file)), ..PathsConfig::default() },
+            paths: PathsConfig {
+                mapping_file: Some(InputFile::from(mapping_file)),
+                ..PathsConfig::default()
+            },
             cors_allowed_origins: self.list("cors-allowed-origins")?,
             limits: ConnectionLimits {
                 max_streams_per_connection: streams.unwrap_or(100).min(1000),
@@ -270,7 +277,8 @@ impl Given {
             None => WebhookConfig::default().cache_ttl,
             Some(text) => {
                 let flag = "authentication-token-webhook-cache-ttl";
-                let duration = values::duration(text).ok_or_else(|| value(flag, text, "duration such as 2m"))?;
+                let duration =
+                    values::duration(text).ok_or_else(|| value(flag, text, "duration such as 2m"))?;
                 timespan(duration)
             }
         };

@@ -45,17 +45,37 @@ use Use::{Idle, Ignored, Obeyed};
 /// All of them: those of the version that was recorded, and those announced since.
 pub(super) const FLAGS: &[Flag] = &[
     flag("mapping-file", Value, Obeyed, "Path mapping file (required)"),
-    flag("root-kubeconfig", Value, Obeyed, "Kubeconfig of the root shard; the pod's own configuration without it"),
+    flag(
+        "root-kubeconfig",
+        Value,
+        Obeyed,
+        "Kubeconfig of the root shard; the pod's own configuration without it",
+    ),
     flag("shards-kubeconfig", Value, Obeyed, "Kubeconfig with the credentials for every shard (required)"),
-    flag("shard-peer-kubeconfig", Value, Obeyed, "Kubeconfig of any shard, through which all shards are found"),
+    flag(
+        "shard-peer-kubeconfig",
+        Value,
+        Obeyed,
+        "Kubeconfig of any shard, through which all shards are found",
+    ),
     flag("root-directory", Value, Obeyed, "Where relative --cert-dir starts [default: .kcp]"),
     flag("cert-dir", Value, Obeyed, "Where a self-signed certificate is kept if no other is given"),
     flag("profiler-address", Value, Ignored, "Address of kcp's profiler"),
-    flag("cors-allowed-origins", List, Obeyed, "Origins allowed to use the API from browsers, as regular expressions"),
+    flag(
+        "cors-allowed-origins",
+        List,
+        Obeyed,
+        "Origins allowed to use the API from browsers, as regular expressions",
+    ),
     flag("authentication-pass-on-groups", List, Obeyed, "Groups that may reach shards"),
     flag("authentication-drop-groups", List, Obeyed, "Groups that never reach shards"),
     flag("client-ca-file", Value, Obeyed, "Authorities of client certificates"),
-    flag("requestheader-client-ca-file", Value, Obeyed, "Authorities of proxies whose identity headers are believed"),
+    flag(
+        "requestheader-client-ca-file",
+        Value,
+        Obeyed,
+        "Authorities of proxies whose identity headers are believed",
+    ),
     flag("requestheader-allowed-names", List, Obeyed, "Common names of those proxies"),
     flag("requestheader-username-headers", List, Obeyed, "Headers with the user's name"),
     flag("requestheader-uid-headers", List, Obeyed, "Headers with the user's UID"),
@@ -80,8 +100,18 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("oidc-required-claim", List, Obeyed, "Claims that tokens must have, as key=value"),
     flag("authentication-config", Value, Obeyed, "File with an AuthenticationConfiguration"),
     flag("token-auth-file", Value, Obeyed, "CSV file with static tokens"),
-    flag("authentication-token-webhook-config-file", Value, Obeyed, "Kubeconfig of a service that reviews tokens"),
-    flag("authentication-token-webhook-version", Value, Obeyed, "Version of its TokenReview [default: v1beta1]"),
+    flag(
+        "authentication-token-webhook-config-file",
+        Value,
+        Obeyed,
+        "Kubeconfig of a service that reviews tokens",
+    ),
+    flag(
+        "authentication-token-webhook-version",
+        Value,
+        Obeyed,
+        "Version of its TokenReview [default: v1beta1]",
+    ),
     flag("authentication-token-webhook-cache-ttl", Value, Obeyed, "How long its word is kept [default: 2m]"),
     flag("bind-address", Value, Obeyed, "IP address to listen on [default: 0.0.0.0, all of both families]"),
     flag("secure-port", Value, Obeyed, "Port to listen on [default: 443]"),
@@ -103,7 +133,12 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("log-text-info-buffer-size", Value, Idle, "Nothing is held back"),
     flag("log-json-split-stream", Switch, Ignored, "Errors apart from the rest"),
     flag("log-json-info-buffer-size", Value, Idle, "Nothing is held back"),
-    flag("feature-gates", List, Obeyed, "Gates as Name=true; WorkspaceAuthentication counts, others are accepted"),
+    flag(
+        "feature-gates",
+        List,
+        Obeyed,
+        "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
+    ),
 ];
 
 /// A command line of these flags.

@@ -94,7 +94,8 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
 
 #[test]
 fn what_has_no_effect_is_named_once() {
-    let flags = parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
+    let flags =
+        parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
     let expected = "accepted and without effect here: --profiler-address, --vmodule";
     assert_eq!(flags.warning.as_deref(), Some(expected));
     assert_eq!(parse(&["--feature-gates=NoSuchGate=true"]).unwrap().warning, None);

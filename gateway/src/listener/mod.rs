@@ -62,6 +62,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) chain: Chain,
     /// What happens to tokens that nobody here judges.
     pub(crate) tokens: Tokens,
+    /// Whether a service account's token says which workspace a path without one is about.
+    pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
 }

@@ -8,7 +8,12 @@ use http::uri::{Scheme, Uri};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
+use crate::identity::AssertionNames;
+
 use super::pattern::{Pattern, PatternError};
+
+/// What a backend gets that names no headers of its own: user, group, prefix of extras.
+const USUAL_NAMES: [&str; 3] = ["x-remote-user", "x-remote-group", "x-remote-extra-"];
 
 /// One entry, with its relative file names resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +30,8 @@ pub(crate) struct Entry {
     pub(crate) certificate: PathBuf,
     /// Its key.
     pub(crate) private_key: PathBuf,
-    /// How identity is asserted there.
-    pub(crate) names: HeaderNames,
+    /// How identity is asserted there, if not in the usual way.
+    pub(crate) names: Option<AssertionNames>,
 }
 
 /// File and line.
@@ -38,26 +43,12 @@ pub(crate) struct Place {
     pub(crate) at: Option<(u64, u64)>,
 }
 
-/// The headers by which a backend is told who sends a request.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct HeaderNames {
-    /// With the name.
-    pub(crate) user: HeaderName,
-    /// With a group each.
-    pub(crate) group: HeaderName,
-    /// How those with further attributes begin; lower case.
-    pub(crate) extra_prefix: String,
-}
-
 /// An http or https URL of a backend.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct BackendUrl {
-    /// Scheme, host and port: `https://host:port`.
-    pub(crate) origin: String,
-    /// Put before the path of requests; no slash at the end.
-    pub(crate) path: String,
-    /// Put before the query of requests.
-    pub(crate) query: Option<String>,
+    origin: String,
+    path: String,
+    query: Option<String>,
 }
 
 /// The file cannot be used; the operator has to change it.
@@ -173,7 +164,7 @@ impl Entry {
             value: wire.backend.value.clone(),
             wanted: "http or https URL",
         })?;
-        let header = |key, given: Option<Spanned<String>>, default: HeaderName| match given {
+        let header = |key, given: Option<Spanned<String>>, usual| match given {
             Some(name) if !name.value.is_empty() => {
                 HeaderName::try_from(&name.value).map_err(|_| MappingFileError::Value {
                     place: place(&name),
@@ -182,15 +173,16 @@ impl Entry {
                     wanted: "name of a header",
                 })
             }
-            _ => Ok(default),
+            _ => Ok(HeaderName::from_static(usual)),
         };
-        let usual = HeaderNames::default();
-        let prefix = HeaderName::from_static("x-remote-extra-");
-        let names = HeaderNames {
-            user: header("user_header", wire.user_header, usual.user)?,
-            group: header("group_header", wire.group_header, usual.group)?,
-            extra_prefix: header("extra_header_prefix", wire.extra_header_prefix, prefix)?.as_str().to_owned(),
+        let [user, group, extra] = USUAL_NAMES;
+        let extra = header("extra_header_prefix", wire.extra_header_prefix, extra)?;
+        let names = AssertionNames {
+            user: header("user_header", wire.user_header, user)?,
+            group: header("group_header", wire.group_header, group)?,
+            extra_prefix: extra.as_str().into(),
         };
+        let is_usual = [names.user.as_str(), names.group.as_str(), extra.as_str()] == USUAL_NAMES;
         Ok(Self {
             place: place(&wire.path),
             pattern,
@@ -198,23 +190,13 @@ impl Entry {
             server_ca: wire.backend_server_ca,
             certificate: wire.proxy_client_cert,
             private_key: wire.proxy_client_key,
-            names,
+            names: (!is_usual).then_some(names),
         })
     }
 
     /// The files that it names.
     pub(crate) fn files(&self) -> [PathBuf; 3] {
         [self.server_ca.clone(), self.certificate.clone(), self.private_key.clone()]
-    }
-}
-
-impl Default for HeaderNames {
-    fn default() -> Self {
-        Self {
-            user: HeaderName::from_static("x-remote-user"),
-            group: HeaderName::from_static("x-remote-group"),
-            extra_prefix: "x-remote-extra-".to_owned(),
-        }
     }
 }
 
@@ -235,6 +217,23 @@ impl BackendUrl {
             path: uri.path().trim_end_matches('/').to_owned(),
             query: uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
         })
+    }
+}
+
+impl BackendUrl {
+    /// Scheme, host and port: `https://host:port`.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Put before the path of requests; no slash at the end.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Put before the query of requests.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.as_deref()
     }
 }
 
@@ -263,12 +262,15 @@ mod tests {
     #[test]
     fn what_kcp_writes_is_read() {
         let yaml = entry("path: /clusters/\n  backend: https://root:6443")
-            + &entry("path: /services/\n  backend: https://vw:6444/base/?a=b\n  user_header: X-User\n  later: 1");
+            + &entry(
+                "path: /services/\n  backend: https://vw:6444/base/?a=b\n  user_header: X-User\n  later: 1",
+            );
         let entries = parse(&yaml, Path::new("m")).unwrap();
         assert!(entries[0].pattern.is_clusters());
-        assert_eq!(entries[0].names, HeaderNames::default());
+        assert_eq!(entries[0].names, None);
         let services = &entries[1];
-        assert_eq!(services.names.user, "x-user");
+        let names = services.names.as_ref().unwrap();
+        assert_eq!((names.user.as_str(), names.group.as_str()), ("x-user", "x-remote-group"));
         let backend = &services.backend;
         assert_eq!((backend.origin.as_str(), backend.path.as_str()), ("https://vw:6444", "/base"));
         assert_eq!(backend.query.as_deref(), Some("a=b"));
@@ -283,10 +285,7 @@ mod tests {
         let good = entry("path: /a/{cluster}/\n  backend: https://x");
         for (text, expected) in [
             (entry("path: a\n  backend: https://x"), r#"m:1:9: the path "a" does not begin with a slash"#),
-            (
-                entry("path: /a\n  backend: ftp://x"),
-                r#"m:2:12: backend: "ftp://x" is no http or https URL"#,
-            ),
+            (entry("path: /a\n  backend: ftp://x"), r#"m:2:12: backend: "ftp://x" is no http or https URL"#),
             (
                 entry("path: /a\n  backend: https://x\n  user_header: a b"),
                 r#"m:3:16: user_header: "a b" is no name of a header"#,

@@ -100,6 +100,12 @@ impl Pattern {
         Some(Matched { cluster, rest })
     }
 
+    /// Greater for the more specific of two patterns that overlap.
+    pub(crate) fn specificity(&self) -> (usize, usize) {
+        let literals = self.segments.iter().filter(|segment| matches!(segment, Segment::Literal(_)));
+        (self.segments.len(), literals.count())
+    }
+
     /// Whether everything that this matches is also matched by `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         other.segments.len() <= self.segments.len()
@@ -172,7 +178,8 @@ mod tests {
                 let cluster = matched.cluster.map(Cow::into_owned);
                 (cluster, matched.rest)
             });
-            let expected = expected.map(|(cluster, rest): (Option<&str>, _)| (cluster.map(str::to_owned), rest));
+            let expected =
+                expected.map(|(cluster, rest): (Option<&str>, _)| (cluster.map(str::to_owned), rest));
             assert_eq!(found, expected, "{pattern} {path}");
         }
     }
@@ -195,7 +202,9 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused() {
-        for path in ["", "a/", "/a//b", "/a/../b", "/./", "/{cluster}/{cluster}", "/x{cluster}", "/{}", "/{a...}"] {
+        for path in
+            ["", "a/", "/a//b", "/a/../b", "/./", "/{cluster}/{cluster}", "/x{cluster}", "/{}", "/{a...}"]
+        {
             assert!(Pattern::parse(path).is_err(), "{path:?}");
         }
     }

@@ -200,6 +200,7 @@ impl Exchange<'_> {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
             asserted_by: forward.asserted_by.as_deref(),
+            hops: forward.hops,
             client: self.context.client,
             class: self.context.class,
         };

@@ -7,13 +7,14 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use fairlead_authn::{remove_bearer_token, strip_identity_headers};
+use fairlead_authn::{IdentityHeaders, Unstampable, remove_bearer_token, strip_identity_headers};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
 use pingora::{Error, ErrorType};
 
 use crate::identity::{AssertionNames, Sender};
+use crate::mount::MOUNT_HOPS;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -23,6 +24,7 @@ pub(super) struct Forwarded<'f> {
     pub(super) path_and_query: &'f PathAndQuery,
     pub(super) sender: &'f Sender,
     pub(super) asserted_by: Option<&'f AssertionNames>,
+    pub(super) hops: Option<u32>,
     pub(super) client: IpAddr,
     pub(super) class: RequestClass,
 }
@@ -54,6 +56,10 @@ pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>
     let headers = &mut outgoing.headers;
     remove_hop_by_hop(headers, hop, forwarded.class);
     headers.remove(header::EXPECT);
+    match forwarded.hops {
+        Some(hops) => headers.insert(MOUNT_HOPS, HeaderValue::from(hops)),
+        None => headers.remove(MOUNT_HOPS),
+    };
     append_forwarded_for(headers, forwarded.client)?;
     let forged = strip_identity_headers(headers)
         + forwarded.asserted_by.map_or(0, |names| strip_named(headers, names));
@@ -62,10 +68,17 @@ pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>
         if identity.method() == fairlead_authn::Method::BearerToken {
             remove_bearer_token(headers);
         }
-        let statement = identity
-            .headers()
-            .map_err(|error| Error::explain(ErrorType::InternalError, error.to_string()).into_in())?;
-        statement.stamp(headers);
+        let unstampable =
+            |error: &Unstampable| Error::explain(ErrorType::InternalError, error.to_string()).into_in();
+        match forwarded.asserted_by {
+            None => identity.headers().map_err(unstampable)?.stamp(headers),
+            // Not kept beside the identity: backends with names of their own are rare.
+            Some(AssertionNames { user, group, extra_prefix }) => {
+                IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)
+                    .map_err(|error| unstampable(&error))?
+                    .stamp(headers);
+            }
+        }
     }
     Ok(forged)
 }
@@ -167,7 +180,7 @@ mod tests {
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
         let path_and_query = &path_and_query;
-        let decided = Forwarded { path_and_query, sender, asserted_by: None, client, class };
+        let decided = Forwarded { path_and_query, sender, asserted_by: None, hops: None, client, class };
         let forged = prepare(&mut outgoing, &Hop::of(&incoming.headers), &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing

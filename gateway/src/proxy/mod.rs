@@ -323,6 +323,7 @@ impl ProxyHttp for GatewayProxy {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
             asserted_by: forward.asserted_by.as_deref(),
+            hops: forward.hops,
             client: context.client,
             class: context.class,
         };

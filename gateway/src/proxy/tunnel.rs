@@ -82,6 +82,7 @@ impl GatewayProxy {
             path_and_query: &forward.path_and_query,
             sender: &forward.sender,
             asserted_by: forward.asserted_by.as_deref(),
+            hops: forward.hops,
             client: context.client,
             class: context.class,
         };

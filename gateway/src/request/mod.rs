@@ -8,5 +8,6 @@ mod path;
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
 pub(crate) use path::{
-    ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath, cluster_within,
+    ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath, cluster_path,
+    cluster_within,
 };

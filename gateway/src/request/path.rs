@@ -158,6 +158,17 @@ pub(crate) fn cluster_within(below: &str) -> Result<Option<Reference<'_>>, PathE
     Ok(None)
 }
 
+/// The path of a logical cluster for a path that names none, joined and cleaned as Go's `path.Join` does, in which a
+/// slash at the end is lost. What is no cluster's name leads to a path that is refused.
+pub(crate) fn cluster_path(cluster: &str, path: &str) -> String {
+    let joined = [b"/clusters/", cluster.as_bytes(), &decode(path)].concat();
+    let mut cleaned = clean(&joined);
+    if cleaned.len() > 1 && cleaned.ends_with(b"/") {
+        cleaned.pop();
+    }
+    encode(&cleaned)
+}
+
 impl LocalEndpoint {
     fn parse(path: &str) -> Option<Self> {
         Some(match path {
@@ -195,11 +206,6 @@ impl<'a> Reference<'a> {
     /// The logical cluster at the top of the workspace tree.
     pub(crate) fn root() -> Reference<'static> {
         Reference(Cow::Borrowed("root"))
-    }
-
-    /// The same, owned.
-    pub(crate) fn into_owned(self) -> Reference<'static> {
-        Reference(Cow::Owned(self.0.into_owned()))
     }
 
     /// Reads an encoded segment that may also be empty or the wildcard, both of which name no logical cluster.
@@ -391,6 +397,20 @@ mod tests {
                 Err(_) => "403".to_owned(),
             };
             assert_eq!(found, expected, "{below}");
+        }
+    }
+
+    #[test]
+    fn a_path_without_a_cluster_is_put_below_one() {
+        for (cluster, path, expected) in [
+            ("abc", "/api/v1/pods", "/clusters/abc/api/v1/pods"),
+            ("abc", "/version/", "/clusters/abc/version"),
+            ("abc", "/a%20b", "/clusters/abc/a%20b"),
+            ("../services", "/x", "/services/x"),
+            ("a b", "/x", "/clusters/a%20b/x"),
+            ("..", "/", "/"),
+        ] {
+            assert_eq!(cluster_path(cluster, path), expected, "{cluster} {path}");
         }
     }
 

@@ -71,6 +71,13 @@ pub(crate) enum CredentialError {
     },
 }
 
+impl UpstreamCredential {
+    /// Whether the other one was made of the same material.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.group_key == other.group_key
+    }
+}
+
 impl CredentialFiles {
     /// The files, for whoever watches them.
     pub(crate) fn files(&self) -> [PathBuf; 3] {

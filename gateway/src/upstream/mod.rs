@@ -28,7 +28,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::observe::ShardMetrics;
 use crate::request::RequestClass;
-pub(crate) use credential::{CredentialFiles, UpstreamCredential};
+pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 pub(crate) use gate::{Gate, Pass};
 pub(crate) use streams::StreamPermit;
 use streams::{CONNECTION_WINDOW, Connections, Lifetime, MAX_STREAMS, STREAM_WINDOW};
@@ -172,7 +172,6 @@ impl Upstreams {
     ///
     /// # Errors
     /// [`UpstreamError::Url`] if its URL is not one.
-    #[allow(dead_code, reason = "mapped paths come with the mapping file")]
     pub(crate) fn backend(&self, spec: &BackendSpec) -> Result<Arc<Upstream>, UpstreamError> {
         let shared = self.credential.load();
         let credential = spec.credential.as_ref().unwrap_or(&shared);

@@ -1,0 +1,133 @@
+//! The mapping file in force, replaced as a whole when it or a certificate that it names changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use fairlead_config::ServicesPolicy;
+use fairlead_process::Reloadable;
+use parking_lot::Mutex;
+
+use crate::request::ClusterPaths;
+use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
+
+use super::file::{self, Entry, MappingFileError};
+use super::{Backend, Mapping, Paths, Target};
+
+/// The mappings in force.
+#[derive(Debug)]
+pub(crate) struct LivePaths {
+    current: ArcSwap<Paths>,
+    /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
+    credentials: Mutex<Vec<([PathBuf; 3], Arc<Reloadable<UpstreamCredential>>)>>,
+}
+
+/// The mapping file, or what it names, cannot be used; the operator has to mend it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MappingsError {
+    /// The file itself.
+    #[error(transparent)]
+    File(#[from] MappingFileError),
+    /// A certificate or key that it names.
+    #[error("{place}: {error}")]
+    Credential {
+        /// Of the entry.
+        place: String,
+        /// What is wrong.
+        error: CredentialError,
+    },
+    /// It maps nothing.
+    #[error("the mapping file {0} has no entry")]
+    Empty(PathBuf),
+}
+
+/// A mapping file as read, with everything that it names.
+#[derive(Debug)]
+struct Loaded {
+    entries: Vec<(Entry, UpstreamCredential)>,
+}
+
+impl LivePaths {
+    /// What is served without a mapping file.
+    pub(crate) fn built_in(services: ServicesPolicy) -> Self {
+        Self { current: ArcSwap::from_pointee(Paths::built_in(services)), credentials: Mutex::default() }
+    }
+
+    /// The mappings of this moment.
+    pub(crate) fn load(&self) -> Guard<Arc<Paths>> {
+        self.current.load()
+    }
+
+    /// Where `/services/` goes without a mapping file, from now on.
+    pub(crate) fn set_built_in(&self, services: ServicesPolicy) {
+        self.current.store(Arc::new(Paths::built_in(services)));
+    }
+
+    /// Reads a mapping file and puts it in force; returns the credential for shards, and all files that it depends on.
+    /// On an error everything stays as it was.
+    ///
+    /// # Errors
+    /// [`MappingsError`], with the place.
+    pub(crate) fn read(&self, path: &Path) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
+        let loaded = Loaded::read(path)?;
+        let mut files = vec![path.to_owned()];
+        files.extend(loaded.entries.iter().flat_map(|(entry, _)| entry.files()));
+        let for_shards = loaded.entries.iter().find(|(entry, _)| entry.pattern.is_clusters());
+        // Without /clusters/ no request goes to a shard; some credential has to stand there all the same.
+        let for_shards = for_shards.or(loaded.entries.first()).map(|(_, credential)| credential.clone());
+        let for_shards = for_shards.ok_or_else(|| MappingsError::Empty(path.to_owned()))?;
+        self.apply(loaded);
+        Ok((for_shards, files))
+    }
+
+    fn apply(&self, loaded: Loaded) {
+        let mut known = self.credentials.lock();
+        let mut kept = Vec::new();
+        let mut clusters = ClusterPaths::Ordinary;
+        let mut asserted_to_shards = None;
+        let mut mappings = Vec::new();
+        for (entry, credential) in loaded.entries {
+            let asserted_by = entry.names.clone().map(Arc::new);
+            if entry.pattern.is_clusters() {
+                clusters = ClusterPaths::Resolved;
+                asserted_to_shards = asserted_by;
+                continue;
+            }
+            let files = entry.files();
+            let credential = match known.iter().find(|(of, _)| *of == files) {
+                Some((_, current)) => {
+                    if !current.load().is_same(&credential) {
+                        current.replace(credential);
+                    }
+                    Arc::clone(current)
+                }
+                None => Arc::new(Reloadable::new(credential)),
+            };
+            kept.push((files, Arc::clone(&credential)));
+            let spec = BackendSpec {
+                name: entry.pattern.to_string().into(),
+                url: entry.backend.origin().into(),
+                credential: Some(credential),
+            };
+            let target = Target::Backend(Backend { spec, url: entry.backend });
+            mappings.push(Mapping { pattern: entry.pattern, target, asserted_by });
+        }
+        *known = kept;
+        self.current.store(Arc::new(Paths::new(clusters, asserted_to_shards, mappings)));
+    }
+}
+
+impl Loaded {
+    fn read(path: &Path) -> Result<Self, MappingsError> {
+        let load = |entry: Entry| {
+            let [authorities, certificate, private_key] = entry.files();
+            let credential = CredentialFiles { certificate, private_key, authorities }.load();
+            match credential {
+                Ok(credential) => Ok((entry, credential)),
+                Err(error) => Err(MappingsError::Credential { place: entry.place.to_string(), error }),
+            }
+        };
+        let entries: Result<_, _> = file::read(path)?.into_iter().map(load).collect();
+        Ok(Self { entries: entries? })
+    }
+}

@@ -1,0 +1,146 @@
+//! Which paths lead where: kcp's mapping file, or what stands in its place.
+
+mod file;
+mod live;
+mod pattern;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use fairlead_config::ServicesPolicy;
+
+use crate::identity::AssertionNames;
+use crate::request::ClusterPaths;
+use crate::upstream::BackendSpec;
+pub(crate) use file::BackendUrl;
+pub(crate) use live::LivePaths;
+use pattern::{Matched, Pattern};
+
+/// All mappings in force. Immutable: another file makes another one.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    /// Whether `/clusters/` leads to shards.
+    pub(crate) clusters: ClusterPaths,
+    /// How shards are told who asks, if not in the usual way.
+    pub(crate) asserted_to_shards: Option<Arc<AssertionNames>>,
+    /// The more specific of two that overlap comes first.
+    mappings: Vec<Mapping>,
+}
+
+/// A prefix of paths and what is behind it.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pattern: Pattern,
+    /// Where it leads.
+    pub(crate) target: Target,
+    /// How the target is told who asks, if not in the usual way.
+    pub(crate) asserted_by: Option<Arc<AssertionNames>>,
+}
+
+/// Where a mapping leads.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// To a server.
+    Backend(Backend),
+    /// To the virtual workspaces of shards.
+    Services(ServicesPolicy),
+}
+
+/// A server, and what it wants before the path and the query.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    /// The server.
+    pub(crate) spec: BackendSpec,
+    url: BackendUrl,
+}
+
+impl Paths {
+    /// What is served without a mapping file.
+    pub(crate) fn built_in(services: ServicesPolicy) -> Self {
+        let mut mappings = Vec::new();
+        if services != ServicesPolicy::Refuse
+            && let Ok(pattern) = Pattern::parse("/services/")
+        {
+            mappings.push(Mapping { pattern, target: Target::Services(services), asserted_by: None });
+        }
+        Self { clusters: ClusterPaths::Resolved, asserted_to_shards: None, mappings }
+    }
+
+    /// The mapping of a clean path, most specific first. Linear in the number of mappings, which are few.
+    pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Mapping, Matched<'p>)> {
+        self.mappings.iter().find_map(|mapping| Some((mapping, mapping.pattern.matches(path)?)))
+    }
+
+    fn new(
+        clusters: ClusterPaths,
+        asserted_to_shards: Option<Arc<AssertionNames>>,
+        mut mappings: Vec<Mapping>,
+    ) -> Self {
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
+        Self { clusters, asserted_to_shards, mappings }
+    }
+}
+
+impl Backend {
+    /// What the server is asked for: its own path and query, then the request's whole path and its query.
+    pub(crate) fn path_and_query(&self, path: &str, query: Option<&str>) -> String {
+        let queries: Cow<'_, str> = match (self.url.query(), query) {
+            (None, None) => Cow::Borrowed(""),
+            (Some(one), None) | (None, Some(one)) => Cow::Owned(format!("?{one}")),
+            (Some(own), Some(given)) => Cow::Owned(format!("?{own}&{given}")),
+        };
+        format!("{}{path}{queries}", self.url.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    fn backend(name: &str, url: &str) -> Target {
+        let url = BackendUrl::parse(url).unwrap();
+        let spec = BackendSpec { name: name.into(), url: url.origin().into(), credential: None };
+        Target::Backend(Backend { spec, url })
+    }
+
+    #[test]
+    fn the_most_specific_mapping_wins() {
+        let names = ["/", "/a/", "/a/{cluster}/", "/a/b/", "/a/b/c/", "/services/"];
+        let mappings = names.map(|path| Mapping {
+            pattern: Pattern::parse(path).unwrap(),
+            target: backend(path, "https://x"),
+            asserted_by: None,
+        });
+        let paths = Paths::new(ClusterPaths::Ordinary, None, mappings.into());
+        for (path, expected) in [
+            ("/", "/"),
+            ("/x", "/"),
+            ("/a", "/a/"),
+            ("/a/x", "/a/{cluster}/"),
+            ("/a/b", "/a/b/"),
+            ("/a/b/x", "/a/b/"),
+            ("/a/b/c/d", "/a/b/c/"),
+            ("/services", "/services/"),
+            ("/clusters/root", "/"),
+        ] {
+            let (mapping, _) = paths.find(path).unwrap();
+            assert_eq!(mapping.pattern, Pattern::parse(expected).unwrap(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_backend_keeps_its_own_path_and_query() {
+        for (url, path, query, expected) in [
+            ("https://x", "/a/b", None, "/a/b"),
+            ("https://x/", "/a/b", Some("c=d"), "/a/b?c=d"),
+            ("https://x/base/", "/a%2Fb/", None, "/base/a%2Fb/"),
+            ("https://x/base?e=f", "/a", Some("c=d;g"), "/base/a?e=f&c=d;g"),
+            ("https://x?e=f", "/a", None, "/a?e=f"),
+        ] {
+            let Target::Backend(backend) = backend("x", url) else { unreachable!() };
+            assert_eq!(backend.path_and_query(path, query), expected, "{url} {path}");
+        }
+    }
+}

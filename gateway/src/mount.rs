@@ -1,0 +1,158 @@
+//! Where requests go that do not end at the shard of a logical cluster: mounts and virtual workspaces.
+
+use std::sync::Arc;
+
+use fairlead_config::ServicesPolicy;
+use fairlead_process::{Status, StatusReason};
+use http::header::HeaderName;
+use percent_encoding::percent_decode_str;
+
+use crate::answer::Answer;
+use crate::core::{Asked, Core, Decision, Forward, unknown_workspace};
+use crate::identity::Sender;
+use crate::mapping::{BackendUrl, Paths, Target};
+use crate::request::{ClusterPaths, Reference};
+use crate::route::{Caller, Route};
+use crate::upstream::{BackendSpec, Upstream};
+
+/// Counts the mounts that a request went through. A client may set it: it can only shorten its own way.
+pub(crate) const MOUNT_HOPS: HeaderName = HeaderName::from_static("x-fairlead-mount-hops");
+
+/// Where mounts may lead.
+#[derive(Clone, Debug)]
+pub(crate) struct MountRules {
+    /// Hosts, with the port where it is not 443; empty means all.
+    pub(crate) hosts: Vec<String>,
+    /// How many may follow one another.
+    pub(crate) hops: u32,
+}
+
+impl MountRules {
+    fn allows(&self, origin: &str) -> bool {
+        let host = origin.strip_prefix("https://").unwrap_or(origin);
+        let bare = host.strip_suffix(":443").unwrap_or(host);
+        self.hosts.is_empty() || self.hosts.iter().any(|allowed| allowed == host || allowed == bare)
+    }
+}
+
+impl Core {
+    /// A request for a mounted workspace. Its URL is matched by its path: below `/clusters/` it is a workspace at the
+    /// URL's own host; behind another mapping the backend is that mapping's, whatever the host. Nothing else is sent
+    /// an identity.
+    pub(crate) fn to_mount(
+        &self,
+        asked: Asked<'_>,
+        paths: &Paths,
+        url: &str,
+        rest: &str,
+        sender: Sender,
+    ) -> Result<Decision, Answer> {
+        let Some(target) = BackendUrl::parse(url) else {
+            return Err(unknown_workspace(asked));
+        };
+        let rules = self.mounts.load();
+        let hops = hops_so_far(asked) + 1;
+        if hops > rules.hops {
+            return Err(Answer::loop_detected());
+        }
+        let path = format!("{}{rest}", target.path());
+        let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
+            if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
+                tracing::debug!(url, "a mount leads to a host that it may not");
+                return Err(Answer::unavailable(
+                    "the workspace is mounted from a host that is not allowed",
+                    "mount_host",
+                ));
+            }
+            let origin: Arc<str> = target.origin().into();
+            let spec = BackendSpec { name: Arc::clone(&origin), url: origin, credential: None };
+            let upstream = self.upstreams.backend(&spec).map_err(|error| {
+                tracing::debug!(url, %error, "a mount leads nowhere");
+                Answer::unavailable("the mounted workspace has no usable address", "no_address")
+            })?;
+            let text = match asked.uri.query() {
+                Some(query) => format!("{path}?{query}"),
+                None => path,
+            };
+            Forward::new(upstream, text, sender, paths.asserted_to_shards.clone())?
+        } else {
+            let Some((mapping, _)) = paths.find(&path) else {
+                return Err(Answer::not_found());
+            };
+            let Target::Backend(backend) = &mapping.target else {
+                return Err(Answer::not_found());
+            };
+            let text = backend.path_and_query(&path, asked.uri.query());
+            Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
+        };
+        Ok(Decision::Forward(Forward { hops: Some(hops), ..forward }))
+    }
+
+    /// The shard that serves a virtual workspace: that of the logical cluster after `clusters`, if one is named, else
+    /// that of the one after the virtual workspace's name (`/services/apiexport/<cluster>/…`). With neither there is no
+    /// right shard, and none is guessed.
+    pub(crate) async fn shard_of_service(
+        &self,
+        asked: Asked<'_>,
+        policy: ServicesPolicy,
+        named: Option<Route>,
+        rest: &str,
+    ) -> Result<Arc<Upstream>, Answer> {
+        let route = match (policy, named) {
+            (ServicesPolicy::RootShard, _) => {
+                let root = self.router.route(&Reference::root(), Caller::Anonymous).await;
+                if !matches!(root, Route::Shard { .. }) {
+                    return Err(Answer::unavailable("the root shard is not known yet", "not_synced"));
+                }
+                root
+            }
+            (_, Some(route)) => route,
+            (_, None) => {
+                let scope =
+                    rest.split('/').nth(2).map(|segment| percent_decode_str(segment).decode_utf8_lossy());
+                let reference = scope.and_then(|segment| Reference::parse(segment).ok());
+                match reference {
+                    Some(reference) => self.router.route(&reference, Caller::Anonymous).await,
+                    None => Route::Unknown,
+                }
+            }
+        };
+        match route {
+            Route::Shard { name, url, .. } => self.upstream(&name, &url),
+            _ => {
+                tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
+                let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
+                               ask the shard itself";
+                Err(Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_service"))
+            }
+        }
+    }
+}
+
+fn hops_so_far(asked: Asked<'_>) -> u32 {
+    let counted = asked.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+    counted.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_hosts_is_final() {
+        let rules = |hosts: &[&str]| MountRules {
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            hops: 8,
+        };
+        for (hosts, origin, expected) in [
+            (&[][..], "https://any", true),
+            (&["kcp"], "https://kcp", true),
+            (&["kcp"], "https://kcp:443", true),
+            (&["kcp"], "https://kcp:6443", false),
+            (&["kcp:6443"], "https://kcp:6443", true),
+            (&["kcp"], "https://kcp.evil", false),
+        ] {
+            assert_eq!(rules(hosts).allows(origin), expected, "{hosts:?} {origin}");
+        }
+    }
+}
