@@ -13,6 +13,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
+use crate::cors::{AllowedOrigin, Cors};
 use crate::identity::{AssertionNames, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) paths: Arc<LivePaths>,
     /// Where mounts may lead.
     pub(crate) mounts: ArcSwap<MountRules>,
+    /// Which web pages may use the API.
+    pub(crate) cors: ArcSwap<Cors>,
     /// What is to be done as kcp does it.
     pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     /// Shards as servers.
@@ -100,14 +103,30 @@ pub(crate) struct Forward {
     pub(crate) asserted_by: Option<Arc<AssertionNames>>,
     /// How many mounts the request has gone through, if any.
     pub(crate) hops: Option<u32>,
+    /// The web page that it comes from, if that may read the answer.
+    #[allow(dead_code, reason = "answers of shards are decorated by the data plane that is being rewritten")]
+    pub(crate) allowed_origin: Option<AllowedOrigin>,
 }
 
 impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
     pub(crate) async fn decide(&self, asked: Asked<'_>) -> Decision {
-        match self.walk(asked).await {
-            Ok(decision) => decision,
-            Err(answer) => Decision::Answer(answer),
+        let origin = match LocalEndpoint::parse(asked.uri.path()) {
+            Some(_) => None,
+            None => self.cors.load().judge(asked.headers),
+        };
+        if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
+            return Decision::Answer(answer);
+        }
+        match (self.walk(asked).await, origin) {
+            (Ok(Decision::Forward(forward)), origin) => {
+                Decision::Forward(Forward { allowed_origin: origin, ..forward })
+            }
+            (Ok(Decision::Answer(answer)) | Err(answer), Some(origin)) => {
+                Decision::Answer(origin.decorate(answer))
+            }
+            (Err(answer), None) => Decision::Answer(answer),
+            (Ok(decision), _) => decision,
         }
     }
 
@@ -300,7 +319,7 @@ impl Forward {
     ) -> Result<Self, Answer> {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
             .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
-        Ok(Self { upstream, path_and_query, sender, asserted_by, hops: None })
+        Ok(Self { upstream, path_and_query, sender, asserted_by, hops: None, allowed_origin: None })
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod answer;
 mod core;
+mod cors;
 mod ending;
 mod flags;
 mod identity;

@@ -119,7 +119,10 @@ impl Core {
         };
         match route {
             Route::Shard { name, url, .. } => self.upstream(&name, &url),
-            _ => {
+            Route::NotSynced | Route::Busy => {
+                Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
+            }
+            Route::Mount(_) | Route::Unavailable | Route::Unknown => {
                 tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
                 let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
                                ask the shard itself";

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::core::{Core, root_cluster};
+use crate::cors::Cors;
 use crate::identity::Tokens;
 use crate::index::{Index, IndexOptions, IndexReport};
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPolicy, ShardPicks, h2_options};
@@ -75,6 +76,9 @@ pub enum StartError {
     /// A kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] ShardKubeconfigError),
+    /// An expression for origins is none.
+    #[error("corsAllowedOrigins: {0}")]
+    Cors(#[source] regex::Error),
     /// A fault in the program.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -86,7 +90,9 @@ impl FatalError for StartError {
             Self::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
                 Some(format!("something else listens on port {}", address.port()))
             }
-            Self::Bind { .. } | Self::Load(_) | Self::Kubeconfig(_) | Self::Metrics(_) => None,
+            Self::Bind { .. } | Self::Load(_) | Self::Kubeconfig(_) | Self::Cors(_) | Self::Metrics(_) => {
+                None
+            }
         }
     }
 }
@@ -144,6 +150,7 @@ impl Gateway {
             router,
             paths,
             mounts: ArcSwap::from_pointee(mount_rules(&config)),
+            cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
             upstreams: Upstreams::new(credential, upstream_options(&config), shard_metrics(&gateway_metrics)),
             picker,
@@ -178,7 +185,9 @@ impl Gateway {
             let what = format!("serving certificate of door {}", door_config.name);
             let options = DoorOptions {
                 door: Arc::clone(&door),
-                tls: TlsSource::https(&door_config.serving).watch(&what, reloads)?,
+                tls: TlsSource::https(&door_config.serving)
+                    .with_policy(&door_config.tls)
+                    .watch(&what, reloads)?,
                 limits: config.limits.clone(),
                 shutdown: shutdown.clone(),
                 metrics: gateway_metrics.door(&door_config.name),
@@ -221,6 +230,10 @@ impl Gateway {
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
+        match Cors::new(&config.cors_allowed_origins) {
+            Ok(cors) => self.core.cors.store(Arc::new(cors)),
+            Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
+        }
         self.core.mounts.store(Arc::new(mount_rules(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {

@@ -3,6 +3,7 @@
 //! It does not know what a process serves, nor who its users are: a peer's certificates are handed on unjudged. There
 //! is no global state but the logger and signal handlers; registries, shutdown and tasks are values that are passed.
 
+mod certificates;
 mod connection;
 mod exit;
 mod lifecycle;
@@ -17,6 +18,7 @@ mod status;
 mod supervised;
 mod tls;
 
+pub use certificates::NamedCertificate;
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
 pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks, signals};

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlead_config::ServingConfig;
+use fairlead_config::{DoorTlsConfig, ServingConfig, TlsVersion};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
@@ -17,11 +17,12 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WantsServerCert};
 use rustls::{
     CertificateError, ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    SupportedCipherSuite,
 };
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::certificates::{Certificates, NamedCertificate};
 use crate::reload::{LoadError, Reloadable, Reloads};
 
 /// The TLS configuration of a listener, replaced when its files change. Each connection keeps the one it began with.
@@ -38,6 +39,12 @@ pub struct TlsSource {
     pub client_certificates: ClientCertificates,
     /// Protocols by preference; the first that the peer also speaks is taken.
     pub alpn: Vec<Vec<u8>>,
+    /// The oldest version spoken.
+    pub minimum_version: TlsVersion,
+    /// Names of suites for TLS 1.2, as IANA has them; empty means all that are safe.
+    pub cipher_suites: Vec<String>,
+    /// Certificates for clients that ask for certain names.
+    pub named: Vec<NamedCertificate>,
 }
 
 /// Whether a listener asks its peers for certificates.
@@ -89,6 +96,9 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
+    /// None of the suites that are listed is safe enough to be known here.
+    #[error("none of the cipher suites {0} is known")]
+    CipherSuites(String),
     /// The cryptography library failed.
     #[error("TLS cannot be set up")]
     Library(#[source] rustls::Error),
@@ -97,33 +107,44 @@ pub enum TlsError {
 impl TlsSource {
     /// HTTP/2 and HTTP/1.1, client certificates requested.
     pub fn https(serving: &ServingConfig) -> Self {
+        Self::new(&*serving.certificate, &*serving.private_key)
+    }
+
+    /// The same for these files.
+    pub fn new(certificate: impl Into<PathBuf>, private_key: impl Into<PathBuf>) -> Self {
         Self {
-            certificate: serving.certificate.to_path_buf(),
-            private_key: serving.private_key.to_path_buf(),
+            certificate: certificate.into(),
+            private_key: private_key.into(),
             client_certificates: ClientCertificates::Requested,
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            minimum_version: TlsVersion::Tls12,
+            cipher_suites: Vec::new(),
+            named: Vec::new(),
         }
+    }
+
+    /// The same under a listener's own policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: &DoorTlsConfig) -> Self {
+        if !policy.http2 {
+            self.alpn.retain(|protocol| protocol != b"h2");
+        }
+        self.minimum_version = policy.minimum_version;
+        self.cipher_suites.clone_from(&policy.cipher_suites);
+        let named = policy.server_names.iter().map(|named| NamedCertificate {
+            certificate: named.certificate.to_path_buf(),
+            private_key: named.private_key.to_path_buf(),
+            names: named.names.clone(),
+        });
+        self.named = named.collect();
+        self
     }
 
     /// Reads the files and makes a configuration with its own ticket key.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
-        let unreadable = |e| TlsError::Certificate(self.certificate.clone(), e);
-        let chain = CertificateDer::pem_file_iter(&self.certificate)
-            .map_err(unreadable)?
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(unreadable)?;
-        if chain.is_empty() {
-            return Err(TlsError::NoCertificate(self.certificate.clone()));
-        }
-        let key = PrivateKeyDer::from_pem_file(&self.private_key)
-            .map_err(|e| TlsError::PrivateKey(self.private_key.clone(), e))?;
-        let mut config = self.asking_for_certificates()?.with_single_cert(chain, key).map_err(|source| {
-            TlsError::Pair {
-                certificate: self.certificate.clone(),
-                private_key: self.private_key.clone(),
-                source,
-            }
-        })?;
+        let provider = Arc::new(self.provider()?);
+        let certificates = Certificates::load(&self.certificate, &self.private_key, &self.named, &provider)?;
+        let mut config = self.asking_for_certificates(provider)?.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols.clone_from(&self.alpn);
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
         // Tickets do; a cache in memory would be a second place with sessions.
@@ -133,15 +154,40 @@ impl TlsSource {
 
     /// Loads now and again whenever a file changes.
     pub fn watch(self, what: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
-        let files = [self.certificate.clone(), self.private_key.clone()];
+        let mut files = vec![self.certificate.clone(), self.private_key.clone()];
+        files.extend(
+            self.named.iter().flat_map(|named| [named.certificate.clone(), named.private_key.clone()]),
+        );
         reloads.register(what, files, move || self.load())
     }
 
-    fn asking_for_certificates(&self) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+    fn provider(&self) -> Result<CryptoProvider, TlsError> {
+        let mut provider = aws_lc_rs::default_provider();
+        if !self.cipher_suites.is_empty() {
+            let listed = |suite: &SupportedCipherSuite| {
+                let name = format!("{:?}", suite.suite());
+                suite.version() == &rustls::version::TLS13 || self.cipher_suites.contains(&name)
+            };
+            provider.cipher_suites.retain(listed);
+            let any = provider.cipher_suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
+            if !any && self.minimum_version == TlsVersion::Tls12 {
+                return Err(TlsError::CipherSuites(self.cipher_suites.join(", ")));
+            }
+        }
+        Ok(provider)
+    }
+
+    fn asking_for_certificates(
+        &self,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
         let verifier = ProofOfPossession::new(&provider);
+        let versions: &[_] = match self.minimum_version {
+            TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+            TlsVersion::Tls13 => &[&rustls::version::TLS13],
+        };
         let builder = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .with_protocol_versions(versions)
             .map_err(TlsError::Library)?;
         Ok(match self.client_certificates {
             ClientCertificates::Requested => builder.with_client_cert_verifier(Arc::new(verifier)),

@@ -119,10 +119,9 @@ async fn files_that_are_no_pair_are_named() {
     let server = start();
     let dir = server.pki.dir.path();
     let source = |certificate: &str, private_key: &str| fairlead_process::TlsSource {
-        certificate: dir.join(certificate),
-        private_key: dir.join(private_key),
         client_certificates: fairlead_process::ClientCertificates::NotRequested,
         alpn: Vec::new(),
+        ..fairlead_process::TlsSource::new(dir.join(certificate), dir.join(private_key))
     };
     std::fs::write(dir.join("other.key"), Pki::new().issue().1).unwrap();
     for (certificate, key, expected) in [

@@ -170,7 +170,8 @@ pub(crate) fn cluster_path(cluster: &str, path: &str) -> String {
 }
 
 impl LocalEndpoint {
-    fn parse(path: &str) -> Option<Self> {
+    /// The endpoint at a path, which has to be exact.
+    pub(crate) fn parse(path: &str) -> Option<Self> {
         Some(match path {
             "/livez" | "/livez/ping" => Self::Live,
             "/readyz" | "/readyz/informer-sync" => Self::Ready,

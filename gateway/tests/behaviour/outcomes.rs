@@ -17,9 +17,11 @@ async fn where_requests_go() {
         ("/clusters/0rg0000000000001/api/v1/", "alpha", "/clusters/0rg0000000000001/api/v1/"),
         ("/clusters/root%3Aorg/a%20b%2Fc%3Ad", "alpha", "/clusters/0rg0000000000001/a%20b/c:d"),
         ("/clusters/root/clusters/root/api", "root", "/clusters/root/clusters/root/api"),
-        ("/services/x/clusters/*/api", "root", "/services/x/clusters/*/api"),
-        ("/services/x/clusters/root:org/a%2fb", "root", "/services/x/clusters/root:org/a%2fb"),
-        ("/services/x/apis/g/v1/clusters/any_thing", "root", "/services/x/apis/g/v1/clusters/any_thing"),
+        // Virtual workspaces are with the logical cluster that they are asked about, or were made in.
+        ("/services/x/clusters/root:org/a%2fb", "alpha", "/services/x/clusters/root:org/a%2fb"),
+        ("/services/x/root/e/clusters/root:org/api", "alpha", "/services/x/root/e/clusters/root:org/api"),
+        ("/services/x/root/e/clusters/*/api", "root", "/services/x/root/e/clusters/*/api"),
+        ("/services/x/root:org/apis/g/clusters/y", "alpha", "/services/x/root:org/apis/g/clusters/y"),
     ] {
         let echo = client.get(path).await.json();
         assert_eq!((echo["shard"].as_str(), echo["path"].as_str()), (Some(shard), Some(forwarded)), "{path}");
@@ -158,7 +160,7 @@ async fn health_and_who_may_see_metrics_and_status() {
 async fn before_the_first_sync_nothing_is_unknown() {
     let world = World::with(Choices { unsynced: true, ..Choices::default() }).await;
     let user = world.user();
-    for path in ["/clusters/root/api", "/clusters/root:nope/api", "/services/x"] {
+    for path in ["/clusters/root/api", "/clusters/root:nope/api", "/services/x/root/api"] {
         let answer = world.get(Some(&user), path).await;
         assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"), "{path}");
     }

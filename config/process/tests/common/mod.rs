@@ -10,8 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fairlead_config::{ConnectionLimits, DrainConfig};
 use fairlead_process::{
-    BoundServer, ClientCertificates, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service,
-    Shutdown, TlsSource,
+    BoundServer, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service, Shutdown, TlsSource,
 };
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -177,12 +176,7 @@ impl Pki {
     }
 
     pub fn tls(&self, reloads: &Reloads) -> Arc<ReloadableTls> {
-        let source = TlsSource {
-            certificate: self.dir.path().join("tls.crt"),
-            private_key: self.dir.path().join("tls.key"),
-            client_certificates: ClientCertificates::Requested,
-            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        };
+        let source = TlsSource::new(self.dir.path().join("tls.crt"), self.dir.path().join("tls.key"));
         source.watch("serving certificate", reloads).unwrap()
     }
 

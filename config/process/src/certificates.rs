@@ -1,0 +1,99 @@
+//! Which certificate a server shows: one for all clients, or others for those that ask for certain names.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::tls::TlsError;
+
+/// Where a certificate is, and for which names it is shown.
+#[derive(Clone, Debug)]
+pub struct NamedCertificate {
+    /// PEM file with the certificate and its intermediates.
+    pub certificate: PathBuf,
+    /// PEM file with its key.
+    pub private_key: PathBuf,
+    /// Names, `*.example.com` for all one level below; empty means the DNS names in the certificate.
+    pub names: Vec<String>,
+}
+
+/// The certificates of a listener.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    default: Arc<CertifiedKey>,
+    by_name: Vec<(String, Arc<CertifiedKey>)>,
+}
+
+impl Certificates {
+    /// Reads all of them.
+    pub(crate) fn load(
+        certificate: &Path,
+        private_key: &Path,
+        named: &[NamedCertificate],
+        provider: &CryptoProvider,
+    ) -> Result<Self, TlsError> {
+        let default = Arc::new(pair(certificate, private_key, provider)?);
+        let mut by_name = Vec::new();
+        for entry in named {
+            let key = Arc::new(pair(&entry.certificate, &entry.private_key, provider)?);
+            let names = if entry.names.is_empty() { dns_names(&key) } else { entry.names.clone() };
+            by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&key))));
+        }
+        Ok(Self { default, by_name })
+    }
+
+    /// The one for a name: an exact entry before a wildcard, the first of several, the default for all others.
+    fn of(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+        let Some(name) = name.map(str::to_ascii_lowercase) else {
+            return &self.default;
+        };
+        let wildcard = name.split_once('.').map(|(_, parent)| format!("*.{parent}"));
+        let find = |wanted: &str| self.by_name.iter().find(|(known, _)| known == wanted).map(|(_, key)| key);
+        find(&name).or_else(|| find(&wildcard?)).unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(self.of(hello.server_name())))
+    }
+}
+
+fn pair(certificate: &Path, private_key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    let unreadable = |error| TlsError::Certificate(certificate.to_owned(), error);
+    let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
+        .map_err(unreadable)?
+        .collect::<Result<_, _>>()
+        .map_err(unreadable)?;
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate(certificate.to_owned()));
+    }
+    let key = PrivateKeyDer::from_pem_file(private_key)
+        .map_err(|error| TlsError::PrivateKey(private_key.to_owned(), error))?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|source| TlsError::Pair {
+        certificate: certificate.to_owned(),
+        private_key: private_key.to_owned(),
+        source,
+    })
+}
+
+fn dns_names(key: &CertifiedKey) -> Vec<String> {
+    let parsed = key.cert.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    let Some((_, certificate)) = parsed else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let dns = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    dns.collect()
+}
