@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench lint audit
+.PHONY: up build test bench bench-gateway lint audit
 
 ## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
 up: build
@@ -23,6 +23,11 @@ test: build
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
 bench: build
 	@BIN=$(BIN) DIR=target/bench PORT=$(BENCH_PORT) deploy/bench.sh $(ARGS)
+
+## Measure the gateway beside haproxy, nginx, a bare forwarder, the backend directly, and the program that
+## $KCP_FRONT_PROXY names; needs an otherwise idle machine. For a first impression: ARGS=--quick.
+bench-gateway: build
+	@$(BIN)/bench-gateway $(ARGS)
 
 ## What reviewers should not have to say.
 lint:

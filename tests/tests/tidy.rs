@@ -28,6 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fairlead-gateway", &["names", "cel", "config", "client", "certs", "process", "authn"]),
     ("fairlead", &["names", "config", "client", "certs"]),
     ("fairlead-tests", &["names", "config", "client", "certs", "api"]),
+    ("fairlead-bench", &["certs", "tests"]),
 ];
 
 /// Crates that must not be reached on any way, because of what they cost or know.

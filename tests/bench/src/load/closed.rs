@@ -1,0 +1,91 @@
+//! A closed loop: every stream always has one request under way.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::ended;
+use crate::error::BenchError;
+use crate::wire::{Ask, Connection, Protocol};
+
+/// So many connections with so many streams each.
+#[derive(Clone)]
+pub(crate) struct ClosedLoad {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) protocol: Protocol,
+    pub(crate) connections: usize,
+    pub(crate) streams: usize,
+    pub(crate) ask: Ask,
+}
+
+/// A load that runs until it is stopped. Needs a `LocalSet`.
+pub(crate) struct Running {
+    tally: Rc<Tally>,
+    workers: Vec<JoinHandle<Result<(), BenchError>>>,
+}
+
+#[derive(Default)]
+struct Tally {
+    completed: Cell<u64>,
+    stop: Cell<bool>,
+}
+
+impl ClosedLoad {
+    /// Opens the connections, then lets all of them begin.
+    pub(crate) async fn start(&self) -> Result<Running, BenchError> {
+        let connections = self.connect().await?;
+        let tally = Rc::new(Tally::default());
+        let work = |connection| tokio::task::spawn_local(repeat(connection, self.streams, Rc::clone(&tally)));
+        let workers = connections.into_iter().map(work).collect();
+        Ok(Running { tally, workers })
+    }
+
+    /// All its connections.
+    pub(super) async fn connect(&self) -> Result<Vec<Connection>, BenchError> {
+        let mut connections = Vec::with_capacity(self.connections);
+        for _ in 0..self.connections {
+            connections.push(Connection::open(self.address, &self.tls, self.protocol, &self.ask).await?);
+        }
+        Ok(connections)
+    }
+}
+
+impl Running {
+    /// Requests completed up to now.
+    pub(crate) fn completed(&self) -> u64 {
+        self.tally.completed.get()
+    }
+
+    /// Lets the open requests end.
+    pub(crate) async fn stop(self) -> Result<(), BenchError> {
+        self.tally.stop.set(true);
+        for worker in self.workers {
+            worker.await.map_err(|error| BenchError::answer(error.to_string()))??;
+        }
+        Ok(())
+    }
+}
+
+async fn repeat(mut connection: Connection, streams: usize, tally: Rc<Tally>) -> Result<(), BenchError> {
+    let mut open: Vec<u32> = (0..streams).map(|_| connection.send()).collect();
+    let mut seen = Vec::new();
+    while !open.is_empty() {
+        connection.flush().await?;
+        connection.receive(&mut seen).await?;
+        for event in seen.drain(..) {
+            let Some(stream) = ended(event)? else { continue };
+            let Some(position) = open.iter().position(|known| *known == stream) else { continue };
+            tally.completed.set(tally.completed.get() + 1);
+            if tally.stop.get() {
+                open.swap_remove(position);
+            } else {
+                open[position] = connection.send();
+            }
+        }
+    }
+    Ok(())
+}

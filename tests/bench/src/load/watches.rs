@@ -1,0 +1,146 @@
+//! Many watches, idle until the backend is told to send one event to all.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
+
+use crate::backend::{EVENT_BYTES, FIRST_EVENT_BYTES};
+use crate::error::BenchError;
+use crate::wire::{Ask, Connection, Protocol, Seen};
+
+/// How many watches, and how they share connections.
+pub(crate) struct WatchLoad {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    pub(crate) ask: Ask,
+    pub(crate) per_connection: usize,
+}
+
+/// Open watches; they end when this is dropped. Needs a `LocalSet`.
+pub(crate) struct Watches {
+    load: WatchLoad,
+    tally: Rc<Tally>,
+    workers: Vec<JoinHandle<()>>,
+    count: usize,
+    events: usize,
+}
+
+#[derive(Default)]
+struct Tally {
+    bytes: Cell<usize>,
+    expected: Cell<usize>,
+    complete: Notify,
+    failure: RefCell<Option<BenchError>>,
+}
+
+/// Handshakes at a time.
+const AT_A_TIME: usize = 64;
+/// When to give up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Watches {
+    pub(crate) fn new(load: WatchLoad) -> Self {
+        Self { load, tally: Rc::default(), workers: Vec::new(), count: 0, events: 0 }
+    }
+
+    /// Opens so many more, and tells how long it took until each had its first event.
+    pub(crate) async fn open(&mut self, more: usize) -> Result<Duration, BenchError> {
+        let begun = Instant::now();
+        let places = Rc::new(Semaphore::new(AT_A_TIME));
+        self.count += more;
+        self.expect();
+        for first in (0..more).step_by(self.load.per_connection) {
+            let streams = self.load.per_connection.min(more - first);
+            let (address, tls, ask) = (self.load.address, Arc::clone(&self.load.tls), self.load.ask.clone());
+            let (tally, places) = (Rc::clone(&self.tally), Rc::clone(&places));
+            self.workers.push(tokio::task::spawn_local(async move {
+                if let Err(error) = follow(address, &tls, &ask, streams, &tally, &places).await {
+                    tally.failure.borrow_mut().get_or_insert(error);
+                    tally.complete.notify_one();
+                }
+            }));
+        }
+        self.completed().await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Waits until every watch has one more event; the caller has it sent. Tells how long that took.
+    pub(crate) async fn event(
+        &mut self,
+        send: impl Future<Output = Result<(), BenchError>>,
+    ) -> Result<Duration, BenchError> {
+        self.events += 1;
+        self.expect();
+        let begun = Instant::now();
+        send.await?;
+        self.completed().await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Everything that is to have come in by then, if all watches were opened before the first event.
+    fn expect(&self) {
+        self.tally.expected.set(self.count * (FIRST_EVENT_BYTES + self.events * EVENT_BYTES));
+    }
+
+    async fn completed(&self) -> Result<(), BenchError> {
+        let tally = &self.tally;
+        while tally.bytes.get() < tally.expected.get() {
+            let waited = tokio::time::timeout(PATIENCE, tally.complete.notified()).await;
+            if let Some(error) = tally.failure.take() {
+                return Err(error);
+            }
+            if waited.is_err() {
+                let (got, of) = (tally.bytes.get(), tally.expected.get());
+                return Err(BenchError::answer(format!("of {of} bytes of events, {got} have come")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn follow(
+    address: SocketAddr,
+    tls: &Arc<rustls::ClientConfig>,
+    ask: &Ask,
+    streams: usize,
+    tally: &Tally,
+    places: &Semaphore,
+) -> Result<(), BenchError> {
+    let mut place = places.acquire().await.ok();
+    let mut connection = Connection::open(address, tls, Protocol::Http2, ask).await?;
+    for _ in 0..streams {
+        connection.send();
+    }
+    let (mut seen, mut own) = (Vec::new(), 0);
+    loop {
+        connection.flush().await?;
+        connection.receive(&mut seen).await?;
+        for event in seen.drain(..) {
+            match event {
+                Seen::Data { length, .. } => {
+                    own += length;
+                    tally.bytes.set(tally.bytes.get() + length);
+                }
+                Seen::Head { is_success: true, .. } => {}
+                _ => return Err(BenchError::answer("a watch was refused, or has ended")),
+            }
+        }
+        if own >= streams * FIRST_EVENT_BYTES {
+            place.take();
+        }
+        if tally.bytes.get() >= tally.expected.get() {
+            tally.complete.notify_one();
+        }
+    }
+}

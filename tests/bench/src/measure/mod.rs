@@ -1,0 +1,72 @@
+//! The measurements: each makes one or a few rows of the table. In every round all contestants take their turn, in
+//! alternating order; what counts is the median of the rounds.
+
+mod cores;
+mod gets;
+mod handshakes;
+mod latency;
+mod list;
+mod watches;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(crate) use cores::{move_to, rate_on_one_core, split};
+pub(crate) use gets::{Who, cpu_per_get};
+pub(crate) use handshakes::handshakes_per_core;
+pub(crate) use latency::at_fixed_rate;
+pub(crate) use list::slow_list;
+pub(crate) use watches::idle_watches;
+
+use crate::contestants::{Contestant, Field, Kind};
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) rounds: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) duration: Duration,
+}
+
+/// Values of all rounds.
+#[derive(Default)]
+struct Rounds(BTreeMap<Kind, Vec<f64>>);
+
+impl Rounds {
+    fn add(&mut self, kind: Kind, value: f64) {
+        self.0.entry(kind).or_default().push(value);
+    }
+
+    fn medians(self) -> BTreeMap<Kind, f64> {
+        self.0.into_iter().map(|(kind, values)| (kind, median(values))).collect()
+    }
+}
+
+/// Whose turn it is, in one round.
+fn order(field: &Field, round: usize) -> impl Iterator<Item = &Contestant> {
+    let count = field.contestants.len();
+    let position = move |turn: usize| if round.is_multiple_of(2) { turn } else { count - 1 - turn };
+    (0..count).map(move |turn| &field.contestants[position(turn)])
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        count if count.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        for (values, expected) in [(vec![3.0, 1.0, 2.0], 2.0), (vec![4.0, 1.0], 2.5), (vec![7.0], 7.0)] {
+            assert!((median(values) - expected).abs() < f64::EPSILON);
+        }
+    }
+}

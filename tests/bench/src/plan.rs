@@ -1,0 +1,147 @@
+//! What is measured, in which order, and how much of it: minutes are few.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::contestants::{Cores, Field, Ground, Kind};
+use crate::error::BenchError;
+use crate::measure::{
+    Effort, Who, at_fixed_rate, cpu_per_get, handshakes_per_core, idle_watches, move_to, rate_on_one_core,
+    slow_list, split,
+};
+use crate::report::Report;
+use crate::wire::Protocol;
+
+/// What to measure, and how thoroughly.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// One short round of everything, for a first impression.
+    #[arg(long)]
+    quick: bool,
+    /// Only these measurements, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Subject>,
+    /// Only these contestants, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    among: Vec<Kind>,
+    /// Rounds per measurement.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Idle watches.
+    #[arg(long, default_value_t = 10_000)]
+    watches: usize,
+    /// Size of the long list.
+    #[arg(long, default_value_t = 1024)]
+    list_mebibytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    Cpu,
+    Tokens,
+    Cores,
+    Latency,
+    Watches,
+    Handshakes,
+    List,
+}
+
+const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
+impl Plan {
+    /// Measures everything that is wanted.
+    pub(crate) async fn carry_out(&self) -> Result<Report, BenchError> {
+        let ground = Ground::new()?;
+        let mut report = Report::default();
+        let field = self.field(&ground, &Cores::default(), &mut report).await?;
+        self.everywhere(&ground, &field, &mut report).await?;
+        field.stop().await?;
+        if self.wants(Subject::Cores) {
+            self.on_one_core(&ground, &mut report).await?;
+        }
+        // What a process has freed is not always given back: figures of memory need fresh ones.
+        for per_connection in [100, 1].into_iter().filter(|_| self.wants(Subject::Watches)) {
+            let field = self.field(&ground, &Cores::default(), &mut report).await?;
+            let count = if self.quick { self.watches / 5 } else { self.watches };
+            let (rows, notes) = idle_watches(&ground, &field, count, per_connection).await?;
+            report.rows.extend(rows);
+            report.notes.extend(notes);
+            field.stop().await?;
+        }
+        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::List)) {
+            let field = self.field(&ground, &Cores::default(), &mut report).await?;
+            let mebibytes = if self.quick { self.list_mebibytes / 8 } else { self.list_mebibytes };
+            let slow_for = Duration::from_secs(if self.quick { 1 } else { 3 });
+            let (row, notes) = slow_list(&ground, &field, protocol, mebibytes, slow_for).await?;
+            report.rows.push(row);
+            report.notes.extend(notes);
+            field.stop().await?;
+        }
+        Ok(report)
+    }
+
+    async fn everywhere(
+        &self,
+        ground: &Ground,
+        field: &Field,
+        report: &mut Report,
+    ) -> Result<(), BenchError> {
+        let effort = self.effort();
+        for (subject, who) in [(Subject::Cpu, Who::Certificate), (Subject::Tokens, Who::Token)] {
+            for protocol in BOTH.into_iter().filter(|_| self.wants(subject)) {
+                report.rows.push(cpu_per_get(ground, field, effort, protocol, who).await?);
+            }
+        }
+        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Latency)) {
+            report.rows.extend(at_fixed_rate(ground, field, effort, protocol).await?);
+        }
+        for who in [Who::Token, Who::Certificate].into_iter().filter(|_| self.wants(Subject::Handshakes)) {
+            report.rows.push(handshakes_per_core(ground, field, effort, who).await?);
+        }
+        Ok(())
+    }
+
+    async fn on_one_core(&self, ground: &Ground, report: &mut Report) -> Result<(), BenchError> {
+        let Some(cores) = split() else {
+            report.notes.push("One core: requests/s on one core need another one for the load.".to_owned());
+            return Ok(());
+        };
+        let field = self.field(ground, &cores, report).await?;
+        let all = format!("0-{}", std::thread::available_parallelism().map_or(1, usize::from) - 1);
+        move_to(cores.backend.as_deref().unwrap_or(&all))?;
+        for protocol in BOTH {
+            let (row, note) = rate_on_one_core(ground, &field, self.effort(), protocol).await?;
+            report.rows.push(row);
+            report.notes.extend(note);
+        }
+        move_to(&all)?;
+        field.stop().await
+    }
+
+    /// Fresh processes; what is missing is noted once.
+    async fn field(&self, ground: &Ground, cores: &Cores, report: &mut Report) -> Result<Field, BenchError> {
+        let kinds = if self.among.is_empty() { &Kind::ALL[..] } else { &self.among };
+        let field = ground.field(kinds, cores).await?;
+        for missing in &field.missing {
+            let note = format!("Not measured: {missing}.");
+            if !report.notes.contains(&note) {
+                report.notes.push(note);
+            }
+        }
+        Ok(field)
+    }
+
+    fn effort(&self) -> Effort {
+        if self.quick {
+            Effort { rounds: 1, warm_up: Duration::from_millis(300), duration: Duration::from_secs(1) }
+        } else {
+            let (warm_up, duration) = (Duration::from_millis(500), Duration::from_secs(2));
+            Effort { rounds: self.rounds, warm_up, duration }
+        }
+    }
+
+    fn wants(&self, subject: Subject) -> bool {
+        self.only.is_empty() || self.only.contains(&subject)
+    }
+}
