@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc, time::SystemTime};
 use http::{HeaderMap, HeaderName};
 use thiserror::Error;
 
-use crate::{BearerToken, ConnectionCredentials, Identity, MalformedToken};
+use crate::{BearerToken, ConnectionCredentials, Identity, MalformedToken, TokenFault};
 
 /// Knows one kind of credential.
 ///
@@ -88,10 +88,34 @@ pub enum Reason {
     /// The token is not known here.
     #[error("the bearer token is not known")]
     UnknownToken,
+    /// The token was meant for us, and is not good.
+    #[error(transparent)]
+    InvalidToken(#[from] TokenFault),
+    /// What each of several authenticators has to say about it.
+    #[error("{}", in_one_line(.0))]
+    Several(Arc<[(&'static str, Reason)]>),
     /// There is no authenticator for its kind.
     #[error("no authenticator judges this credential")]
     NobodyJudges,
     /// Whoever would know could not be asked. A retry may help.
     #[error("cannot be judged now: {0}")]
     Unavailable(Arc<str>),
+}
+
+impl Reason {
+    /// Whether the same credential might be accepted later, because somebody could not be asked.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable(_) => true,
+            Self::Several(reasons) => reasons.iter().any(|(_, reason)| reason.is_retryable()),
+            _ => false,
+        }
+    }
+}
+
+/// `name: reason; name: reason`.
+pub(crate) fn in_one_line(reasons: &[(&'static str, Reason)]) -> String {
+    let each: Vec<String> = reasons.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    each.join("; ")
 }

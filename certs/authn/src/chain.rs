@@ -13,7 +13,7 @@ use http::HeaderMap;
 
 use crate::{
     Answer, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
-    Presented, Reason, Verdict,
+    Presented, Reason, Verdict, authenticator::in_one_line,
 };
 
 /// Authenticators in the order in which they are asked; the first that accepts decides.
@@ -76,13 +76,11 @@ impl Chain {
             };
             match verdict {
                 Verdict::Accepted(identity) => {
-                    // Only a certificate's identity is the same object at the next request.
+                    // Only this one is never the same object at the next request.
                     let identity = match identity.method() {
-                        Method::ClientCertificate => {
-                            connection.finish(self.id, identity, |it| self.finish(it))
-                        }
-                        Method::Anonymous | Method::RequestHeader | Method::BearerToken => {
-                            self.finish(identity)
+                        Method::RequestHeader => self.finish(identity),
+                        Method::Anonymous | Method::ClientCertificate | Method::BearerToken => {
+                            identity.finish(self.id, |identity| self.finish(identity))
                         }
                     };
                     return Outcome::Identified(identity);
@@ -167,16 +165,12 @@ impl Rejection {
     /// Whether the same credential might be accepted later, because somebody could not be asked.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.reasons.iter().any(|(_, reason)| matches!(reason, Reason::Unavailable(_)))
+        self.reasons.iter().any(|(_, reason)| reason.is_retryable())
     }
 }
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, reason)) in self.reasons.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "; " };
-            write!(f, "{separator}{name}: {reason}")?;
-        }
-        Ok(())
+        f.write_str(&in_one_line(&self.reasons))
     }
 }

@@ -24,7 +24,6 @@ pub struct ConnectionCredentials {
     chain: Arc<[CertificateDer<'static>]>,
     certificate: OnceLock<Result<ClientCertificate, CertificateError>>,
     judgement: ArcSwapOption<Judgement>,
-    finished: ArcSwapOption<Finished>,
 }
 
 /// What the authorities of one generation make of the certificate.
@@ -49,23 +48,11 @@ pub(crate) enum Assertion {
     Invalid(Arc<str>),
 }
 
-/// What a chain of authenticators has last made of an identity: see [`ConnectionCredentials::finish`].
-struct Finished {
-    chain: u64,
-    from: Arc<Identity>,
-    to: Arc<Identity>,
-}
-
 impl ConnectionCredentials {
     /// The certificates of a peer, leaf first; empty if it has presented none.
     #[must_use]
     pub fn new(chain: Arc<[CertificateDer<'static>]>) -> Self {
-        Self {
-            chain,
-            certificate: OnceLock::new(),
-            judgement: ArcSwapOption::empty(),
-            finished: ArcSwapOption::empty(),
-        }
+        Self { chain, certificate: OnceLock::new(), judgement: ArcSwapOption::empty() }
     }
 
     /// A peer without certificate. Also for one whose certificate does not count as identity, because it
@@ -105,26 +92,6 @@ impl ConnectionCredentials {
         let judgement = Arc::new(Judgement::make(certificate, &self.chain, authorities, now));
         self.judgement.store(Some(Arc::clone(&judgement)));
         Some(judgement)
-    }
-
-    /// Remembers the last result of what a chain does to every accepted identity, so that it is not done
-    /// again for each request of the connection. `finish` must depend on nothing but its argument and the
-    /// chain.
-    pub(crate) fn finish(
-        &self,
-        chain: u64,
-        identity: Arc<Identity>,
-        finish: impl FnOnce(Arc<Identity>) -> Arc<Identity>,
-    ) -> Arc<Identity> {
-        if let Some(known) = &*self.finished.load()
-            && known.chain == chain
-            && Arc::ptr_eq(&known.from, &identity)
-        {
-            return Arc::clone(&known.to);
-        }
-        let to = finish(Arc::clone(&identity));
-        self.finished.store(Some(Arc::new(Finished { chain, from: identity, to: Arc::clone(&to) })));
-        to
     }
 }
 

@@ -47,6 +47,17 @@ impl GroupFilter {
         }
     }
 
+    /// The filter of the flags `--authentication-pass-on-groups` and `--authentication-drop-groups`. Values
+    /// are lists with commas; those that somebody has put into quotes as a whole, as the operator of kcp
+    /// does, mean the same without them.
+    #[must_use]
+    pub fn from_flags<P: AsRef<str>, D: AsRef<str>>(pass_on: &[P], drop: &[D]) -> Self {
+        Self::new(
+            pass_on.iter().flat_map(|value| listed(value.as_ref())),
+            drop.iter().flat_map(|value| listed(value.as_ref())),
+        )
+    }
+
     /// Whether a group is believed.
     #[must_use]
     pub fn passes(&self, group: &str) -> bool {
@@ -66,6 +77,12 @@ impl GroupFilter {
         passed.dedup();
         Arc::new(identity.with_groups(passed))
     }
+}
+
+/// The elements of a list with commas, wherever somebody has put quotes.
+fn listed(value: &str) -> impl Iterator<Item = &str> {
+    let is_noise = |char: char| char.is_whitespace() || char == '"' || char == '\'';
+    value.split(',').map(move |element| element.trim_matches(is_noise)).filter(|element| !element.is_empty())
 }
 
 impl Pattern {
@@ -132,6 +149,22 @@ mod tests {
         for (filter, groups, expected) in cases {
             assert_eq!(filtered(filter, groups), expected, "{groups:?}");
         }
+    }
+
+    #[test]
+    fn lists_of_flags_are_read_however_they_are_quoted() {
+        let expected = GroupFilter::new([] as [&str; 0], ["system:masters", "team-*"]);
+        let cases: [&[&str]; 5] = [
+            &["system:masters", "team-*"],
+            &["system:masters,team-*"],
+            &["\"system:masters,team-*\""],
+            &[" 'system:masters' , \"team-*\",,"],
+            &["system:masters", "", "\"team-*\""],
+        ];
+        for drop in cases {
+            assert_eq!(GroupFilter::from_flags(&[] as &[&str], drop), expected, "{drop:?}");
+        }
+        assert_eq!(GroupFilter::from_flags(&["", "\"\""], &[""]), GroupFilter::default());
     }
 
     #[test]

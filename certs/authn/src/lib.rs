@@ -17,10 +17,15 @@ mod bearer;
 mod certificate;
 mod chain;
 mod connection;
+mod flights;
 mod groups;
 mod identity_headers;
+mod jwt;
+mod remembered;
 mod request_header;
+mod service_account;
 mod token_file;
+mod tokens;
 mod user;
 
 pub use self::{
@@ -32,7 +37,14 @@ pub use self::{
     connection::ConnectionCredentials,
     groups::GroupFilter,
     identity_headers::{IdentityHeaders, Unstampable, is_identity_header, strip_identity_headers},
+    jwt::{Algorithm, KeyError, TokenFault, UnknownAlgorithm, VerificationKeys, in_cluster_claim},
     request_header::{RequestHeaderAuthenticator, RequestHeaderNames},
+    service_account::{
+        DEFAULT_SERVICE_ACCOUNT_ISSUER, FoundObject, LookUp, LookupFailed, MalformedObject, ObjectReference,
+        ReferencedKind, ServiceAccountKeyError, ServiceAccountKeys, ServiceAccountLookup,
+        ServiceAccountSettings, ServiceAccountTokens, SharedKeys,
+    },
     token_file::{TokenFile, TokenFileError},
+    tokens::TokenUnion,
     user::{ANONYMOUS, AUTHENTICATED, Identity, Method, UNAUTHENTICATED, UserInfo},
 };

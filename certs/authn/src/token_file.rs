@@ -87,7 +87,7 @@ impl Authenticator for TokenFile {
     fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
         Answer::Ready(match request.token {
             None => Verdict::NoOpinion,
-            Some(token) => match self.users.get(&digest(token.as_str())) {
+            Some(token) => match self.users.get(token.digest()) {
                 Some(identity) => Verdict::Accepted(Arc::clone(identity)),
                 None => Verdict::Declined(Reason::UnknownToken),
             },

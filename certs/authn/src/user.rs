@@ -6,6 +6,7 @@ use std::{
     time::SystemTime,
 };
 
+use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
 
 use crate::{IdentityHeaders, Unstampable};
@@ -42,6 +43,15 @@ pub struct Identity {
     method: Method,
     expires: Option<SystemTime>,
     headers: OnceLock<Result<IdentityHeaders, Unstampable>>,
+    finished: ArcSwapOption<Finished>,
+}
+
+/// What a chain of authenticators has last made of an identity: see [`Identity::finish`].
+#[derive(Debug)]
+struct Finished {
+    chain: u64,
+    /// Nothing if that is the identity itself, which must not own itself.
+    to: Option<Arc<Identity>>,
 }
 
 /// By which kind of credential somebody was identified.
@@ -62,7 +72,7 @@ impl Identity {
     /// An identity that is good until `expires`; for ever if that is `None`.
     #[must_use]
     pub fn new(user: UserInfo, method: Method, expires: Option<SystemTime>) -> Self {
-        Self { user, method, expires, headers: OnceLock::new() }
+        Self { user, method, expires, headers: OnceLock::new(), finished: ArcSwapOption::empty() }
     }
 
     /// The identity of requests without credentials.
@@ -100,6 +110,25 @@ impl Identity {
     /// The headers that assert this identity to the next server. Built on the first call, then shared.
     pub fn headers(&self) -> Result<&IdentityHeaders, &Unstampable> {
         self.headers.get_or_init(|| IdentityHeaders::for_user(&self.user)).as_ref()
+    }
+
+    /// Remembers the last result of what a chain does to every accepted identity, so that it is not done
+    /// again for each request that shows the same credential: one atomic load. `finish` must depend on
+    /// nothing but its argument and the chain.
+    pub(crate) fn finish(
+        self: Arc<Self>,
+        chain: u64,
+        finish: impl FnOnce(Arc<Self>) -> Arc<Self>,
+    ) -> Arc<Self> {
+        if let Some(known) = &*self.finished.load()
+            && known.chain == chain
+        {
+            return known.to.clone().unwrap_or_else(|| Arc::clone(&self));
+        }
+        let result = finish(Arc::clone(&self));
+        let to = (!Arc::ptr_eq(&result, &self)).then(|| Arc::clone(&result));
+        self.finished.store(Some(Arc::new(Finished { chain, to })));
+        result
     }
 
     /// The identity in group `system:authenticated`. As in Kubernetes, not for those who are already sorted

@@ -1,0 +1,310 @@
+//! Public keys and what they verify.
+
+use aws_lc_rs::signature::{ParsedPublicKey, RsaPublicKeyComponents};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{
+    Algorithm, CompactToken,
+    algorithm::Curve,
+    pem::{self, PublicKeyInfo},
+};
+
+/// So many keys of one set count; each may have to be tried for a token that does not name one.
+const MOST_KEYS: usize = 100;
+
+/// A set of public keys. `Debug` shows their IDs.
+#[derive(Default)]
+pub struct VerificationKeys {
+    keys: Vec<VerificationKey>,
+}
+
+/// Keys that cannot be read. Whoever has written them is to blame. Never quotes a key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// Not PEM.
+    #[error("it is not readable PEM")]
+    NotPem,
+    /// PEM without a key in it.
+    #[error("it contains no RSA or EC key")]
+    NoKey,
+    /// A key that cannot be used.
+    #[error("its PEM block {position} ({label}) cannot be used: {problem}")]
+    Block {
+        /// Which one, counted from 1.
+        position: usize,
+        /// What it calls itself.
+        label: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// Not a JSON Web Key Set.
+    #[error("it is not a JSON Web Key Set")]
+    NotAKeySet,
+}
+
+/// What is tried for a token that names a key which is not in the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyChoice {
+    /// Nothing.
+    #[allow(dead_code, reason = "issuers of JWTs are the next step")]
+    ByName,
+    /// All, because those who sign and those who verify may name keys differently.
+    AnyIfUnknown,
+}
+
+/// Why no key verifies a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unverified {
+    /// There is no key that should: a newer set may have one.
+    NoSuchKey,
+    /// The keys that should do not.
+    WrongSignature,
+}
+
+struct VerificationKey {
+    id: Option<String>,
+    /// The only algorithm that it is for.
+    only: Option<Algorithm>,
+    material: Material,
+}
+
+enum Material {
+    /// Big-endian, without zeros in front.
+    Rsa(RsaPublicKeyComponents<Vec<u8>>),
+    EllipticCurve(Curve, ParsedPublicKey),
+}
+
+impl VerificationKeys {
+    /// The keys of a PEM text: public ones, the public halves of private ones, and those of certificates.
+    /// They get the IDs that Kubernetes gives its service-account keys.
+    pub fn from_pem(text: &[u8]) -> Result<Self, KeyError> {
+        let keys = pem::public_keys(text)?
+            .into_iter()
+            .map(|found| {
+                let id = Some(found.key.id());
+                let material = Material::of(&found.key).ok_or(KeyError::Block {
+                    position: found.position,
+                    label: found.label,
+                    problem: "neither RSA with 2048 to 8192 bits nor P-256, P-384 or P-521",
+                })?;
+                Ok(VerificationKey { id, only: None, material })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(Self { keys }) }
+    }
+
+    /// The keys of a JSON Web Key Set (RFC 7517) that are for signatures and of a kind that we know. The
+    /// others are left out, as the standard asks.
+    pub fn from_jwks(json: &[u8]) -> Result<Self, KeyError> {
+        #[derive(Deserialize)]
+        struct KeySet {
+            keys: Vec<Value>,
+        }
+        let KeySet { keys } = serde_json::from_slice(json).map_err(|_| KeyError::NotAKeySet)?;
+        let keys = keys
+            .into_iter()
+            .filter_map(|key| serde_json::from_value::<Jwk>(key).ok()?.into_key())
+            .take(MOST_KEYS)
+            .collect();
+        Ok(Self { keys })
+    }
+
+    /// Takes in the keys of another set.
+    pub fn extend(&mut self, others: Self) {
+        self.keys.extend(others.keys);
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Checks a token's signature; 20 to 60 µs per key that is tried.
+    pub(crate) fn verify(&self, token: &CompactToken<'_>, choice: KeyChoice) -> Result<(), Unverified> {
+        let named = |key: &VerificationKey| token.key_id.is_some() && key.id == token.key_id;
+        let any =
+            token.key_id.is_none() || (choice == KeyChoice::AnyIfUnknown && !self.keys.iter().any(named));
+        let mut result = Err(Unverified::NoSuchKey);
+        for key in self.keys.iter().filter(|key| any || named(key)).take(MOST_KEYS) {
+            match key.verify(token) {
+                Some(true) => return Ok(()),
+                Some(false) => result = Err(Unverified::WrongSignature),
+                None => {}
+            }
+        }
+        result
+    }
+}
+
+impl VerificationKey {
+    /// `None` if it is not for the token's algorithm.
+    fn verify(&self, token: &CompactToken<'_>) -> Option<bool> {
+        if self.only.is_some_and(|only| only != token.algorithm) {
+            return None;
+        }
+        let message = token.signed.as_bytes();
+        let verified = match &self.material {
+            Material::Rsa(key) => key.verify(token.algorithm.rsa()?, message, &token.signature),
+            Material::EllipticCurve(curve, key) if curve.algorithm() == token.algorithm => {
+                key.verify_sig(message, &token.signature)
+            }
+            Material::EllipticCurve(..) => return None,
+        };
+        Some(verified.is_ok())
+    }
+}
+
+impl Material {
+    fn of(key: &PublicKeyInfo) -> Option<Self> {
+        match key {
+            PublicKeyInfo::Rsa { modulus, exponent, .. } => Self::rsa(modulus, exponent),
+            PublicKeyInfo::EllipticCurve { point, .. } => {
+                Curve::ALL.into_iter().find_map(|curve| Self::elliptic_curve(curve, point))
+            }
+        }
+    }
+
+    fn rsa(modulus: &[u8], exponent: &[u8]) -> Option<Self> {
+        let trim = |bytes: &[u8]| bytes.iter().copied().skip_while(|byte| *byte == 0).collect::<Vec<_>>();
+        let key = RsaPublicKeyComponents { n: trim(modulus), e: trim(exponent) };
+        let large_enough = (256..=1024).contains(&key.n.len());
+        (large_enough && !key.e.is_empty()).then_some(Self::Rsa(key))
+    }
+
+    /// `point` is uncompressed: 4, x, y.
+    fn elliptic_curve(curve: Curve, point: &[u8]) -> Option<Self> {
+        if point.len() != 1 + 2 * curve.coordinate() {
+            return None;
+        }
+        let key = ParsedPublicKey::new(curve.verification(), point).ok()?;
+        Some(Self::EllipticCurve(curve, key))
+    }
+}
+
+/// A JSON Web Key, as far as it matters here.
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    kid: Option<String>,
+    #[serde(rename = "use")]
+    usage: Option<String>,
+    alg: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    crv: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+impl Jwk {
+    fn into_key(self) -> Option<VerificationKey> {
+        if self.usage.as_deref().is_some_and(|usage| usage != "sig") {
+            return None;
+        }
+        // A key for an algorithm that we do not know is not for one that we do.
+        let only = self.alg.as_deref().map(str::parse).transpose().ok()?;
+        let decode =
+            |field: &Option<String>| URL_SAFE_NO_PAD.decode(field.as_deref()?.trim_end_matches('=')).ok();
+        let material = match self.kty.as_str() {
+            "RSA" => Material::rsa(&decode(&self.n)?, &decode(&self.e)?)?,
+            "EC" => {
+                let curve = Curve::by_name(self.crv.as_deref()?)?;
+                let mut point = vec![4];
+                for field in [&self.x, &self.y] {
+                    let coordinate = decode(field)?;
+                    // Some writers leave zeros in front away.
+                    point.resize(point.len() + curve.coordinate().checked_sub(coordinate.len())?, 0);
+                    point.extend(coordinate);
+                }
+                Material::elliptic_curve(curve, &point)?
+            }
+            _ => return None,
+        };
+        Some(VerificationKey { id: self.kid.filter(|id| !id.is_empty()), only, material })
+    }
+}
+
+impl std::fmt::Debug for VerificationKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.keys.iter().map(|key| &key.id)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verify(jwk: &str, token: &str) -> Result<(), Unverified> {
+        let keys = VerificationKeys::from_jwks(format!("{{\"keys\":[{jwk}]}}").as_bytes()).unwrap();
+        keys.verify(&CompactToken::parse(token).unwrap(), KeyChoice::ByName)
+    }
+
+    /// The claims of the examples in RFC 7515.
+    const PAYLOAD: &str =
+        "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
+
+    /// RFC 7515, A.2.
+    const RSA: &str = r#"{"kty":"RSA","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ","e":"AQAB"}"#;
+    const RSA_SIGNATURE: &str = "cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw";
+
+    /// RFC 7515, A.3.
+    const EC: &str = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
+    const EC_SIGNATURE: &str =
+        "DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
+
+    #[test]
+    fn the_examples_of_the_standard_are_verified() {
+        let rsa = format!("eyJhbGciOiJSUzI1NiJ9.{PAYLOAD}.{RSA_SIGNATURE}");
+        let curve = format!("eyJhbGciOiJFUzI1NiJ9.{PAYLOAD}.{EC_SIGNATURE}");
+        assert_eq!(verify(RSA, &rsa), Ok(()));
+        assert_eq!(verify(EC, &curve), Ok(()));
+        assert_eq!(verify(EC, &rsa), Err(Unverified::NoSuchKey));
+        assert_eq!(verify(RSA, &curve), Err(Unverified::NoSuchKey));
+        assert_eq!(verify(RSA, &format!("{}AA", &rsa[..rsa.len() - 2])), Err(Unverified::WrongSignature));
+    }
+
+    #[test]
+    fn keys_for_other_purposes_are_left_out() {
+        let with = |field: &str| EC.replacen('{', &format!("{{{field},"), 1);
+        let cases = [
+            (EC.to_owned(), 1),
+            (with(r#""use":"sig","alg":"ES256""#), 1),
+            (with(r#""use":"enc""#), 0),
+            (with(r#""alg":"ECDH-ES""#), 0),
+            (EC.replace("P-256", "P-384"), 0),
+            (EC.replace("P-256", "secp256k1"), 0),
+            // Not on the curve.
+            (EC.replace("f83O", "f83P"), 0),
+            (RSA.replace("ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAk", ""), 0),
+            (r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned(), 0),
+            (
+                r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#
+                    .to_owned(),
+                0,
+            ),
+            (r#""a string""#.to_owned(), 0),
+        ];
+        for (jwk, expected) in cases {
+            let keys = VerificationKeys::from_jwks(format!("{{\"keys\":[{jwk}]}}").as_bytes()).unwrap();
+            assert_eq!(keys.len(), expected, "{jwk}");
+        }
+        for text in ["", "[]", "{}", r#"{"keys":{}}"#] {
+            assert_eq!(
+                VerificationKeys::from_jwks(text.as_bytes()).unwrap_err(),
+                KeyError::NotAKeySet,
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Bearer tokens of all kinds, good, bad and hostile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
+
+mod service_accounts;
+mod signing;
+mod union;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use fairlead_authn::{
+    Answer, Authenticator, BearerToken, ConnectionCredentials, Identity, Presented, Verdict,
+};
+use http::HeaderMap;
+
+/// The time at which everything happens unless a test says otherwise.
+const NOW: u64 = 1_800_000_000;
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+async fn ask_at(authenticator: &dyn Authenticator, token: &str, now: SystemTime) -> Verdict {
+    let connection = ConnectionCredentials::none();
+    let headers = HeaderMap::new();
+    let token = BearerToken::new(token);
+    let request = Presented { connection: &connection, headers: &headers, token: Some(&token), now };
+    match authenticator.authenticate(&request) {
+        Answer::Ready(verdict) => verdict,
+        Answer::Pending(verdict) => verdict.await,
+    }
+}
+
+async fn ask(authenticator: &dyn Authenticator, token: &str) -> Verdict {
+    ask_at(authenticator, token, at(NOW)).await
+}
+
+/// `name: group group`, `no opinion`, or why not.
+fn summary(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Accepted(identity) => {
+            format!("{}: {}", identity.user().name, identity.user().groups.join(" "))
+        }
+        Verdict::NoOpinion => "no opinion".to_owned(),
+        Verdict::Declined(reason) | Verdict::Refused(reason) => reason.to_string(),
+    }
+}
+
+fn accepted(verdict: Verdict) -> Arc<Identity> {
+    match verdict {
+        Verdict::Accepted(identity) => identity,
+        other => panic!("not accepted: {}", summary(&other)),
+    }
+}
