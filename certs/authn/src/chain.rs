@@ -13,7 +13,7 @@ use http::HeaderMap;
 
 use crate::{
     Answer, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
-    Presented, Reason, Verdict, authenticator::in_one_line,
+    Presented, Reason, Verdict, WorkspaceAuthenticator, authenticator::in_one_line,
 };
 
 /// Authenticators in the order in which they are asked; the first that accepts decides.
@@ -40,6 +40,8 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     reasons: Vec<(&'static str, Reason)>,
+    /// Whether nobody else may be asked.
+    is_final: bool,
 }
 
 impl Chain {
@@ -96,7 +98,38 @@ impl Chain {
         if reasons.is_empty() {
             reasons.push(("chain", Reason::NobodyJudges));
         }
-        Outcome::Rejected(Rejection { reasons })
+        Outcome::Rejected(Rejection { reasons, is_final: false })
+    }
+
+    /// Who sends a request to a logical cluster whose workspace trusts issuers of its own. They are asked
+    /// about tokens that nobody in the chain accepts, whatever the reason; those whom they name do not pass
+    /// the chain's group filter, because they have none of the system's groups.
+    ///
+    /// If nobody, here or there, judges the token ([`Rejection::is_unjudged`]) and the chain
+    /// [judges none](Chain::judges_tokens), a proxy may leave it to the next server.
+    pub async fn authenticate_in(
+        &self,
+        connection: &ConnectionCredentials,
+        headers: &HeaderMap,
+        now: SystemTime,
+        workspace: &WorkspaceAuthenticator,
+        cluster: &str,
+    ) -> Outcome {
+        let rejection = match self.authenticate(connection, headers, now).await {
+            Outcome::Rejected(rejection) if !rejection.is_final => rejection,
+            outcome => return outcome,
+        };
+        let Ok(Some(token)) = BearerToken::from_headers(headers) else {
+            return Outcome::Rejected(rejection);
+        };
+        let request = Presented { connection, headers, token: Some(&token), now };
+        match workspace.authenticate(&request, cluster).await {
+            Verdict::Accepted(identity) => Outcome::Identified(identity),
+            Verdict::NoOpinion => Outcome::Rejected(rejection),
+            Verdict::Declined(reason) | Verdict::Refused(reason) => {
+                Outcome::Rejected(rejection.and("workspace", reason))
+            }
+        }
     }
 
     /// What happens to everybody who is accepted.
@@ -154,7 +187,19 @@ impl ChainBuilder {
 
 impl Rejection {
     fn of(authenticator: &'static str, reason: Reason) -> Outcome {
-        Outcome::Rejected(Self { reasons: vec![(authenticator, reason)] })
+        Outcome::Rejected(Self { reasons: vec![(authenticator, reason)], is_final: true })
+    }
+
+    fn and(mut self, authenticator: &'static str, reason: Reason) -> Self {
+        self.reasons.retain(|(_, reason)| *reason != Reason::NobodyJudges);
+        self.reasons.push((authenticator, reason));
+        self
+    }
+
+    /// Whether nobody has looked at the credential, because there is no authenticator for its kind.
+    #[must_use]
+    pub fn is_unjudged(&self) -> bool {
+        self.reasons.iter().all(|(_, reason)| *reason == Reason::NobodyJudges)
     }
 
     /// Who has said what, in the order of the chain.

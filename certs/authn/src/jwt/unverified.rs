@@ -46,7 +46,7 @@ impl UnverifiedClaims {
 /// nobody has verified the token: the claim picks a path, never an identity. It may be any text, so the
 /// resulting path has to be matched from scratch.
 ///
-/// Costs nothing without such a header, else two Base64 decodings and one pass over the claims (about 2 µs).
+/// Costs nothing without such a header, else two Base64 decodings and one pass over the claims (6 µs).
 #[must_use]
 pub fn in_cluster_claim(headers: &HeaderMap) -> Option<String> {
     let token = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;

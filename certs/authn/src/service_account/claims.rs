@@ -149,7 +149,6 @@ pub(crate) fn credential_id(claims: &Claims) -> Option<String> {
     Some(format!("JTI={id}"))
 }
 
-#[allow(dead_code, reason = "issuers of JWTs are the next step")]
 /// Adds the credential's ID to a user's extras.
 pub(crate) fn add_credential_id(claims: &Claims, extra: &mut BTreeMap<String, Vec<String>>) {
     if let Some(id) = credential_id(claims) {

@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
+mod configuration;
+mod hostile;
+mod issuers;
+mod server;
 mod service_accounts;
 mod signing;
 mod union;
+mod webhook;
+mod workspaces;
 
 use std::{
     sync::Arc,

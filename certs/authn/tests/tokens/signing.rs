@@ -116,7 +116,6 @@ impl Signer {
         }
     }
 
-    #[allow(dead_code, reason = "issuers of JWTs are the next step")]
     /// As a member of a key set.
     pub(crate) fn jwk(&self) -> Value {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);

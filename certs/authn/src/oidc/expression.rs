@@ -1,0 +1,373 @@
+//! CEL expressions over the claims of a token or over the user that was made of them.
+//!
+//! What Kubernetes finds out when it compiles an expression, we find out, too: unknown variables, fields and
+//! functions, and rules that are no yes-or-no questions. What it bounds by a cost limit is bounded here by
+//! how deep loops are nested and how large the claims are, because the interpreter itself cannot be stopped.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, LazyLock},
+};
+
+use cel::{
+    Context, Env, Program, Value as CelValue, extensions,
+    objects::{Key, Map as CelMap},
+};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::expression_check::{Check, Kind, Size};
+
+/// Longer ones are refused; people write less than 1 KiB.
+const LONGEST: usize = 8 << 10;
+
+/// So many steps of its loops an expression may need at most; about 50 ms.
+const MOST_STEPS: u64 = 100_000;
+
+/// So many bytes its texts may have at most.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// An expression that was checked.
+pub(crate) struct Expression {
+    source: String,
+    variable: Variable,
+    check: Check,
+    program: Program,
+}
+
+/// What an expression is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variable {
+    /// `claims`, of any shape.
+    Claims,
+    /// `user`, with `username`, `uid`, `groups` and `extra`.
+    User,
+}
+
+/// Why an expression cannot be used. Its author is to blame.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ExpressionError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is longer than 8 KiB")]
+    TooLong,
+    #[error("it is not CEL: {0}")]
+    Syntax(String),
+    #[error("{0:?} is not known here: expressions are about {1:?}")]
+    UnknownVariable(String, &'static str),
+    #[error("a user has no field {0:?}, only username, uid, groups and extra")]
+    UnknownField(String),
+    #[error("the function {0:?} is not supported")]
+    UnknownFunction(String),
+    #[error("it creates an object, which is not supported")]
+    Object,
+    #[error("it does not evaluate to true or false")]
+    NotBoolean,
+    #[error("its loops are nested too deeply")]
+    TooDeep,
+}
+
+/// Why an expression has no value for a token. Holds nothing of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum EvaluationError {
+    #[error("cannot be evaluated for this token")]
+    Failed,
+    #[error("is too costly for this token")]
+    TooCostly,
+    #[error("evaluates to something of a wrong type")]
+    WrongType,
+}
+
+/// What expressions are evaluated for; made once per token.
+pub(crate) struct Input {
+    variable: Variable,
+    value: CelValue,
+    size: Size,
+}
+
+impl Variable {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::User => "user",
+        }
+    }
+}
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut environment = Env::stdlib();
+    // It can only fail where something of the same name is there already; then that serves.
+    let _ = environment.add_extension(extensions::strings);
+    let _ = environment.add_extension(extensions::encoders);
+    Arc::new(environment)
+});
+
+impl Expression {
+    /// Reads an expression of any type.
+    pub(crate) fn new(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
+        if source.trim().is_empty() {
+            return Err(ExpressionError::Empty);
+        }
+        if source.len() > LONGEST {
+            return Err(ExpressionError::TooLong);
+        }
+        // The parser is not ours, and tenants write expressions, too.
+        let program = catch_unwind(AssertUnwindSafe(|| ENVIRONMENT.compile(source)))
+            .map_err(|_| ExpressionError::Syntax("it cannot be parsed".to_owned()))?
+            .map_err(|errors| ExpressionError::Syntax(first_line(&errors.to_string())))?;
+        let check = Check::of(program.expression(), variable)?;
+        Ok(Self { source: source.to_owned(), variable, check, program })
+    }
+
+    /// Reads one that is a yes-or-no question.
+    pub(crate) fn rule(source: &str, variable: Variable) -> Result<Self, ExpressionError> {
+        let expression = Self::new(source, variable)?;
+        match expression.check.kind {
+            Kind::Boolean => Ok(expression),
+            Kind::Other => Err(ExpressionError::NotBoolean),
+        }
+    }
+
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether it looks at this field of its variable.
+    pub(crate) fn uses(&self, field: &str) -> bool {
+        self.check.fields.contains(field)
+    }
+
+    /// As a yes-or-no question.
+    pub(crate) fn holds(&self, input: &Input) -> Result<bool, EvaluationError> {
+        match self.evaluate(input)? {
+            CelValue::Bool(holds) => Ok(holds),
+            _ => Err(EvaluationError::WrongType),
+        }
+    }
+
+    /// As text.
+    pub(crate) fn text(&self, input: &Input) -> Result<String, EvaluationError> {
+        match self.evaluate(input)? {
+            CelValue::String(text) => Ok(text.to_string()),
+            _ => Err(EvaluationError::WrongType),
+        }
+    }
+
+    /// As a list of texts, or as one. As in Kubernetes, empty texts and `null` are none.
+    pub(crate) fn texts(&self, input: &Input) -> Result<Vec<String>, EvaluationError> {
+        let texts = match self.evaluate(input)? {
+            CelValue::Null => Vec::new(),
+            CelValue::String(text) => vec![text.to_string()],
+            CelValue::List(list) => list
+                .iter()
+                .map(|value| match value {
+                    CelValue::String(text) => Ok(text.to_string()),
+                    _ => Err(EvaluationError::WrongType),
+                })
+                .collect::<Result<_, _>>()?,
+            _ => return Err(EvaluationError::WrongType),
+        };
+        Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
+    }
+
+    fn evaluate(&self, input: &Input) -> Result<CelValue, EvaluationError> {
+        debug_assert_eq!(self.variable, input.variable);
+        let cost = self.check.cost(input.size);
+        if cost.steps > MOST_STEPS || cost.bytes > MOST_BYTES {
+            return Err(EvaluationError::TooCostly);
+        }
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        context.add_variable_from_value(input.variable.name(), input.value.clone());
+        catch_unwind(AssertUnwindSafe(|| self.program.execute(&context)))
+            .map_err(|_| EvaluationError::Failed)?
+            .map_err(|_| EvaluationError::Failed)
+    }
+}
+
+impl Input {
+    pub(crate) fn new(variable: Variable, value: &Value) -> Self {
+        Self { variable, value: convert(value), size: size(value) }
+    }
+}
+
+/// Numbers are integers if they can be, as in Kubernetes.
+fn convert(value: &Value) -> CelValue {
+    match value {
+        Value::Null => CelValue::Null,
+        Value::Bool(bool) => CelValue::Bool(*bool),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => CelValue::Int(integer),
+            (None, Some(float)) => CelValue::Float(float),
+            (None, None) => CelValue::Null,
+        },
+        Value::String(text) => CelValue::String(Arc::new(text.clone())),
+        Value::Array(list) => CelValue::List(Arc::new(list.iter().map(convert).collect())),
+        Value::Object(fields) => {
+            let fields =
+                fields.iter().map(|(name, value)| (Key::String(Arc::new(name.clone())), convert(value)));
+            CelValue::Map(CelMap { map: Arc::new(fields.collect::<HashMap<_, _>>()) })
+        }
+    }
+}
+
+fn size(value: &Value) -> Size {
+    fn add(value: &Value, size: &mut Size) {
+        size.values += 1;
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(text) => size.text += u64::try_from(text.len()).unwrap_or(u64::MAX),
+            Value::Array(list) => list.iter().for_each(|value| add(value, size)),
+            Value::Object(fields) => fields.values().for_each(|value| add(value, size)),
+        }
+    }
+    let mut size = Size::default();
+    add(value, &mut size);
+    size
+}
+
+/// Parsers like to draw pictures below.
+fn first_line(text: &str) -> String {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it cannot be parsed").to_owned()
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Expression").field(&self.source).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claims() -> Input {
+        Input::new(
+            Variable::Claims,
+            &json!({
+                "sub": "ann", "email": "ann@example.com", "email_verified": true, "exp": 1000, "nbf": 400.5,
+                "roles": "a,b", "groups": ["x", "", "y"], "nested": { "deep": ["z"] }, "nothing": null,
+                "example.com/team": "t",
+            }),
+        )
+    }
+
+    #[test]
+    fn expressions_are_evaluated_as_in_kubernetes() {
+        let cases: [(&str, &[&str]); 14] = [
+            ("claims.sub", &["ann"]),
+            ("'oidc:' + claims.sub", &["oidc:ann"]),
+            ("claims['example.com/team']", &["t"]),
+            ("claims.roles.split(',')", &["a", "b"]),
+            ("claims.roles.split(',') + claims.groups", &["a", "b", "x", "y"]),
+            ("claims.groups.map(group, 'g:' + group)", &["g:x", "g:", "g:y"]),
+            ("claims.groups.filter(group, group != 'x')", &["y"]),
+            ("claims.nested.deep", &["z"]),
+            ("claims.?missing.orValue('none')", &["none"]),
+            ("claims.?nested.?missing.orValue([])", &[]),
+            ("has(claims.missing) ? claims.missing : claims.sub", &["ann"]),
+            ("claims.nothing", &[]),
+            ("claims.email.split('@')[0].upperAscii()", &["ANN"]),
+            ("claims.exp > 999 && claims.nbf < 401.0 ? string(claims.exp) : ''", &["1000"]),
+        ];
+        for (source, expected) in cases {
+            let expression = Expression::new(source, Variable::Claims).unwrap();
+            assert_eq!(expression.texts(&claims()).unwrap(), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn rules_are_yes_or_no() {
+        let cases = [
+            ("claims.exp - 400 <= 600", Ok(true)),
+            ("claims.?email_verified.orValue(true) == true", Ok(true)),
+            ("claims.email_verified == false || claims.email.endsWith('@example.com')", Ok(true)),
+            ("!('x' in claims.groups)", Ok(false)),
+            ("claims.groups.all(group, group.startsWith('x'))", Ok(false)),
+            ("claims.groups.exists(group, group == 'y') && has(claims.sub)", Ok(true)),
+            ("claims.email.matches('^[a-z]+@example[.]com$')", Ok(true)),
+            ("claims.missing == 'x'", Err(EvaluationError::Failed)),
+            ("claims.sub > 7", Err(EvaluationError::Failed)),
+            ("claims.exp / 0 == 1", Err(EvaluationError::Failed)),
+        ];
+        for (source, expected) in cases {
+            let rule = Expression::rule(source, Variable::Claims).unwrap();
+            assert_eq!(rule.holds(&claims()), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_found_before_any_token_comes() {
+        use ExpressionError as E;
+        let unknown = |name: &str| E::UnknownVariable(name.to_owned(), "claims");
+        let cases = [
+            ("", E::Empty),
+            ("claim.sub", unknown("claim")),
+            ("user.username", unknown("user")),
+            ("claims.groups.map(group, groups)", unknown("groups")),
+            ("claims.groups.map(group, group) + [group]", unknown("group")),
+            ("claims.sub.uppercase()", E::UnknownFunction("uppercase".to_owned())),
+            ("lists.range(1000000000)", E::UnknownFunction("range".to_owned())),
+            ("Claims{sub: 'x'}", E::Object),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(Expression::new(source, Variable::Claims).unwrap_err(), expected, "{source}");
+        }
+        for source in ["claims.", "claims.sub ==", "'unclosed", "((((((((((((((((((((((((((((((((("] {
+            let error = Expression::new(source, Variable::Claims).unwrap_err();
+            assert!(matches!(error, E::Syntax(_)), "{source}: {error}");
+        }
+        for source in ["claims.sub", "'true'", "claims.?sub.orValue(true)", "size(claims.sub)"] {
+            assert_eq!(Expression::rule(source, Variable::Claims).unwrap_err(), E::NotBoolean, "{source}");
+        }
+        let error = Expression::rule("user.name == 'x'", Variable::User).unwrap_err();
+        assert_eq!(error, E::UnknownField("name".to_owned()));
+        assert!(Expression::rule("user.extra['a'][0] == user.username", Variable::User).is_ok());
+    }
+
+    #[test]
+    fn fields_that_are_used_are_known() {
+        let uses = |source: &str| {
+            let expression = Expression::new(source, Variable::Claims).unwrap();
+            ["email", "email_verified"].map(|field| expression.uses(field))
+        };
+        assert_eq!(uses("claims.email"), [true, false]);
+        assert_eq!(uses("claims.?email.orValue('')"), [true, false]);
+        assert_eq!(uses("has(claims.email_verified) ? claims.email : claims.sub"), [true, true]);
+        assert_eq!(uses("claims.groups.filter(email, email == claims.sub)"), [false, false]);
+    }
+
+    #[test]
+    fn what_could_take_long_is_not_even_started() {
+        let many: Vec<_> = (0..400).map(|number| number.to_string()).collect();
+        let large = Input::new(Variable::Claims, &json!({ "l": many, "s": "x".repeat(10_000) }));
+        let cases = [
+            ("claims.l.all(a, a != 'x')", Ok(true)),
+            ("claims.l.all(a, claims.l.exists(b, a == b))", Err(EvaluationError::TooCostly)),
+            ("claims.s.replace('x', claims.s).size() > 0", Err(EvaluationError::TooCostly)),
+            ("claims.s.replace('x', 'yy').size() == 20000", Ok(true)),
+            ("claims.l.join(', ').size() > 0", Ok(true)),
+            ("claims.l.all(a, claims.s.split('').size() > 0)", Ok(true)),
+            ("claims.s.split('').all(a, a != claims.s)", Ok(true)),
+            (
+                "claims.s.split('').all(a, claims.s.split('').exists(b, b == a))",
+                Err(EvaluationError::TooCostly),
+            ),
+            ("claims.l.all(a, a.matches('[0-9]+'))", Ok(true)),
+            ("claims.s.split('').all(a, a.matches('x'))", Err(EvaluationError::TooCostly)),
+        ];
+        for (source, expected) in cases {
+            let rule = Expression::rule(source, Variable::Claims).unwrap();
+            assert_eq!(rule.holds(&large), expected, "{source}");
+        }
+        let nested = "claims.l.all(a, claims.l.all(b, claims.l.all(c, claims.l.all(d, a == d))))";
+        let growing = format!("claims.s{}.size() > 0", ".replace('', 'twelve bytes')".repeat(3));
+        let slowly = format!("claims.s{}.size() > 0", ".replace('', '-')".repeat(6));
+        for source in [nested, &growing, &slowly] {
+            let error = Expression::rule(source, Variable::Claims).unwrap_err();
+            assert_eq!(error, ExpressionError::TooDeep, "{source}");
+        }
+    }
+}
