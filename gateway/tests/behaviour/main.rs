@@ -6,6 +6,7 @@ mod ending;
 mod figures;
 mod identity;
 mod index;
+mod mapping;
 mod outcomes;
 mod peers;
 mod pki;

@@ -1,5 +1,6 @@
 //! The program itself: starts from a file, obeys signals, says what is wrong.
 
+use std::ffi::OsStr;
 use std::process::Stdio;
 
 use http::Method;
@@ -7,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
-use crate::world::{Http2, World, connect, request, until};
+use crate::world::{Choices, Http2, World, connect, request, until};
 
 pub struct Gateway {
     child: Child,
@@ -16,9 +17,12 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn start(config: &std::path::Path) -> Self {
+        Self::with([OsStr::new("--config"), config.as_os_str()])
+    }
+
+    fn with(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"))
-            .arg("--config")
-            .arg(config)
+            .args(arguments)
             .env_remove("RUST_LOG")
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -105,6 +109,81 @@ async fn what_keeps_it_from_starting_is_one_sentence() {
     ] {
         std::fs::write(&file, config).unwrap();
         let mut gateway = Gateway::start(&file);
+        let line = gateway.says("fairlead-gateway: ").await;
+        assert!(line.contains(sentence), "{line}");
+        assert_eq!(gateway.child.wait().await.unwrap().code(), Some(1));
+    }
+}
+
+/// What a launcher of kcp writes beside its front proxy, and the command line that it starts it with.
+fn as_front_proxy(world: &World) -> Vec<String> {
+    let directory = world.directory.path();
+    let path = |file: &str| directory.join(file).display().to_string();
+    let mapping = format!(
+        "- path: /clusters/\n  backend: https://localhost:1\n  backend_server_ca: {}\n  \
+         proxy_client_cert: {}\n  proxy_client_key: {}\n",
+        path("serving-ca.crt"),
+        path("front-proxy.crt"),
+        path("front-proxy.key"),
+    );
+    std::fs::write(directory.join("mapping.yaml"), mapping).unwrap();
+    // Without a server, as client-go writes it for credentials that are good for all shards.
+    let root = std::fs::read_to_string(directory.join("shards.kubeconfig")).unwrap();
+    let everywhere = root.replace(&world.root.url(), "");
+    std::fs::write(directory.join("everywhere.kubeconfig"), everywhere).unwrap();
+    [
+        "--bind-address=127.0.0.1".to_owned(),
+        "--secure-port=0".to_owned(),
+        format!("--root-directory={}", path("front-proxy")),
+        format!("--mapping-file={}", path("mapping.yaml")),
+        format!("--root-kubeconfig={}", path("shards.kubeconfig")),
+        format!("--shards-kubeconfig={}", path("everywhere.kubeconfig")),
+        format!("--client-ca-file={}", path("client-ca.crt")),
+        format!("--tls-cert-file={}", path("tls.crt")),
+        format!("--tls-private-key-file={}", path("tls.key")),
+        "--v=4".to_owned(),
+        "--profiler-address=localhost:1".to_owned(),
+        "--feature-gates=WorkspaceMounts=true,NoSuchGate=false".to_owned(),
+    ]
+    .into()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let mut gateway = Gateway::with(as_front_proxy(&world));
+    gateway.says("accepted and without effect here: --profiler-address").await;
+    let address = gateway.address().await;
+    gateway.says("the index is synced").await;
+    let connect = async |certificate| {
+        Http2::over(connect(address, &world.serving_ca, certificate, b"h2").await.unwrap()).await
+    };
+    let user = world.user();
+    let answer = connect(Some(&user)).await.get("/clusters/root:org/api").await;
+    assert_eq!(answer.json()["shard"], "alpha");
+    // system:masters is dropped.
+    let groups = ["x-remote-group: system:authenticated", "x-remote-group: team"];
+    assert_eq!(answer.echoed("x-remote-group"), groups);
+    assert_eq!(connect(None).await.get("/services/x").await.status, 404);
+    assert_eq!(connect(None).await.get("/readyz").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_a_command_line_or_mapping_file_is_one_sentence() {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let good = as_front_proxy(&world);
+    let mapping = world.directory.path().join("mapping.yaml");
+    let text = std::fs::read_to_string(&mapping).unwrap();
+    let with = |extra: &str| good.iter().cloned().chain([extra.to_owned()]).collect::<Vec<_>>();
+    for (arguments, mapping_text, sentence) in [
+        (with("--no-such-flag"), text.clone(), "unexpected argument '--no-such-flag'"),
+        (with("--secure-port=x"), text.clone(), r#"--secure-port: "x" is no port"#),
+        (good.clone(), text.replace("/clusters/", "clusters/"), "mapping.yaml:1:9: the path \"clusters/\""),
+        (good.clone(), text.replace("front-proxy.key", "none.key"), "mapping.yaml:1:9: the private key"),
+        (with("--client-ca-file=/nowhere"), text.clone(), "/nowhere cannot be read"),
+    ] {
+        std::fs::write(&mapping, mapping_text).unwrap();
+        let mut gateway = Gateway::with(arguments);
         let line = gateway.says("fairlead-gateway: ").await;
         assert!(line.contains(sentence), "{line}");
         assert_eq!(gateway.child.wait().await.unwrap().code(), Some(1));

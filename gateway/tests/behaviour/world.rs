@@ -44,6 +44,8 @@ pub struct Choices {
     pub config: Option<fn(&mut GatewayConfig)>,
     /// The shards' lists cannot be read yet.
     pub unsynced: bool,
+    /// The gateway is not started yet; see [`World::start`].
+    pub stopped: bool,
 }
 
 impl World {
@@ -84,11 +86,19 @@ impl World {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
         };
         world.create_workspace("root", "org", "alpha", ORG);
-        world.start_gateway();
-        if !choices.unsynced {
+        if !choices.stopped {
+            world.start_gateway();
+        }
+        if !choices.unsynced && !choices.stopped {
             world.gateway.as_ref().unwrap().ready().await;
         }
         world
+    }
+
+    /// Starts the gateway and waits until it is ready.
+    pub async fn start(&mut self) {
+        self.start_gateway();
+        self.gateway.as_ref().unwrap().ready().await;
     }
 
     fn start_gateway(&mut self) {

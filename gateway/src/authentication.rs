@@ -1,0 +1,274 @@
+//! How a door's authenticators are made from its settings, and made anew when a file among them changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fairlead_authn::{
+    Algorithm, AuthenticationConfiguration, BundleError, CertificateAuthorities, Chain,
+    ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings, LookUp,
+    OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames, ServiceAccountKeyError, ServiceAccountKeys,
+    ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens, SharedAuthorities, SharedKeys, TokenFile,
+    TokenFileError, TokenUnion, TokenWebhook, TrustPurpose, UnknownAlgorithm, WebhookError, WebhookSettings,
+};
+use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, TokenPolicy};
+use fairlead_process::{LoadError, Reloads};
+use http::header::{HeaderName, InvalidHeaderName};
+
+use crate::identity::Tokens;
+use crate::listener::{Door, DoorPolicy, ShardPicks};
+
+/// A door's settings, and everything else that its authenticators are made of.
+pub(crate) struct DoorAuthentication {
+    config: ArcSwap<DoorConfig>,
+    as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    lookup: Arc<dyn ServiceAccountLookup>,
+}
+
+/// Authenticators cannot be made; the operator has to mend the file or the setting.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthenticationError {
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// A bundle holds no authorities.
+    #[error("{0}: {1}")]
+    Bundle(PathBuf, BundleError),
+    /// A header's name is none.
+    #[error("requestHeader: {0:?} is no name of a header")]
+    Header(String, #[source] InvalidHeaderName),
+    /// Static tokens.
+    #[error(transparent)]
+    TokenFile(#[from] TokenFileError),
+    /// Keys of service accounts.
+    #[error(transparent)]
+    Keys(#[from] ServiceAccountKeyError),
+    /// Structured configuration.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// A signature algorithm of an issuer.
+    #[error("oidc: {0}")]
+    Algorithm(#[from] UnknownAlgorithm),
+    /// An issuer's settings.
+    #[error("oidc: {0}")]
+    Issuer(String),
+    /// A webhook.
+    #[error("webhook: {0}")]
+    Webhook(#[from] WebhookError),
+}
+
+impl DoorAuthentication {
+    /// Of a door with these settings.
+    pub(crate) fn new(
+        config: DoorConfig,
+        as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+        lookup: Arc<dyn ServiceAccountLookup>,
+    ) -> Arc<Self> {
+        Arc::new(Self { config: ArcSwap::from_pointee(config), as_kcp, lookup })
+    }
+
+    /// Makes the door, and keeps its policy fresh.
+    ///
+    /// # Errors
+    /// [`LoadError`] if something cannot be loaded now; later the last good policy stays.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        reloads: &Reloads,
+        door: impl FnOnce(DoorPolicy) -> Door,
+    ) -> Result<Arc<Door>, LoadError> {
+        let what = format!("credentials of door {}", self.config.load().name);
+        let files = self.files();
+        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Arc<Door>>::new()));
+        let target = Arc::clone(&opened);
+        let first: Arc<parking_lot::Mutex<Option<DoorPolicy>>> = Arc::default();
+        let made = Arc::clone(&first);
+        reloads.register_naming(&what, files, move || {
+            let policy = this.policy()?;
+            match target.get() {
+                Some(door) => door.policy.store(Arc::new(policy)),
+                None => *made.lock() = Some(policy),
+            }
+            Ok::<_, AuthenticationError>(((), this.files()))
+        })?;
+        let policy = first.lock().take();
+        // `register_naming` has loaded once, or failed.
+        let policy = policy.unwrap_or_else(DoorPolicy::closed);
+        Ok(Arc::clone(opened.get_or_init(|| Arc::new(door(policy)))))
+    }
+
+    /// Puts other settings of the door in force, unless they cannot be: then all stays as it was.
+    pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door) {
+        let before = self.config.swap(Arc::new(config.clone()));
+        match self.policy() {
+            Ok(policy) => door.policy.store(Arc::new(policy)),
+            Err(error) => {
+                self.config.store(before);
+                tracing::error!(door = %door.name, %error, "the door's settings stay as they were");
+            }
+        }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let config = self.config.load();
+        let authentication = &config.authentication;
+        let inputs = [
+            config.client_ca.as_deref(),
+            authentication.request_header.client_ca.as_deref(),
+            authentication.token_file.as_deref(),
+            authentication.configuration.as_deref(),
+            authentication.oidc.as_ref().and_then(|oidc| oidc.ca_file.as_deref()),
+            authentication.webhook.as_ref().map(|webhook| &*webhook.kubeconfig),
+        ];
+        let keys = authentication.service_accounts.key_files.iter().map(|file| &**file);
+        inputs.into_iter().flatten().chain(keys).map(Path::to_owned).collect()
+    }
+
+    fn policy(&self) -> Result<DoorPolicy, AuthenticationError> {
+        let config = self.config.load();
+        let authentication = &config.authentication;
+        let mut authorities = CertificateAuthorities::none();
+        for (file, purpose) in [
+            (&config.client_ca, TrustPurpose::Client),
+            (&authentication.request_header.client_ca, TrustPurpose::RequestHeader),
+        ] {
+            if let Some(file) = file.as_deref() {
+                let bundle = authorities.with(purpose, &read(file)?);
+                authorities = bundle.map_err(|error| AuthenticationError::Bundle(file.to_owned(), error))?;
+            }
+        }
+        let authorities = SharedAuthorities::new(authorities);
+        let mut chain = Chain::builder();
+        if authentication.request_header.client_ca.is_some() {
+            let headers = &authentication.request_header;
+            let names = request_header_names(&config)?;
+            let proxies =
+                RequestHeaderAuthenticator::new(authorities.clone(), headers.allowed_names.clone(), names);
+            chain = chain.with(proxies);
+        }
+        chain = chain.with(ClientCertificateAuthenticator::new(authorities));
+        let mut anonymous = None;
+        let tokens = self.tokens(&config, &mut anonymous)?;
+        if !tokens.is_empty() {
+            chain = chain.with(tokens);
+        }
+        let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
+        Ok(DoorPolicy {
+            chain: chain.filter_groups(filter).build(),
+            credentials_needed: self.needs_credentials(&config),
+            anonymous,
+            tokens: match config.tokens {
+                TokenPolicy::PassThrough => Tokens::PassOn,
+                TokenPolicy::Refuse => Tokens::Refuse,
+            },
+            in_cluster_clients: config.in_cluster_clients,
+            picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+        })
+    }
+
+    /// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
+    fn needs_credentials(&self, config: &DoorConfig) -> bool {
+        let authentication = &config.authentication;
+        let counted = authentication.token_file.is_some()
+            || !authentication.service_accounts.key_files.is_empty()
+            || authentication.oidc.is_some();
+        let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
+        let forgets = self.as_kcp.load().contains(&KcpBehaviour::AuthenticationMethods);
+        counted || (forgotten && !forgets)
+    }
+
+    fn tokens(
+        &self,
+        config: &DoorConfig,
+        anonymous: &mut Option<fairlead_authn::AnonymousAccess>,
+    ) -> Result<TokenUnion, AuthenticationError> {
+        let authentication = &config.authentication;
+        let accounts = &authentication.service_accounts;
+        let mut union = TokenUnion::new();
+        if let Some(file) = &authentication.token_file {
+            union = union.with(TokenFile::load(file)?);
+        }
+        if !accounts.key_files.is_empty() {
+            let keys = SharedKeys::new(ServiceAccountKeys::load(accounts.key_files.iter().map(|file| &**file))?);
+            let settings = ServiceAccountSettings {
+                issuers: accounts.issuers.clone(),
+                audiences: accounts.audiences.clone(),
+            };
+            let look_up = match accounts.lookup {
+                true => LookUp::All(Arc::clone(&self.lookup)),
+                false => LookUp::Nothing,
+            };
+            union = union.with(ServiceAccountTokens::new(keys, settings, look_up));
+        }
+        let mut issuers = Vec::new();
+        if let Some(oidc) = &authentication.oidc {
+            issuers.push(issuer(oidc)?);
+        }
+        if let Some(file) = &authentication.configuration {
+            let reserved: &[String] = if accounts.key_files.is_empty() { &[] } else { &accounts.issuers };
+            let configuration = AuthenticationConfiguration::load(file, reserved)?;
+            issuers.extend(configuration.issuers);
+            *anonymous = configuration.anonymous;
+        }
+        if !issuers.is_empty() {
+            let issuers = JwtAuthenticator::new(issuers);
+            issuers.start();
+            union = union.with(issuers);
+        }
+        if let Some(webhook) = &authentication.webhook {
+            let settings = WebhookSettings {
+                version: match webhook.version {
+                    ReviewVersion::V1beta1 => fairlead_authn::ReviewVersion::V1beta1,
+                    ReviewVersion::V1 => fairlead_authn::ReviewVersion::V1,
+                },
+                remember: webhook.cache_ttl.get(),
+                audiences: accounts.audiences.clone(),
+                ..WebhookSettings::default()
+            };
+            union = union.with(TokenWebhook::from_kubeconfig(&webhook.kubeconfig, settings)?);
+        }
+        Ok(union)
+    }
+}
+
+fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticationError> {
+    let certificate_authority = match oidc.ca_file.as_deref() {
+        Some(file) => Some(String::from_utf8_lossy(&read(file)?).into_owned()),
+        None => None,
+    };
+    let algorithms = oidc.signing_algorithms.iter().map(|name| name.parse::<Algorithm>());
+    let flags = OidcFlags {
+        issuer_url: oidc.issuer_url.clone(),
+        client_id: oidc.client_id.clone(),
+        certificate_authority,
+        username_claim: oidc.username_claim.clone(),
+        username_prefix: oidc.username_prefix.clone(),
+        groups_claim: oidc.groups_claim.clone(),
+        groups_prefix: oidc.groups_prefix.clone(),
+        signing_algorithms: algorithms.collect::<Result<_, _>>()?,
+        required_claims: oidc.required_claims.clone(),
+    };
+    JwtSettings::from_flags(&flags).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        AuthenticationError::Issuer(faults.join("; "))
+    })
+}
+
+fn request_header_names(config: &DoorConfig) -> Result<RequestHeaderNames, AuthenticationError> {
+    let headers = &config.authentication.request_header;
+    let names = |texts: &[String]| {
+        let parse = |text: &String| {
+            HeaderName::try_from(text).map_err(|error| AuthenticationError::Header(text.clone(), error))
+        };
+        texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(RequestHeaderNames {
+        user: names(&headers.username_headers)?,
+        uid: names(&headers.uid_headers)?,
+        group: names(&headers.group_headers)?,
+        extra_prefix: headers.extra_header_prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()).collect(),
+    })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, AuthenticationError> {
+    std::fs::read(file).map_err(|error| AuthenticationError::Read(file.to_owned(), error))
+}
