@@ -6,10 +6,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fairlead_authn::{
     Algorithm, AuthenticationConfiguration, BundleError, CertificateAuthorities, Chain,
-    ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings, LookUp,
-    OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames, ServiceAccountKeyError, ServiceAccountKeys,
-    ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens, SharedAuthorities, SharedKeys, TokenFile,
-    TokenFileError, TokenUnion, TokenWebhook, TrustPurpose, UnknownAlgorithm, WebhookError, WebhookSettings,
+    ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings,
+    LookUp, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames, ServiceAccountKeyError,
+    ServiceAccountKeys, ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens,
+    SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook, TrustPurpose,
+    UnknownAlgorithm, WebhookError, WebhookSettings,
 };
 use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, TokenPolicy};
 use fairlead_process::{LoadError, Reloads};
@@ -188,7 +189,8 @@ impl DoorAuthentication {
             union = union.with(TokenFile::load(file)?);
         }
         if !accounts.key_files.is_empty() {
-            let keys = SharedKeys::new(ServiceAccountKeys::load(accounts.key_files.iter().map(|file| &**file))?);
+            let keys =
+                SharedKeys::new(ServiceAccountKeys::load(accounts.key_files.iter().map(|file| &**file))?);
             let settings = ServiceAccountSettings {
                 issuers: accounts.issuers.clone(),
                 audiences: accounts.audiences.clone(),
@@ -265,7 +267,11 @@ fn request_header_names(config: &DoorConfig) -> Result<RequestHeaderNames, Authe
         user: names(&headers.username_headers)?,
         uid: names(&headers.uid_headers)?,
         group: names(&headers.group_headers)?,
-        extra_prefix: headers.extra_header_prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()).collect(),
+        extra_prefix: headers
+            .extra_header_prefixes
+            .iter()
+            .map(|prefix| prefix.to_ascii_lowercase())
+            .collect(),
     })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::KcpBehaviour;
 use fairlead_process::{Health, Shutdown, Status};
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
-use crate::identity::{AssertionNames, Sender, identify};
+use crate::identity::{AssertionNames, Home, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
@@ -265,8 +266,12 @@ impl Core {
     }
 
     async fn identify(&self, asked: Asked<'_>) -> Result<Sender, Answer> {
+        self.identify_at(asked, None).await
+    }
+
+    async fn identify_at(&self, asked: Asked<'_>, home: Option<Home<'_>>) -> Result<Sender, Answer> {
         let start = Instant::now();
-        let judged = identify(asked.connection, asked.headers).await;
+        let judged = identify(asked.connection, asked.headers, asked.uri.path(), home).await;
         self.metrics.phase(GatewayPhase::Auth, start.elapsed());
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
@@ -323,9 +328,6 @@ impl Forward {
     }
 }
 
-fn in_cluster_claim(_: &HeaderMap) -> Option<String> {
-    None
-} // TEMP
 /// Set by clients that know of logical clusters: their paths are as they mean them.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlead_authn::{Identity, Outcome};
+use fairlead_authn::{Identity, Outcome, WorkspaceAuthenticator};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::listener::Connection;
@@ -55,14 +55,29 @@ pub(crate) enum Tokens {
 #[error("{0}")]
 pub(crate) struct Rejected(String);
 
-/// Judges a request. With a certificate that was judged before this costs two atomic loads.
+/// A workspace that trusts issuers of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'h> {
+    /// Its authenticators.
+    pub(crate) authenticator: &'h WorkspaceAuthenticator,
+    /// The id of its logical cluster, the only place where identities of those issuers count.
+    pub(crate) cluster: &'h str,
+}
+
+/// Judges a request. With a certificate that was judged before this costs two atomic loads. A request with neither
+/// certificate nor anything to judge it by goes to the shard as it is: kcp's table of optional authentication.
 ///
 /// # Errors
 /// [`Rejected`] if there is a credential that somebody here should know, and nobody does.
-pub(crate) async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Sender, Rejected> {
+pub(crate) async fn identify(
+    connection: &Connection,
+    headers: &HeaderMap,
+    path: &str,
+    home: Option<Home<'_>>,
+) -> Result<Sender, Rejected> {
     let policy = connection.door.policy.load();
     let presented = connection.credentials.is_presented();
-    if !presented && !policy.chain.judges_tokens() {
+    if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
             Tokens::Refuse if headers.contains_key(AUTHORIZATION) => {
                 Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
@@ -70,8 +85,27 @@ pub(crate) async fn identify(connection: &Connection, headers: &HeaderMap) -> Re
             _ => Ok(Sender::PassedOn),
         };
     }
-    match policy.chain.authenticate(&connection.credentials, headers, SystemTime::now()).await {
+    let now = SystemTime::now();
+    let outcome = match home {
+        None => policy.chain.authenticate(&connection.credentials, headers, now).await,
+        Some(Home { authenticator, cluster }) => {
+            let chain = &policy.chain;
+            chain.authenticate_in(&connection.credentials, headers, now, authenticator, cluster).await
+        }
+    };
+    match outcome {
         Outcome::Identified(identity) => Ok(Sender::Known(identity)),
+        // Shards know service accounts and static tokens that nobody here does; where a certificate was shown, it has to
+        // be good.
+        Outcome::Rejected(rejection)
+            if home.is_some() && !presented && !policy.credentials_needed && rejection.is_unjudged() =>
+        {
+            Ok(Sender::PassedOn)
+        }
+        Outcome::Anonymous if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(path)) => {
+            Ok(Sender::Known(Identity::anonymous()))
+        }
+        Outcome::Anonymous if home.is_some() && !policy.credentials_needed => Ok(Sender::PassedOn),
         Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
         Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
     }

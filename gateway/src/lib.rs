@@ -5,6 +5,7 @@
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod answer;
+mod authentication;
 mod core;
 mod cors;
 mod ending;
@@ -21,6 +22,7 @@ mod proxy;
 mod request;
 mod route;
 mod server;
+mod service_accounts;
 mod shard_credentials;
 mod table;
 mod upstream;

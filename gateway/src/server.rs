@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_authn::{
-    BundleError, CertificateAuthorities, Chain, ClientCertificateAuthenticator, GroupFilter,
-    SharedAuthorities, TrustPurpose,
-};
-use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour, TokenPolicy};
+use fairlead_authn::ServiceAccountLookup;
+use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
     TlsSource,
@@ -19,11 +16,11 @@ use pingora::server::configuration::ServerConf;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::authentication::DoorAuthentication;
 use crate::core::{Core, root_cluster};
 use crate::cors::Cors;
-use crate::identity::Tokens;
 use crate::index::{Index, IndexOptions, IndexReport};
-use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, DoorPolicy, ShardPicks, h2_options};
+use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::LivePaths;
 use crate::mount::MountRules;
@@ -32,6 +29,7 @@ use crate::pick::Picker;
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
 use crate::route::{Freshness, Patience, Router};
+use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
 use crate::upstream::{CredentialFiles, UpstreamCredential, UpstreamOptions, Upstreams};
@@ -53,7 +51,7 @@ pub struct Gateway {
     /// Its doors by name, with the real ports.
     pub doors: Vec<(String, SocketAddr)>,
     core: Arc<Core>,
-    policies: Vec<(Arc<Door>, SharedAuthorities)>,
+    policies: Vec<(Arc<Door>, Arc<DoorAuthentication>)>,
     config: GatewayConfig,
     ready: watch::Receiver<bool>,
 }
@@ -168,20 +166,26 @@ impl Gateway {
         });
         let app = Arc::new(data_plane(&config, Arc::clone(&core)));
 
+        let lookup: Arc<dyn ServiceAccountLookup> =
+            Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let mut policies = Vec::new();
         let mut bound = Vec::new();
         for door_config in &config.listeners {
             let address = door_config.serving.address;
             let listener = BoundDoor::bind(address).map_err(|source| StartError::Bind { address, source })?;
-            let authorities = door_authorities(door_config, reloads)?;
-            let door = Arc::new(Door {
-                name: door_config.name.as_str().into(),
-                certificates: match door_config.client_ca {
-                    Some(_) => CertificateMeaning::Identity,
-                    None => CertificateMeaning::Transport,
-                },
-                policy: ArcSwap::from_pointee(door_policy(door_config, &authorities)),
-            });
+            let authentication =
+                DoorAuthentication::new(door_config.clone(), Arc::clone(&core.as_kcp), Arc::clone(&lookup));
+            let trusted = &door_config.authentication.request_header.client_ca;
+            let certificates = match door_config.client_ca.as_ref().or(trusted.as_ref()) {
+                Some(_) => CertificateMeaning::Identity,
+                None => CertificateMeaning::Transport,
+            };
+            let name = door_config.name.as_str().into();
+            let door = authentication.open(reloads, |policy| Door {
+                name,
+                certificates,
+                policy: ArcSwap::from_pointee(policy),
+            })?;
             let what = format!("serving certificate of door {}", door_config.name);
             let options = DoorOptions {
                 door: Arc::clone(&door),
@@ -192,7 +196,7 @@ impl Gateway {
                 shutdown: shutdown.clone(),
                 metrics: gateway_metrics.door(&door_config.name),
             };
-            policies.push((door, authorities));
+            policies.push((door, authentication));
             bound.push((listener, options));
         }
 
@@ -222,9 +226,10 @@ impl Gateway {
     /// patience with unknown workspaces, the time limits towards shards. What needs a restart is named in the log
     /// and stays as it was.
     pub fn reconfigure(&mut self, config: GatewayConfig) {
-        for (door, authorities) in &self.policies {
+        self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
+        for (door, authentication) in &self.policies {
             if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
-                door.policy.store(Arc::new(door_policy(changed, authorities)));
+                authentication.reconfigure(changed, door);
             }
         }
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
@@ -235,7 +240,6 @@ impl Gateway {
             Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
         }
         self.core.mounts.store(Arc::new(mount_rules(&config)));
-        self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.core.paths.set_built_in(config.paths.services);
         }
@@ -360,42 +364,4 @@ fn paths(
 
 fn mount_rules(config: &GatewayConfig) -> MountRules {
     MountRules { hosts: config.paths.mount_hosts.clone(), hops: config.paths.mount_hops }
-}
-
-fn door_policy(config: &DoorConfig, authorities: &SharedAuthorities) -> DoorPolicy {
-    DoorPolicy {
-        chain: Chain::builder()
-            .with(ClientCertificateAuthenticator::new(authorities.clone()))
-            .filter_groups(GroupFilter::privileged())
-            .build(),
-        tokens: match config.tokens {
-            TokenPolicy::PassThrough => Tokens::PassOn,
-            TokenPolicy::Refuse => Tokens::Refuse,
-        },
-        in_cluster_clients: config.in_cluster_clients,
-        picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
-    }
-}
-
-/// The authorities of a door's client certificates, replaced when their file changes.
-fn door_authorities(config: &DoorConfig, reloads: &Reloads) -> Result<SharedAuthorities, LoadError> {
-    let shared = SharedAuthorities::new(CertificateAuthorities::none());
-    if let Some(file) = &config.client_ca {
-        let (target, path) = (shared.clone(), file.to_path_buf());
-        let what = format!("client CA of door {}", config.name);
-        reloads.register(&what, [path.clone()], move || {
-            let pem = std::fs::read(&path).map_err(AuthoritiesError::Read)?;
-            target.replace(CertificateAuthorities::none().with(TrustPurpose::Client, &pem)?);
-            Ok::<(), AuthoritiesError>(())
-        })?;
-    }
-    Ok(shared)
-}
-
-#[derive(Debug, thiserror::Error)]
-enum AuthoritiesError {
-    #[error("the file cannot be read")]
-    Read(#[source] std::io::Error),
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
 }

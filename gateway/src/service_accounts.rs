@@ -34,7 +34,9 @@ impl ShardLookup {
         let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
         let (url, cluster) = match self.router.route(&reference, Caller::WithCredentials).await {
             Route::Shard { url, cluster, .. } => (url, cluster),
-            Route::NotSynced | Route::Busy => return Err(failed(&"the index has not seen its workspace yet")),
+            Route::NotSynced | Route::Busy => {
+                return Err(failed(&"the index has not seen its workspace yet"));
+            }
             Route::Mount(_) | Route::Unavailable | Route::Unknown => return Ok(None),
         };
         let client = self.client(&url).map_err(|error| failed(&error))?;

@@ -61,7 +61,11 @@ pub(crate) struct ShardClients {
 }
 
 impl ShardClients {
-    fn of(&self, url: &str) -> Result<Client, fairlead_client::EndpointError> {
+    /// A client of the server at a base URL.
+    ///
+    /// # Errors
+    /// For what is no URL.
+    pub(crate) fn of(&self, url: &str) -> Result<Client, fairlead_client::EndpointError> {
         let endpoint = Endpoint::parse(url)?;
         Ok(Client::with_credentials(endpoint, Arc::clone(&self.credentials), self.root.options().clone()))
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_authn::Chain;
+use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::ConnectionLimits;
 use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
@@ -60,12 +60,30 @@ pub(crate) struct Door {
 pub(crate) struct DoorPolicy {
     /// Who judges credentials.
     pub(crate) chain: Chain,
+    /// Whether a request without a certificate is judged here rather than by the shard.
+    pub(crate) credentials_needed: bool,
+    /// Which paths are open to requests without credentials, where those are judged here.
+    pub(crate) anonymous: Option<AnonymousAccess>,
     /// What happens to tokens that nobody here judges.
     pub(crate) tokens: Tokens,
     /// Whether a service account's token says which workspace a path without one is about.
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
+}
+
+impl DoorPolicy {
+    /// Nobody is let in.
+    pub(crate) fn closed() -> Self {
+        Self {
+            chain: Chain::builder().build(),
+            credentials_needed: true,
+            anonymous: None,
+            tokens: Tokens::Refuse,
+            in_cluster_clients: false,
+            picks: ShardPicks::Hidden,
+        }
+    }
 }
 
 /// What a client certificate means at a door.

@@ -153,7 +153,10 @@ async fn a_changed_mapping_file_is_obeyed_and_a_bad_one_is_not() {
     assert_eq!(ready.status, 200);
     assert!(ready.text.contains("[!]reloads the last good one is in effect: mapping file"), "{}", ready.text);
     let metrics = world.get(Some(&world.operator()), "/metrics").await.text;
-    assert!(metrics.contains("fairlead_reload_total{result=\"failure\",what=\"mapping file\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("fairlead_reload_total{result=\"failure\",what=\"mapping file\"} 1"),
+        "{metrics}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

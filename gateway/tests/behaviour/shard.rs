@@ -216,6 +216,13 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
         return collection_answer(state, collection, &query);
     }
     let last = path.rsplit('/').next().unwrap_or_default();
+    if path.contains("/serviceaccounts/") && peer.as_deref() == Some("shard-admin") {
+        let place = ("serviceaccounts".to_owned(), last.to_owned());
+        return match state.log.lock().objects.get(&place) {
+            Some(object) => json_response(object),
+            None => Response::builder().status(StatusCode::NOT_FOUND).body(empty()).unwrap(),
+        };
+    }
     match last {
         "stream" => stream(&state),
         "broken" => broken(&state),

@@ -1,0 +1,263 @@
+//! Who is who at a door, by all kinds of credentials: kcp's table of optional authentication and its authenticators.
+
+use std::fs;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fairlead_config::{InputFile, KcpBehaviour, SecretFile, WebhookConfig};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::pki::Leaf;
+use crate::world::{Answer, Choices, ORG, World, request};
+
+const PATH: &str = "/clusters/root:org/api";
+
+async fn world(choose: impl FnOnce(&mut World)) -> World {
+    let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    choose(&mut world);
+    world.start().await;
+    world
+}
+
+async fn ask(world: &World, certificate: Option<&Leaf>, path: &str, headers: &[(&str, &str)]) -> Answer {
+    world.http2(certificate).await.send(request(Method::GET, path, headers, "")).await
+}
+
+/// `<code>`, or the user as the shard sees him and whether it also sees the token.
+fn outcome(answer: &Answer) -> String {
+    if answer.status != 200 {
+        return answer.status.to_string();
+    }
+    let user = answer.echoed("x-remote-user").pop().unwrap_or_else(|| "nobody".to_owned());
+    let user = user.trim_start_matches("x-remote-user: ").to_owned();
+    match answer.echoed("authorization").is_empty() {
+        true => user,
+        false => format!("{user} with token"),
+    }
+}
+
+fn with_token_file(world: &mut World) {
+    let file = world.directory.path().join("tokens.csv");
+    fs::write(&file, "good,bob,7,\"team-1,system:masters\"\n").unwrap();
+    world.config.listeners[0].authentication.token_file = Some(SecretFile::from(file));
+}
+
+fn with_webhook(world: &mut World) {
+    let kubeconfig = world.directory.path().join("shards.kubeconfig").into();
+    let webhook = WebhookConfig { kubeconfig, ..WebhookConfig::default() };
+    world.config.listeners[0].authentication.webhook = Some(webhook);
+}
+
+/// front-proxy.md 4.2, line by line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_asked_for_credentials() {
+    let nothing = world(|_| ()).await;
+    let token_file = world(with_token_file).await;
+    let webhook = world(with_webhook).await;
+    let webhook_as_kcp = world(|world| {
+        with_webhook(world);
+        world.config.as_kcp = vec![KcpBehaviour::AuthenticationMethods];
+    })
+    .await;
+    let no_authority = world(|world| world.config.listeners[0].client_ca = None).await;
+    for (what, world, certificate, token, expected) in [
+        ("no method", &nothing, "none", "", "nobody"),
+        ("no method", &nothing, "none", "any", "nobody with token"),
+        ("no method", &nothing, "stranger", "", "401"),
+        ("no method", &nothing, "stranger", "any", "401"),
+        ("no method", &nothing, "alice", "", "alice"),
+        ("no method", &nothing, "alice", "any", "alice with token"),
+        ("token file", &token_file, "none", "", "401"),
+        ("token file", &token_file, "none", "bad", "401"),
+        ("token file", &token_file, "none", "good", "bob"),
+        ("token file", &token_file, "stranger", "", "401"),
+        ("token file", &token_file, "stranger", "bad", "401"),
+        ("token file", &token_file, "stranger", "good", "bob"),
+        ("token file", &token_file, "alice", "good", "alice with token"),
+        ("webhook", &webhook, "none", "", "401"),
+        ("webhook as kcp", &webhook_as_kcp, "none", "", "nobody"),
+        ("webhook as kcp", &webhook_as_kcp, "none", "any", "nobody with token"),
+        ("no authority", &no_authority, "stranger", "", "nobody"),
+        ("no authority", &no_authority, "alice", "any", "nobody with token"),
+    ] {
+        let leaf = match certificate {
+            "alice" => Some(world.user()),
+            "stranger" => Some(world.serving_ca.client("stranger", &["system:masters"])),
+            _ => None,
+        };
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str()), ("x-remote-user", "forged")];
+        let headers = if token.is_empty() { &headers[1..] } else { &headers[..] };
+        let answer = ask(world, leaf.as_ref(), PATH, headers).await;
+        assert_eq!(outcome(&answer), expected, "{what}: certificate {certificate}, token {token:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_are_dropped_passed_on_and_reloaded() {
+    let world = world(|world| {
+        with_token_file(world);
+        world.config.listeners[0].authentication.pass_on_groups =
+            vec!["team-*".to_owned(), "system:authenticated".to_owned(), "system:masters".to_owned()];
+    })
+    .await;
+    let bob = [("authorization", "Bearer good")];
+    let answer = ask(&world, None, PATH, &bob).await;
+    let groups = ["x-remote-group: system:authenticated", "x-remote-group: team-1"];
+    assert_eq!(answer.echoed("x-remote-group"), groups);
+    fs::write(world.directory.path().join("tokens.csv"), "other,carol,8\n").unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(outcome(&ask(&world, None, PATH, &bob).await), "401");
+    assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer other")]).await), "carol");
+    fs::write(world.directory.path().join("tokens.csv"), "no comma").unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer other")]).await), "carol");
+}
+
+/// The second hop of a mounted workspace.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
+    let world = world(|world| {
+        let directory = world.directory.path();
+        fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
+        let headers = &mut world.config.listeners[0].authentication.request_header;
+        headers.client_ca = Some(InputFile::from(directory.join("proxies.crt")));
+        headers.allowed_names = vec!["kcp-front-proxy".to_owned(), "kcp-mounts-proxy".to_owned()];
+    })
+    .await;
+    let says = [
+        ("x-remote-user", "dora"),
+        ("x-remote-group", "team-2"),
+        ("x-remote-group", "system:masters"),
+        ("x-remote-extra-authentication.kcp.io%2fscopes", "cluster:a"),
+    ];
+    for (authority, name, expected) in [
+        (&world.front_proxy_ca, "kcp-front-proxy", "dora"),
+        (&world.front_proxy_ca, "kcp-mounts-proxy", "dora"),
+        (&world.front_proxy_ca, "someone", "401"),
+        (&world.client_ca, "kcp-front-proxy", "kcp-front-proxy"),
+        (&world.serving_ca, "kcp-front-proxy", "401"),
+    ] {
+        let answer = ask(&world, Some(&authority.client(name, &[])), PATH, &says).await;
+        assert_eq!(outcome(&answer), expected, "{name}");
+        if expected == "dora" {
+            let groups = ["x-remote-group: system:authenticated", "x-remote-group: team-2"];
+            assert_eq!(answer.echoed("x-remote-group"), groups);
+            let scopes = ["x-remote-extra-authentication.kcp.io%2fscopes: cluster:a"];
+            assert_eq!(answer.echoed("x-remote-extra-"), scopes);
+        }
+    }
+}
+
+/// A key for tokens of service accounts, its public half in a file of the world's.
+fn signing_key(world: &mut World) -> EcdsaKeyPair {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let file = world.directory.path().join("sa.pub");
+    fs::write(&file, key.public_key_pem()).unwrap();
+    world.config.listeners[0].authentication.service_accounts.key_files = vec![InputFile::from(file)];
+    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der()).unwrap()
+}
+
+fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
+    let until = std::time::SystemTime::now() + std::time::Duration::from_secs(600);
+    let until = until.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let claims: Value = json!({
+        "iss": "https://kcp.default.svc", "aud": ["https://kcp.default.svc"], "exp": until, "jti": "j",
+        "sub": "system:serviceaccount:default:robot",
+        "kubernetes.io": {
+            "clusterName": cluster, "namespace": "default", "serviceaccount": {"name": "robot", "uid": "u-1"},
+        },
+    });
+    let signed =
+        [json!({"alg": "ES256"}), claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+    let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_path() {
+    let mut key = None;
+    let world = world(|world| key = Some(signing_key(world))).await;
+    let key = key.unwrap();
+    let (token, foreign) = (robot(&key, ORG), robot(&key, "root"));
+    let bearer = |token: &str| format!("Bearer {token}");
+    let object = json!({"metadata": {"name": "robot", "namespace": "default", "uid": "u-1"}});
+    world.alpha.state.put("serviceaccounts", "robot", object);
+    let name = "system:serviceaccount:default:robot";
+    for (path, token, expected, forwarded) in [
+        (PATH, &token, name, "/clusters/0rg0000000000001/api"),
+        // Clients inside a cluster know only host and port.
+        ("/api/v1/pods?limit=1", &token, name, "/clusters/0rg0000000000001/api/v1/pods?limit=1"),
+        ("/version/", &token, name, "/clusters/0rg0000000000001/version"),
+        // The account is asked for on the shard of its own workspace, and there is none of that name in root.
+        (PATH, &foreign, "401", ""),
+        ("/api/v1/pods", &foreign, "401", ""),
+    ] {
+        let answer = ask(&world, None, path, &[("authorization", &bearer(token))]).await;
+        assert_eq!(outcome(&answer), expected, "{path}");
+        if expected == name {
+            assert_eq!(answer.json()["path"], forwarded);
+            let extra = answer.echoed("x-remote-extra-authentication.kcp.io%2fcluster-name");
+            assert_eq!(extra, [format!("x-remote-extra-authentication.kcp.io%2fcluster-name: {ORG}")]);
+        }
+    }
+    // Whoever says that it knows of logical clusters means what it asks for.
+    let aware = [("authorization", bearer(&token)), ("x-kubernetes-sharded-request", "true".to_owned())];
+    let aware: Vec<_> = aware.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(ask(&world, None, "/api/v1/pods", &aware).await.status, 404);
+    let unknown = bearer(&robot(&key, "nope"));
+    assert_eq!(ask(&world, None, "/api/v1/pods", &[("authorization", &unknown)]).await.status, 403);
+    let climbing = bearer(&robot(&key, "../services"));
+    assert_eq!(ask(&world, None, "/x", &[("authorization", &climbing)]).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_structured_configuration_may_open_paths_to_everybody() {
+    let world = world(|world| {
+        let file = world.directory.path().join("authentication.yaml");
+        let text = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n\
+                    anonymous:\n  enabled: true\n  conditions:\n  - path: /clusters/root:org/healthz\n";
+        fs::write(&file, text).unwrap();
+        world.config.listeners[0].authentication.configuration = Some(InputFile::from(file));
+    })
+    .await;
+    let open = ask(&world, None, "/clusters/root:org/healthz", &[]).await;
+    assert_eq!(outcome(&open), "system:anonymous");
+    assert_eq!(outcome(&ask(&world, None, PATH, &[]).await), "401");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn web_pages_of_allowed_origins_may_read_answers() {
+    let world = world(|world| {
+        world.config.cors_allowed_origins = vec!["^https://console\\.example$".to_owned()];
+    })
+    .await;
+    let client = world.http2(None).await;
+    let send = async |method: Method, path: &str, origin: &str| {
+        client.send(request(method, path, &[("origin", origin)], "")).await
+    };
+    let allowed = "https://console.example";
+    let preflight = send(Method::OPTIONS, PATH, allowed).await;
+    assert_eq!(preflight.status, 204);
+    for (name, value) in [
+        ("access-control-allow-origin", allowed),
+        ("access-control-allow-methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH"),
+        ("access-control-expose-headers", "Date"),
+        ("access-control-allow-credentials", "true"),
+    ] {
+        assert_eq!(preflight.headers[name], value);
+    }
+    for (method, path, origin, code, decorated) in [
+        (Method::GET, "/clusters/root:nope/api", allowed, 403, true),
+        (Method::GET, PATH, "https://evil.example", 200, false),
+        (Method::OPTIONS, PATH, "https://evil.example", 200, false),
+        (Method::GET, "/livez", allowed, 200, false),
+    ] {
+        let answer = send(method.clone(), path, origin).await;
+        let told = answer.headers.contains_key("access-control-allow-origin");
+        assert_eq!((answer.status, told), (code, decorated), "{method} {path} {origin}");
+    }
+}
