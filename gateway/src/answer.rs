@@ -1,8 +1,8 @@
 //! What the gateway answers by itself.
 
 use bytes::Bytes;
-use fairlead_process::{GroupResource, Status, StatusReason};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use fairlead_process::{GroupResource, Status, StatusFormat, StatusReason};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode};
 
 /// Names one answer in the logs of all servers on its way.
@@ -15,19 +15,36 @@ pub(crate) struct Answer {
     pub(crate) response: Box<Response<Bytes>>,
     /// Why the gateway answered itself.
     pub(crate) why: &'static str,
+    /// What the body says, if it is a `Status`, whose form is for the client to choose.
+    status: Option<Box<Status>>,
 }
 
 impl Answer {
     /// Any response.
     pub(crate) fn new(response: Response<Bytes>, why: &'static str) -> Self {
-        Self { response: Box::new(response), why }
+        Self { response: Box::new(response), why, status: None }
     }
 
     /// A Kubernetes `Status`.
     pub(crate) fn status(status: &Status, why: &'static str) -> Self {
         let mut response = status.to_response();
-        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Self::new(response, why)
+        if status.code != 401 {
+            response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        }
+        Self { status: Some(Box::new(status.clone())), ..Self::new(response, why) }
+    }
+
+    /// The same in the form that a request asks for.
+    pub(crate) fn as_wanted_by(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
+        if let Some(status) = &self.status {
+            let format = StatusFormat::wanted_by(headers, query);
+            if format != StatusFormat::Json {
+                let (parts, body) = status.to_response_as(format).into_parts();
+                self.response.headers_mut().extend(parts.headers);
+                *self.response.body_mut() = body;
+            }
+        }
+        self
     }
 
     /// JSON.
@@ -52,7 +69,7 @@ impl Answer {
 
     /// 403 to somebody who is known.
     pub(crate) fn forbidden(user: &str, verb: &str, path: &str) -> Self {
-        let why = format!("User {} cannot {verb} path {}", quoted(user), quoted(path));
+        let why = format!("User {} cannot {verb} path {}: access denied", quoted(user), quoted(path));
         Self::status(&Status::forbidden(GroupResource::default(), "", why), "forbidden")
     }
 
@@ -98,19 +115,22 @@ impl Answer {
         Self::status(&Status::new(508, StatusReason::Unknown, message), "mount_loop")
     }
 
-    /// 307 to a clean path, with the small page that Go adds. `location` is percent-encoded.
-    pub(crate) fn redirect(location: &str, query: Option<&str>) -> Self {
+    /// 307 to a clean path, with the small page that Go adds for a GET. `location` is percent-encoded.
+    pub(crate) fn redirect(method: &Method, location: &str, query: Option<&str>) -> Self {
         let target = query.map_or_else(|| location.to_owned(), |query| format!("{location}?{query}"));
         let Ok(value) = HeaderValue::from_str(&target) else {
             return Self::bad_request("the clean form of the path cannot be written in a header");
         };
         let shown =
             target.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
-        let body = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", shown.replace('\'', "&#39;"));
-        let mut response = Response::new(Bytes::from(body));
+        let page = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", shown.replace('\'', "&#39;"));
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let mut response = Response::new(if is_read { Bytes::from(page) } else { Bytes::new() });
         *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        if is_read {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        }
         headers.insert(LOCATION, value);
         Self::new(response, "redirect")
     }
@@ -150,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_redirect_reads_as_go_says_it() {
-        let answer = Answer::redirect("/clusters/root/api", Some("a=b&c=d"));
+        let answer = Answer::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
         assert_eq!(answer.response.headers()[LOCATION], "/clusters/root/api?a=b&c=d");
         let expected = "<a href=\"/clusters/root/api?a=b&amp;c=d\">Temporary Redirect</a>.\n\n";
         assert_eq!(answer.response.body(), expected.as_bytes());

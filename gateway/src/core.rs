@@ -123,11 +123,14 @@ impl Core {
             (Ok(Decision::Forward(forward)), origin) => {
                 Decision::Forward(Forward { allowed_origin: origin, ..forward })
             }
-            (Ok(Decision::Answer(answer)) | Err(answer), Some(origin)) => {
-                Decision::Answer(origin.decorate(answer))
+            (Ok(Decision::Answer(answer)) | Err(answer), origin) => {
+                let answer = answer.as_wanted_by(asked.headers, asked.uri.query());
+                Decision::Answer(match origin {
+                    Some(origin) => origin.decorate(answer),
+                    None => answer,
+                })
             }
-            (Err(answer), None) => Decision::Answer(answer),
-            (Ok(decision), _) => decision,
+            (Ok(Decision::PickShard), _) => Decision::PickShard,
         }
     }
 
@@ -152,7 +155,9 @@ impl Core {
             Err(PathError::Malformed(why)) => {
                 Err(Answer::bad_request(format!("malformed request path: {why}")))
             }
-            Err(PathError::Unclean(location)) => Err(Answer::redirect(&location, asked.uri.query())),
+            Err(PathError::Unclean(location)) => {
+                Err(Answer::redirect(asked.method, &location, asked.uri.query()))
+            }
             Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(asked)),
         }
     }

@@ -15,6 +15,7 @@ mod reload;
 mod reply;
 mod server;
 mod status;
+mod status_format;
 mod supervised;
 mod tls;
 
@@ -30,4 +31,5 @@ pub use reload::{LoadError, ReloadTrigger, Reloadable, Reloads};
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
+pub use status_format::StatusFormat;
 pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

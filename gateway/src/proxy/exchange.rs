@@ -101,7 +101,7 @@ pub(super) async fn serve(core: &Core, number: u64, mut session: HttpSession) ->
 
 /// Answers without a shard; returns the code.
 async fn answer_itself(core: &Core, session: &mut HttpSession, method: &Method, answer: Answer) -> u16 {
-    let Answer { response, why } = answer;
+    let Answer { response, why, .. } = answer;
     let (parts, body) = (*response).into_parts();
     core.metrics.answered(parts.status.as_u16(), why);
     let code = parts.status.as_u16();

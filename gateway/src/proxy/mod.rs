@@ -145,7 +145,7 @@ impl GatewayProxy {
     }
 
     async fn write(&self, session: &mut Session, answer: Answer) -> Result<()> {
-        let Answer { response, why } = answer;
+        let Answer { response, why, .. } = answer;
         let (parts, body) = (*response).into_parts();
         self.core.metrics.answered(parts.status.as_u16(), why);
         let head = own_head(&parts, body.len())?;

@@ -5,6 +5,7 @@
 mod authentication;
 mod ending;
 mod figures;
+mod golden;
 mod identity;
 mod index;
 mod mapping;

@@ -10,14 +10,14 @@ use crate::shard::Shard;
 use crate::world::{Choices, World, request};
 
 /// A gateway with a mapping file, and the server behind its prefixes that lead to no shard.
-struct Mapped {
-    world: World,
+pub struct Mapped {
+    pub world: World,
     backend: Shard,
 }
 
 impl Mapped {
     /// `entries` tells the mappings; files are added to each.
-    async fn new(entries: impl FnOnce(&Shard) -> Vec<Value>) -> Self {
+    pub async fn new(entries: impl FnOnce(&Shard) -> Vec<Value>) -> Self {
         let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
         let backend = world.another_shard("backend").await;
         let mut mapped = Self { world, backend };
