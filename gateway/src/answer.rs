@@ -35,7 +35,7 @@ impl Answer {
     }
 
     /// The same in the form that a request asks for.
-    pub(crate) fn as_wanted_by(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
+    pub(crate) fn into_wanted_form(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
         if let Some(status) = &self.status {
             let format = StatusFormat::wanted_by(headers, query);
             if format != StatusFormat::Json {

@@ -124,7 +124,7 @@ impl Core {
                 Decision::Forward(Forward { allowed_origin: origin, ..forward })
             }
             (Ok(Decision::Answer(answer)) | Err(answer), origin) => {
-                let answer = answer.as_wanted_by(asked.headers, asked.uri.query());
+                let answer = answer.into_wanted_form(asked.headers, asked.uri.query());
                 Decision::Answer(match origin {
                     Some(origin) => origin.decorate(answer),
                     None => answer,

@@ -19,8 +19,11 @@ use super::{Backend, Mapping, Paths, Target};
 pub(crate) struct LivePaths {
     current: ArcSwap<Paths>,
     /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
-    credentials: Mutex<Vec<([PathBuf; 3], Arc<Reloadable<UpstreamCredential>>)>>,
+    credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
 }
+
+/// The files of an entry's credential.
+type CredentialPaths = [PathBuf; 3];
 
 /// The mapping file, or what it names, cannot be used; the operator has to mend it.
 #[derive(Debug, thiserror::Error)]
