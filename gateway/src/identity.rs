@@ -35,9 +35,15 @@ pub(crate) struct AssertionNames {
 }
 
 impl AssertionNames {
-    /// Whether a client that sent this header would say who it is.
+    /// Whether a client that sent this header would say who it is. Underscores count as dashes, because some servers
+    /// cannot tell them apart.
     pub(crate) fn include(&self, name: &HeaderName) -> bool {
-        *name == self.user || *name == self.group || name.as_str().starts_with(&*self.extra_prefix)
+        let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+        let begins = |with: &str| name.as_str().bytes().zip(with.bytes()).all(same);
+        let is =
+            |wanted: &HeaderName| name.as_str().len() == wanted.as_str().len() && begins(wanted.as_str());
+        let extra = name.as_str().len() >= self.extra_prefix.len() && begins(&self.extra_prefix);
+        extra || is(&self.user) || is(&self.group)
     }
 }
 

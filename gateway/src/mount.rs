@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::core::{Asked, Core, Decision, Forward, unknown_workspace};
 use crate::identity::Sender;
 use crate::mapping::{BackendUrl, Paths, Target};
-use crate::request::{ClusterPaths, Reference};
+use crate::request::{ClusterPaths, Reference, RequestPath};
 use crate::route::{Caller, Route};
 use crate::upstream::{BackendSpec, Upstream};
 
@@ -51,11 +51,16 @@ impl Core {
             return Err(unknown_workspace(asked));
         };
         let rules = self.mounts.load();
-        let hops = hops_so_far(asked) + 1;
+        let hops = hops_so_far(asked).saturating_add(1);
         if hops > rules.hops {
             return Err(Answer::loop_detected());
         }
         let path = format!("{}{rest}", target.path());
+        // The URL is a tenant's: what is not clean could leave the prefix that it is matched by.
+        if RequestPath::parse(&path, paths.clusters).is_err() {
+            tracing::debug!(url, "a mount has a path that is not clean");
+            return Err(unknown_workspace(asked));
+        }
         let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
             if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
                 tracing::debug!(url, "a mount leads to a host that it may not");

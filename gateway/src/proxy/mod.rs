@@ -120,6 +120,19 @@ fn host_fault(head: &RequestHeader) -> Option<&'static str> {
     wrong.then_some("the Host header is not a host with an optional port")
 }
 
+/// What is wrong with the framing of a request (RFC 9112, 6.1). pingora takes the one of two announcements that counts
+/// and removes the other, which may be what another server goes by.
+fn framing_fault(session: &Session) -> Option<&'static str> {
+    if !session.req_header().headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    let raw = session.downstream_session.as_http1()?.get_headers_raw_bytes();
+    let name = header::CONTENT_LENGTH.as_str().as_bytes();
+    let mut lines = raw.split(|byte| *byte == b'\n');
+    let both = lines.any(|line| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)));
+    both.then_some("the request has both a content length and a transfer encoding")
+}
+
 /// Counts a request that has ended.
 fn record(core: &Core, context: &Context, method: &Method, code: u16) {
     let duration = context.began.elapsed();
@@ -207,7 +220,7 @@ impl ProxyHttp for GatewayProxy {
         let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
         let gauge = self.core.metrics.open(class);
         context.begin(class, connection.peer.ip(), connection.begin_request(), gauge);
-        let decision = if let Some(why) = host_fault(head) {
+        let decision = if let Some(why) = host_fault(head).or_else(|| framing_fault(session)) {
             Decision::Answer(Answer::bad_request(why))
         } else if head.raw_path_is_utf8() {
             let asked = Asked {

@@ -45,15 +45,25 @@ impl RequestClass {
     }
 }
 
-/// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer to go on in HTTP/2 is none: it is
-/// made by clients that go on in HTTP/1.1 just as well.
+/// `Connection: upgrade` with an `Upgrade` header, over HTTP/1.1. An offer to go on in another HTTP, alone or beside
+/// others, is none: it is made by clients that go on in HTTP/1.1 just as well, and who went on in HTTP/2 behind our
+/// back could tell a shard whatever he likes about who he is.
 fn asks_for_upgrade(version: Version, headers: &HeaderMap) -> bool {
-    let Some(protocol) = headers.get(header::UPGRADE) else {
-        return false;
+    let protocols = || {
+        let values = headers.get_all(header::UPGRADE).iter();
+        values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
     };
     version == Version::HTTP_11
-        && !protocol.as_bytes().eq_ignore_ascii_case(b"h2c")
+        && protocols().next().is_some()
+        && !protocols().any(is_http)
         && connection_nominations(headers).any(|name| name == header::UPGRADE)
+}
+
+/// `h2c`, `h2`, `HTTP/2.0`, `TLS/1.3` (RFC 2817), and whatever else begins so.
+fn is_http(protocol: &[u8]) -> bool {
+    let begins =
+        |with: &[u8]| protocol.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    begins(b"h2") || begins(b"h3") || begins(b"http") || begins(b"tls") || protocol.is_empty()
 }
 
 /// `watch` and `follow` as the Kubernetes query decoder reads booleans: present, and neither `0` nor `false`.
@@ -101,6 +111,11 @@ mod tests {
             (Version::HTTP_11, "keep-alive, upgrade", "SPDY/3.1", Upgrade),
             (Version::HTTP_11, "keep-alive", "websocket", Write),
             (Version::HTTP_11, "Upgrade, HTTP2-Settings", "h2c", Write),
+            (Version::HTTP_11, "Upgrade", "H2C", Write),
+            (Version::HTTP_11, "Upgrade", "websocket, h2c", Write),
+            (Version::HTTP_11, "Upgrade", "h2c/1,websocket", Write),
+            (Version::HTTP_11, "Upgrade", "HTTP/2.0", Write),
+            (Version::HTTP_11, "Upgrade", "", Write),
             (Version::HTTP_10, "Upgrade", "websocket", Write),
             (Version::HTTP_2, "Upgrade", "websocket", Write),
         ] {
