@@ -10,6 +10,9 @@ mod core;
 mod cors;
 mod ending;
 mod flags;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod index;
 mod listener;

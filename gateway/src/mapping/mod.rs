@@ -1,6 +1,8 @@
 //! Which paths lead where: kcp's mapping file, or what stands in its place.
 
 mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod live;
 mod pattern;
 

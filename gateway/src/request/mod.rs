@@ -2,6 +2,8 @@
 
 mod class;
 mod clean;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod headers;
 mod path;
 
