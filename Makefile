@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway lint audit
+.PHONY: up build test bench bench-gateway lint audit hostile h2spec fuzz
 
 ## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
 up: build
@@ -39,3 +39,16 @@ lint:
 audit:
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny check
+
+## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others.
+hostile: build
+	@HOSTILE_REQUESTS=$${HOSTILE_REQUESTS:-1000000} cargo test --release -p fairlead-gateway --test hostile -- --nocapture campaign $(ARGS)
+
+## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
+h2spec: build
+	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
+	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)
+
+## Fuzz whatever clients and administrators write, FUZZ_SECONDS (300) per target, FUZZ_TARGET for one. What fails is kept in gateway/fuzz/corpus and read by `make test`.
+fuzz:
+	@gateway/fuzz/run.sh

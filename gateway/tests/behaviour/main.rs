@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod authentication;
+mod contract;
 mod ending;
 mod figures;
 mod golden;
@@ -10,9 +11,12 @@ mod identity;
 mod index;
 mod mapping;
 mod outcomes;
+mod paths;
 mod peers;
 mod pki;
 mod process;
+#[allow(dead_code, reason = "shared with the hostile tests")]
+mod program;
 mod rotation;
 mod shard;
 mod streaming;

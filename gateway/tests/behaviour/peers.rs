@@ -90,6 +90,7 @@ async fn the_body_of_a_read_stays_here() {
     assert_eq!(over_2.send(request(Method::DELETE, path, &[], "abc")).await.json()["body"], "abc");
     let mut over_1 = world.http1(Some(&user)).await;
     for (method, body) in [(Method::GET, ""), (Method::DELETE, "abc")] {
+        over_1.ready().await.unwrap();
         let sent = over_1.send_request(request(method, path, &[("host", "localhost")], "abc")).await.unwrap();
         assert_eq!(Answer::of(sent).await.json()["body"], body);
     }

@@ -51,6 +51,13 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// The same with a serial number that somebody else has as well.
+    pub fn client_with_serial(&self, name: &str, serial: u64) -> Leaf {
+        let mut params = subject(name, &[]);
+        params.serial_number = Some(serial.into());
+        self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
     fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
         let key = KeyPair::generate().unwrap();
         params.extended_key_usages = vec![usage];

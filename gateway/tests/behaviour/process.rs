@@ -1,62 +1,10 @@
 //! The program itself: starts from a file, obeys signals, says what is wrong.
 
-use std::ffi::OsStr;
-use std::process::Stdio;
-
 use http::Method;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
+use rustix::process::Signal;
 
+pub use crate::program::Gateway;
 use crate::world::{Choices, Http2, World, connect, request, until};
-
-pub struct Gateway {
-    child: Child,
-    log: tokio::io::Lines<BufReader<ChildStderr>>,
-}
-
-impl Gateway {
-    pub fn start(config: &std::path::Path) -> Self {
-        Self::with([OsStr::new("--config"), config.as_os_str()])
-    }
-
-    fn with(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"))
-            .args(arguments)
-            .env_remove("RUST_LOG")
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap()).lines();
-        Self { child, log }
-    }
-
-    /// The first line of the log that says this.
-    pub async fn says(&mut self, what: &str) -> String {
-        while let Some(line) = self.log.next_line().await.unwrap() {
-            if line.contains(what) {
-                return line;
-            }
-        }
-        panic!("it never said {what}");
-    }
-
-    /// Where its first door listens.
-    pub async fn address(&mut self) -> std::net::SocketAddr {
-        let line = self.says("listening").await;
-        line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id().unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = Pid::from_raw(i32::try_from(self.child.id().unwrap()).unwrap()).unwrap();
-        kill_process(id, signal).unwrap();
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_serves_reloads_and_drains() {

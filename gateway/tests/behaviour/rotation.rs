@@ -136,3 +136,28 @@ async fn settings_change_while_a_watch_goes_on() {
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     assert_eq!(events.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
 }
+
+/// A pool that knows connections by serial numbers, or not by whom they believe, gives one tenant's connection to
+/// another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_is_used_only_with_the_credential_and_authorities_it_was_opened_with() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let directory = world.directory.path();
+    for name in ["first", "second"] {
+        // The serial number of both is the same.
+        world.front_proxy_ca.client_with_serial(name, 7).write(directory, "front-proxy");
+        world.environment.reloads.check_now();
+        for path in ["/clusters/root:org/api", "/clusters/root/api"] {
+            assert_eq!(client.get(path).await.json()["peer"], name);
+        }
+    }
+    // The connections to shards are open, and nobody believes those shards any more.
+    std::fs::write(directory.join("serving-ca.crt"), &Authority::new("somebody else").pem).unwrap();
+    world.environment.reloads.check_now();
+    let answer = client.get("/clusters/root:org/api").await;
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    std::fs::write(directory.join("serving-ca.crt"), &world.serving_ca.pem).unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+}

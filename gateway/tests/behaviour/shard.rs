@@ -23,6 +23,9 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
+/// Not really compressed: nobody on the way may look.
+pub const GZIP: &[u8] = b"\x1f\x8b\x08\0k8s\0\xff\xfe\r\n0\r\n\r\n";
+
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 pub struct Shard {
@@ -46,8 +49,13 @@ pub struct State {
     open: Mutex<Vec<AbortHandle>>,
     /// `/wait` answers when this becomes true.
     pub release: watch::Sender<bool>,
-    /// Requests that wait in `/wait`.
+    /// Requests that wait in `/wait`, and how many there ever were at the same time.
     pub waiting: watch::Sender<usize>,
+    pub most_waiting: AtomicUsize,
+    /// Whatever requests said about who sends them, each with the first request that said so.
+    pub identities: Mutex<BTreeMap<Vec<String>, String>>,
+    /// Requests other than the index's own.
+    pub requests: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -76,6 +84,9 @@ impl Shard {
             open: Mutex::default(),
             release: watch::Sender::new(false),
             waiting: watch::Sender::new(0),
+            most_waiting: AtomicUsize::new(0),
+            identities: Mutex::default(),
+            requests: AtomicUsize::new(0),
         });
         let server = tokio::spawn(serve(listener, TlsAcceptor::from(tls), Arc::clone(&state)));
         Self { address, state, server }
@@ -101,6 +112,23 @@ impl State {
     /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
         self.open.lock().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// Remembers what a request says about who sends it, in whatever spelling a careless reader might accept.
+    fn witness(&self, headers: &http::HeaderMap, which: impl FnOnce() -> String) {
+        let careless = |name: &http::HeaderName| name.as_str().replace('_', "-");
+        let claims = |name: &http::HeaderName| {
+            let name = careless(name);
+            let kind = name.strip_prefix("x-remote-").unwrap_or_default();
+            matches!(kind, "user" | "group" | "uid") || kind.starts_with("extra-")
+        };
+        let mut said: Vec<String> = headers
+            .iter()
+            .filter(|(name, _)| claims(name))
+            .map(|(name, value)| format!("{name}: {}", value.as_bytes().escape_ascii()))
+            .collect();
+        said.sort();
+        self.identities.lock().entry(said).or_insert_with(which);
     }
 
     pub fn put(&self, collection: &str, key: &str, object: Value) {
@@ -215,6 +243,20 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
     {
         return collection_answer(state, collection, &query);
     }
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    state.witness(request.headers(), || format!("{} {:?}", request.method(), request.uri()));
+    let is_head = request.method() == http::Method::HEAD;
+    let response = by_name(&state, peer, &path, request).await;
+    // hyper would send the body over HTTP/2.
+    if is_head { response.map(|_| empty()) } else { response }
+}
+
+async fn by_name(
+    state: &Arc<State>,
+    peer: Option<String>,
+    path: &str,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let last = path.rsplit('/').next().unwrap_or_default();
     if path.contains("/serviceaccounts/") && peer.as_deref() == Some("shard-admin") {
         let place = ("serviceaccounts".to_owned(), last.to_owned());
@@ -224,24 +266,46 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
         };
     }
     match last {
-        "stream" => stream(&state),
-        "broken" => broken(&state),
+        "stream" => stream(state),
+        "broken" => broken(state),
         "big" => big(),
         "kib" => Response::new(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
         "upgrade" => upgrade(request),
         "trailers" => trailers(),
+        name if name.starts_with("code-") => Response::builder()
+            .status(name["code-".len()..].parse::<u16>().unwrap())
+            .header(header::RETRY_AFTER, "7")
+            .header("x-kubernetes-pf-flowschema-uid", "u")
+            .body(
+                Full::new(Bytes::from_static(b"as the shard says it"))
+                    .map_err(|never| match never {})
+                    .boxed_unsync(),
+            )
+            .unwrap(),
+        "gzip" => Response::builder()
+            .header(header::CONTENT_ENCODING, "gzip")
+            .header(header::CONTENT_TYPE, "application/vnd.kubernetes.protobuf")
+            .body(Full::new(Bytes::from_static(GZIP)).map_err(|never| match never {}).boxed_unsync())
+            .unwrap(),
+        // Somewhere else, where nobody may go on the client's behalf.
+        "redirect" => Response::builder()
+            .status(StatusCode::TEMPORARY_REDIRECT)
+            .header(header::LOCATION, "https://localhost:1/elsewhere")
+            .body(empty())
+            .unwrap(),
         // The body is not read.
         "early" => Response::builder().status(StatusCode::PAYLOAD_TOO_LARGE).body(empty()).unwrap(),
         "wait" => {
             let mut release = state.release.subscribe();
             state.waiting.send_modify(|count| *count += 1);
-            let _guard = CountDown(Arc::clone(&state));
+            state.most_waiting.fetch_max(*state.waiting.borrow(), Ordering::SeqCst);
+            let _guard = CountDown(Arc::clone(state));
             release.wait_for(|released| *released).await.unwrap();
             json_response(&json!({"released": true}))
         }
-        _ => echo(&state, peer, request).await,
+        _ => echo(state, peer, request).await,
     }
 }
 
@@ -374,6 +438,9 @@ async fn echo(state: &State, peer: Option<String>, request: Request<Incoming>) -
         Err(_) => (None, Bytes::new()),
     }
     .swap();
+    if let Some(trailers) = &trailers {
+        state.witness(trailers, || format!("trailers of {:?}", head.uri));
+    }
     let lines = |map: &http::HeaderMap| -> Vec<String> {
         map.iter()
             .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
@@ -416,8 +483,12 @@ fn streaming(receiver: mpsc::Receiver<Bytes>) -> Response<Body> {
 }
 
 fn json_response(value: &Value) -> Response<Body> {
-    let body = Full::new(Bytes::from(value.to_string())).map_err(|never| match never {});
-    Response::builder().header(header::CONTENT_TYPE, "application/json").body(body.boxed_unsync()).unwrap()
+    let text = value.to_string();
+    Response::builder()
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONTENT_LENGTH, text.len())
+        .body(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync())
+        .unwrap()
 }
 
 fn empty() -> Body {

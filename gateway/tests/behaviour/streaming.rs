@@ -280,25 +280,8 @@ async fn trailers_of_an_answer_arrive_but_say_nothing_about_anybody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_without_http2_is_served_as_well() {
     let world = World::new().await;
-    let old = world.shard_with_http1("old").await;
-    world.root.state.put(
-        "shards",
-        "old",
-        json!({"metadata": {"name": "old", "labels": {}}, "spec": {"baseURL": old.url()}}),
-    );
-    let id = "0ld0000000000001";
-    old.state.put("logicalclusters", id, json!({
-        "metadata": {"name": "cluster", "annotations": {"kcp.io/cluster": id}}, "spec": {"owner": {"uid": "u"}},
-    }));
-    world.put_workspace("root", "old", json!({"cluster": id}), "Ready");
+    let old = world.old_workspace().await;
     let client = world.http2(Some(&world.user())).await;
-    let with_token = [("authorization", "Bearer x")];
-    let known = async {
-        while client.send(request(Method::GET, "/clusters/root:old/api", &with_token, "")).await.status != 200
-        {
-        }
-    };
-    timeout(LIMIT, known).await.expect("the shard is not reached");
     let posted = client.send(request(Method::POST, "/clusters/root:old/api", &[], "body")).await.json();
     assert_eq!((&posted["version"], &posted["body"]), (&json!("HTTP/1.1"), &json!("body")));
     let mut watch =

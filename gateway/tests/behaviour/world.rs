@@ -107,6 +107,15 @@ impl World {
         self.gateway = Some(gateway);
     }
 
+    /// Another gateway before the same shards, with another configuration.
+    pub async fn another_gateway(&self, config: GatewayConfig) -> (Gateway, Environment, SocketAddr) {
+        let environment = environment();
+        let gateway = Gateway::start(config, &environment).unwrap();
+        gateway.ready().await;
+        let address = gateway.doors[0].1;
+        (gateway, environment, address)
+    }
+
     /// A shard that nobody knows of yet.
     pub async fn another_shard(&self, name: &str) -> Shard {
         Shard::start(name, self.serving_ca.server().server_config(&[&self.client_ca, &self.front_proxy_ca]))
@@ -119,6 +128,22 @@ impl World {
         let mut tls = rustls::ServerConfig::clone(&tls);
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Shard::start(name, tls.into()).await
+    }
+
+    /// The workspace `root:old`, on a shard that speaks HTTP/1.1 only.
+    pub async fn old_workspace(&self) -> Shard {
+        let old = self.shard_with_http1("old").await;
+        self.root.state.put(
+            "shards",
+            "old",
+            json!({"metadata": {"name": "old", "labels": {}}, "spec": {"baseURL": old.url()}}),
+        );
+        let id = "0ld0000000000001";
+        old.state.put("logicalclusters", id, logical_cluster(id, Some("old")));
+        self.put_workspace("root", "old", json!({"cluster": id}), "Ready");
+        let client = self.http2(Some(&self.user())).await;
+        while client.get("/clusters/root:old/api").await.status != 200 {}
+        old
     }
 
     pub fn shard(&self, name: &str) -> &Shard {
@@ -258,7 +283,7 @@ impl Answer {
     }
 }
 
-fn environment() -> Environment {
+pub fn environment() -> Environment {
     let metrics = Metrics::new("gateway", "test").unwrap();
     let drain = serde_json::from_value(json!({"window": "5s"})).unwrap();
     let shutdown = Shutdown::new(&drain);

@@ -1,0 +1,206 @@
+//! What is forwarded and how, line by line of the contract with clients and shards.
+
+use http::Method;
+
+use serde_json::json;
+
+use crate::shard::GZIP;
+use crate::world::{Answer, ORG, World, request};
+
+/// A shard's answer to HEAD has a length and no body.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_request_is_answered_over_both_protocols() {
+    let world = World::new().await;
+    let user = world.user();
+    let client = world.http2(Some(&user)).await;
+    let mut http1 = world.http1(Some(&user)).await;
+    for path in ["/clusters/root:org/api", "/clusters/root:nope/api", "/readyz"] {
+        let length = client.get(path).await.headers["content-length"].clone();
+        for _ in 0..50 {
+            let answer = client.send(request(Method::HEAD, path, &[], "")).await;
+            assert_eq!(
+                (answer.text.as_str(), answer.headers["content-length"].len()),
+                ("", length.len()),
+                "{path}"
+            );
+        }
+        http1.ready().await.unwrap();
+        let head = request(Method::HEAD, path, &[("host", "localhost")], "");
+        let answer = Answer::of(http1.send_request(head).await.unwrap()).await;
+        assert_eq!(
+            (answer.text.as_str(), answer.headers["content-length"].len()),
+            ("", length.len()),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_methods_and_fields_of_kcp_go_to_the_shard_as_they_are() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let untouched = [
+        ("x-kcp-internal-deep-subjectaccessreview", "true"),
+        ("x-kcp-api-v1-discovery-passthrough", "1"),
+        ("x-kcp-virtual-resource-hops", "2"),
+        ("x-kubernetes-sharded-request", "1"),
+        ("impersonate-user", "bob"),
+        ("impersonate-group", "team"),
+        ("impersonate-extra-authentication.kcp.io%2fscopes", "cluster:a"),
+        ("accept", "application/vnd.kubernetes.protobuf, application/cbor;q=0.9, */*;q=0.1"),
+        ("content-type", "application/apply-patch+yaml"),
+        ("via", "1.1 edge"),
+        ("forwarded", "for=192.0.2.1"),
+        ("x-forwarded-proto", "https"),
+        ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ("audit-id", "mine"),
+    ];
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"] {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let answer =
+            client.send(request(method.clone(), "/clusters/root:org/api?a=%2f&b=c;d", &untouched, "")).await;
+        let echo = answer.json();
+        assert_eq!(
+            (echo["method"].as_str(), echo["path"].as_str()),
+            (Some(method.as_str()), Some("/clusters/0rg0000000000001/api?a=%2f&b=c;d"))
+        );
+        for (name, value) in untouched {
+            assert_eq!(answer.echoed(&format!("{name}:")), [format!("{name}: {value}")], "{method}");
+        }
+        for added in ["user-agent", "accept-encoding", "x-forwarded-host", "x-real-ip"] {
+            assert_eq!(answer.echoed(added), [""; 0], "{method}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_a_shard_arrive_as_they_are() {
+    let world = World::new().await;
+    let _old = world.old_workspace().await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut http1 = world.http1(Some(&world.user())).await;
+    for workspace in ["root:org", "root:old"] {
+        for code in [401, 403, 404, 409, 410, 422, 429, 500, 501, 503] {
+            let path = format!("/clusters/{workspace}/code-{code}");
+            http1.ready().await.unwrap();
+            let over_http1 =
+                http1.send_request(request(Method::GET, &path, &[("host", "localhost")], "")).await;
+            for answer in [client.get(&path).await, Answer::of(over_http1.unwrap()).await] {
+                assert_eq!((answer.status, answer.text.as_str()), (code, "as the shard says it"), "{path}");
+                assert_eq!(answer.headers["retry-after"], "7");
+                assert_eq!(answer.headers["x-kubernetes-pf-flowschema-uid"], "u");
+                for added in ["audit-id", "cache-control", "x-content-type-options", "www-authenticate"] {
+                    assert!(!answer.headers.contains_key(added), "{path}: {added}");
+                }
+            }
+        }
+        for accept in [None, Some("gzip")] {
+            let fields: Vec<_> = accept.map(|coding| ("accept-encoding", coding)).into_iter().collect();
+            let gzip = request(Method::GET, &format!("/clusters/{workspace}/gzip"), &fields, "");
+            let response = client.open(gzip).await.unwrap();
+            assert_eq!(response.headers()["content-encoding"], "gzip");
+            let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+            assert_eq!(body, GZIP);
+        }
+    }
+}
+
+/// The phases of a workspace, by its path and by its id, and of what is below it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn phases_of_a_workspace() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let phases = [
+        ("Scheduling", 403, 403),
+        ("Initializing", 200, 200),
+        ("Ready", 200, 200),
+        ("Terminating", 200, 200),
+        ("Deleting", 200, 200),
+        ("Inactive", 200, 200),
+        ("Unavailable", 503, 503),
+    ];
+    for (number, (phase, by_path, below)) in phases.into_iter().enumerate() {
+        let (name, id, child) =
+            (format!("w{number}"), format!("phase{number:011}"), format!("child{number:011}"));
+        world.create_workspace("root", &name, "root", &id);
+        world.create_workspace(&id, "child", "root", &child);
+        // Not seen before, as a workspace that is scheduled is.
+        world.root.state.delete("workspaces", &format!("root/{name}"));
+        world.put_workspace("root", &name, json!({"cluster": id}), phase);
+        world.create_workspace("root", &format!("marker{number}"), "root", &format!("marker{number:010}"));
+        assert_eq!(client.get(&format!("/clusters/root:marker{number}/api")).await.status, 200);
+        assert_eq!(client.get(&format!("/clusters/root:{name}/api")).await.status, by_path, "{phase}");
+        assert_eq!(client.get(&format!("/clusters/root:{name}:child/api")).await.status, below, "{phase}");
+        // Its id is not affected: what is unavailable is the way to it.
+        assert_eq!(client.get(&format!("/clusters/{id}/api")).await.status, 200, "{phase}");
+        assert_eq!(client.get(&format!("/clusters/{id}:child/api")).await.status, 200, "{phase}");
+    }
+}
+
+/// What happens to workspaces, logical clusters and shards, and what that means for their paths.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_change_where_requests_go() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut markers = 0;
+    let mut settled = async || {
+        for (shard, id) in [("root", "ra"), ("alpha", "al")] {
+            markers += 1;
+            let (name, id) = (format!("marker{markers}"), format!("{id}{markers:014}"));
+            world.create_workspace("root", &name, shard, &id);
+            while client.get(&format!("/clusters/root:{name}/api")).await.status != 200 {}
+        }
+    };
+    let where_to = async |path: &str| {
+        let answer = client.get(&format!("/clusters/{path}/api")).await;
+        match answer.status {
+            200 => {
+                let echo = answer.json();
+                let cluster = echo["path"].as_str().unwrap().split('/').nth(2).unwrap().to_owned();
+                format!("{} {cluster}", echo["shard"].as_str().unwrap())
+            }
+            code => code.to_string(),
+        }
+    };
+    let (one, two) = ("0ne0000000000001", "tw00000000000002");
+    world.create_workspace("root", "w", "root", one);
+    settled().await;
+    assert_eq!(where_to("root:w").await, format!("root {one}"));
+    // Another logical cluster under the same name.
+    world.alpha.state.put(
+        "logicalclusters",
+        two,
+        json!({"metadata": {"annotations": {"kcp.io/cluster": two}}}),
+    );
+    world.put_workspace("root", "w", json!({"cluster": two}), "Ready");
+    settled().await;
+    assert_eq!(where_to("root:w").await, format!("alpha {two}"));
+    assert_eq!(where_to(one).await, format!("root {one}"));
+    // Unavailable, and back.
+    world.put_workspace("root", "w", json!({"cluster": two}), "Unavailable");
+    settled().await;
+    assert_eq!(where_to("root:w").await, "503");
+    world.put_workspace("root", "w", json!({"cluster": two}), "Ready");
+    settled().await;
+    assert_eq!(where_to("root:w").await, format!("alpha {two}"));
+    // Scheduling says nothing new.
+    world.put_workspace("root", "w", json!({}), "Scheduling");
+    settled().await;
+    assert_eq!(where_to("root:w").await, format!("alpha {two}"));
+    // A logical cluster without its workspace, a workspace without its logical cluster.
+    world.alpha.state.delete("logicalclusters", two);
+    settled().await;
+    assert_eq!((where_to("root:w").await, where_to(two).await), ("403".into(), "403".into()));
+    world.root.state.delete("workspaces", "root/w");
+    world.root.state.delete("logicalclusters", one);
+    settled().await;
+    assert_eq!((where_to("root:w").await, where_to(one).await), ("403".into(), "403".into()));
+    // What a shard says about itself beyond its address does not matter here.
+    world.root.state.put("shards", "alpha", json!({
+        "metadata": {"name": "alpha", "labels": {"region": "moon"}, "annotations": {"experimental.core.kcp.io/unschedulable": "true"}},
+        "spec": {"baseURL": world.alpha.url(), "externalURL": "https://elsewhere", "virtualWorkspaceURL": "https://elsewhere"},
+        "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+    }));
+    settled().await;
+    assert_eq!(where_to("root:org").await, format!("alpha {ORG}"));
+}

