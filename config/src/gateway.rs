@@ -118,6 +118,9 @@ settings! {
         response_timeout ("responseTimeout"): Timespan = Timespan::from_secs(60);
         /// Without a request for this long, a connection to a shard is closed.
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(60);
+        /// After about this long a connection to a shard is replaced, so that new endpoints get their share; what is open
+        /// on it goes on.
+        connection_age ("connectionAge"): Timespan = Timespan::from_secs(30 * 60);
         /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
         /// rather than dead, loses the connection: its requests fail and its part of the index ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
@@ -168,6 +171,7 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("connectTimeout", self.upstream.connect_timeout, moment);
             checker.at_least("responseTimeout", self.upstream.response_timeout, moment);
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
+            checker.at_least("connectionAge", self.upstream.connection_age, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));

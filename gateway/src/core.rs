@@ -105,7 +105,6 @@ pub(crate) struct Forward {
     /// How many mounts the request has gone through, if any.
     pub(crate) hops: Option<u32>,
     /// The web page that it comes from, if that may read the answer.
-    #[allow(dead_code, reason = "answers of shards are decorated by the data plane that is being rewritten")]
     pub(crate) allowed_origin: Option<AllowedOrigin>,
 }
 

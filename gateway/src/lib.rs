@@ -1,11 +1,12 @@
 //! The front proxy: finds the shard, authenticates, forwards.
 //!
 //! One request is one straight pass: `listener` (which door), `request` (path and headers, read once), `route` over
-//! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane on pingora), `observe`. Beside the
+//! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane), `observe`. Beside the
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod answer;
 mod authentication;
+mod coalesce;
 mod core;
 mod cors;
 mod ending;
@@ -13,6 +14,7 @@ mod flags;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gulp;
 mod identity;
 mod index;
 mod listener;

@@ -1,6 +1,6 @@
 //! What is counted and timed. Names and buckets of kcp's front proxy are kept; ours begin with `fairlead_`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fairlead_process::{Metrics, MetricsError};
@@ -30,13 +30,15 @@ const PHASE_BUCKETS: &[f64] = &[
 pub(crate) struct GatewayMetrics {
     registry: Metrics,
     requests: HistogramVec,
+    /// Those of `requests` with code 200, by method, which is nearly all.
+    successes: [OnceLock<Histogram>; 9],
     request_bytes: IntCounterVec,
     response_bytes: IntCounterVec,
     tls_errors: IntCounterVec,
     indexed: IntGaugeVec,
     first_byte: HistogramVec,
     total: HistogramVec,
-    open: IntGaugeVec,
+    open: [IntGauge; CLASSES.len()],
     own_answers: IntCounterVec,
     forged_headers: IntCounter,
     route: Histogram,
@@ -100,6 +102,19 @@ const TLS_ERRORS: [(TlsErrorKind, &str); 5] = [
     (TlsErrorKind::Other, "other"),
 ];
 
+/// The methods that metrics know by name.
+static METHODS: [(Method, &str); 9] = [
+    (Method::GET, "get"),
+    (Method::POST, "post"),
+    (Method::PUT, "put"),
+    (Method::PATCH, "patch"),
+    (Method::DELETE, "delete"),
+    (Method::HEAD, "head"),
+    (Method::OPTIONS, "options"),
+    (Method::CONNECT, "connect"),
+    (Method::TRACE, "trace"),
+];
+
 impl GatewayMetrics {
     /// Registers everything. Once per process.
     ///
@@ -114,7 +129,13 @@ impl GatewayMetrics {
             &["phase"],
             PHASE_BUCKETS,
         )?;
+        let open = registry.int_gauges(
+            "fairlead_gateway_requests_open",
+            "Requests being answered, by what kind of exchange they are.",
+            &["class"],
+        )?;
         Ok(Self {
+            successes: Default::default(),
             registry: registry.clone(),
             requests: registry.histograms(
                 "proxy_request_duration_seconds",
@@ -154,11 +175,7 @@ impl GatewayMetrics {
                 by_shard_and_class,
                 REQUEST_BUCKETS,
             )?,
-            open: registry.int_gauges(
-                "fairlead_gateway_requests_open",
-                "Requests being answered, by what kind of exchange they are.",
-                &["class"],
-            )?,
+            open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
             own_answers: registry.counters(
                 "fairlead_gateway_answers_total",
                 "Answers that the gateway gave itself, by code and reason.",
@@ -234,15 +251,23 @@ impl GatewayMetrics {
 
     /// The gauge of open exchanges of one kind.
     pub(crate) fn open(&self, class: RequestClass) -> IntGauge {
-        self.open.with_label_values(&[class.as_str()])
+        self.open[class as usize].clone()
     }
 
     /// A request has ended.
     pub(crate) fn finished(&self, method: &Method, code: u16, duration: Duration) {
-        let mut digits = itoa::Buffer::new();
-        self.requests
-            .with_label_values(&[method_word(method), digits.format(code)])
-            .observe(duration.as_secs_f64());
+        let known = METHODS.iter().position(|(known, _)| known == method);
+        let word = known.map_or("unknown", |at| METHODS[at].1);
+        let histogram = |code: u16| {
+            let mut digits = itoa::Buffer::new();
+            self.requests.with_label_values(&[word, digits.format(code)])
+        };
+        match known {
+            Some(at) if code == 200 => {
+                self.successes[at].get_or_init(|| histogram(200)).observe(duration.as_secs_f64());
+            }
+            _ => histogram(code).observe(duration.as_secs_f64()),
+        }
     }
 
     /// The gateway answered by itself.
@@ -328,19 +353,4 @@ pub(crate) fn shard_metrics(
 ) -> Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync> {
     let metrics = Arc::clone(metrics);
     Arc::new(move |shard| metrics.shard(shard))
-}
-
-fn method_word(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "get",
-        Method::POST => "post",
-        Method::PUT => "put",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        Method::HEAD => "head",
-        Method::OPTIONS => "options",
-        Method::CONNECT => "connect",
-        Method::TRACE => "trace",
-        _ => "unknown",
-    }
 }

@@ -12,7 +12,6 @@ use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
     TlsSource,
 };
-use pingora::server::configuration::ServerConf;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -32,7 +31,7 @@ use crate::route::{Freshness, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
-use crate::upstream::{CredentialFiles, UpstreamCredential, UpstreamOptions, Upstreams};
+use crate::upstream::{CredentialFiles, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams};
 
 /// What a process lends the gateway.
 pub struct Environment {
@@ -164,7 +163,7 @@ impl Gateway {
             shutdown: shutdown.clone(),
             started: Instant::now(),
         });
-        let app = Arc::new(data_plane(&config, Arc::clone(&core)));
+        let app = Arc::new(DataPlane::new(Arc::clone(&core), h2_options(&config.limits)));
 
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
@@ -316,26 +315,19 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     needed
 }
 
-fn data_plane(config: &GatewayConfig, core: Arc<Core>) -> DataPlane {
-    let conf = ServerConf {
-        // Every shard is verified with its own bundle; this only keeps pingora from loading the system's.
-        ca_file: match (&config.paths.mapping_file, config.listeners.first()) {
-            (Some(_), Some(door)) => Some(door.serving.certificate.to_string_lossy().into_owned()),
-            _ => Some(config.upstream.server_ca.to_string_lossy().into_owned()),
-        },
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-        max_retries: 2,
-        ..ServerConf::default()
-    };
-    DataPlane::new(core, conf, h2_options(&config.limits))
-}
-
 fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
     UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
         read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
         ping_interval: config.upstream.ping_interval.get(),
         idle_timeout: config.upstream.idle_timeout.get(),
+        max_age: config.upstream.connection_age.get(),
+        unreachable: if config.as_kcp.contains(&KcpBehaviour::Unreachable) {
+            Unreachable::BadGateway
+        } else {
+            Unreachable::ServiceUnavailable
+        },
+        repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
     }
 }
 

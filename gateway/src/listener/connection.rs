@@ -17,7 +17,7 @@ use fairlead_process::PeerChain;
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
-    ALPN, Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl,
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::{CertificateMeaning, Door};
+use crate::gulp::Gulp;
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
@@ -109,27 +110,26 @@ impl Drop for OpenRequest {
 /// Own, in place of pingora's, because that one parses the peer's certificates with `expect` and has no
 /// place for what we know of a connection.
 pub(super) struct ClientStream {
-    stream: TlsStream<TcpStream>,
-    /// pingora hands this to every request; our [`Connection`] travels in it.
+    stream: TlsStream<Gulp<TcpStream>>,
+    /// pingora has a place for this; our [`Connection`] travels in it.
     carrier: Arc<ProxyDigest>,
 }
 
 impl ClientStream {
-    pub(super) fn new(stream: TlsStream<TcpStream>, connection: Arc<Connection>) -> pingora::Result<Self> {
+    pub(super) fn new(
+        stream: TlsStream<Gulp<TcpStream>>,
+        connection: Arc<Connection>,
+    ) -> pingora::Result<Self> {
         let response = Box::new(ResponseHeader::build(200, None)?);
         let carried: Box<dyn Any + Send + Sync> = Box::new(connection);
         Ok(Self { stream, carrier: Arc::new(ProxyDigest::new(response, Some(carried))) })
     }
 }
 
-/// The connection of a request.
-pub(crate) fn connection_of(session: &pingora::protocols::http::ServerSession) -> Option<&Arc<Connection>> {
-    connection_in(session.digest()?)
-}
-
-/// The connection that travels in a digest.
-pub(crate) fn connection_in(digest: &Digest) -> Option<&Arc<Connection>> {
-    digest.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+/// What is known of the connection that a stream of ours belongs to.
+pub(crate) fn connection_of(stream: &Stream) -> Option<Arc<Connection>> {
+    let carrier = stream.get_proxy_digest()?;
+    carrier.user_data.as_ref()?.downcast_ref().cloned()
 }
 
 impl AsyncRead for ClientStream {
@@ -182,7 +182,7 @@ impl Shutdown for ClientStream {
 
 impl UniqueID for ClientStream {
     fn id(&self) -> UniqueIDType {
-        self.stream.get_ref().0.as_raw_fd()
+        self.stream.get_ref().0.socket().as_raw_fd()
     }
 }
 

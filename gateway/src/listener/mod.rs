@@ -25,9 +25,10 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
+use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use connection::ClientStream;
-pub(crate) use connection::{Connection, OpenRequest, connection_in, connection_of};
+pub(crate) use connection::{Connection, OpenRequest, connection_of};
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;
@@ -246,7 +247,7 @@ async fn serve_connection<A>(
     let _closed = OnDrop(&metrics.open);
     tune(&stream);
     let acceptor = TlsAcceptor::from(options.tls.load());
-    let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(stream));
+    let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(Gulp::new(stream)));
     // Boxed, so that the task of an open connection has no room for a handshake.
     let established = tokio::select! {
         established = Box::pin(handshake) => established,

@@ -1,461 +1,479 @@
-//! One HTTP/2 request from its head to the last byte of its answer, in one straight pass.
+//! One request from its head to the last byte of its answer, in one straight pass.
 //!
-//! pingora accepts the connection and speaks HTTP/2 with the client; the stream to the shard is the library's own. Its
-//! proxy trait is not used on this way: it copies the request, carries every frame through a channel, and its future
-//! has room for a handshake with a shard, for each open watch (ARCHITECTURE.md has the figures).
-//!
-//! Cost of an ordinary GET beyond the two HTTP/2 libraries: the decision, one copy of the headers (for the second try of
-//! a read), no lock of our own on an open connection. An idle watch keeps the head of its answer and this future.
+//! Cost of an ordinary GET beyond the protocols' own: the decision, one copy of the headers (for a second try), no lock
+//! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head.
 //! `make bench` measures both.
 
 use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
-use h2::{RecvStream, SendStream};
-use http::header;
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, Response, Uri, Version};
-use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::http::v2::server::HttpSession;
+use tokio::sync::mpsc;
 
+use super::backend::Download;
+use super::client::Client;
 use super::context::Context;
-use super::failure::{self, Failure};
-use super::{CLIENT_LEFT, REMOVED_FROM_ANSWERS, forward, own_head, record};
-use crate::answer::Answer;
-use crate::core::{Asked, Core, Decision, Forward};
+use super::failure::{self, Broken, Failure};
+use super::upload::{Sink, Upload};
+use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward};
+use crate::core::{Core, Forward};
 use crate::ending::Ending;
-use crate::listener::connection_in;
 use crate::observe::GatewayPhase;
-use crate::request::RequestClass;
-use crate::upstream::{StreamPermit, UpstreamError};
+use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
+use crate::upstream::{Lease, RequestBody, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
 /// only if new ones are refused as well.
 const MAX_CONNECTIONS_TRIED: usize = 100;
+/// How often a request may reach a server.
+const MAX_SENT: usize = 3;
 
 /// How much of a request's body is thrown away after we have answered without it, and for how long.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// Serves one request. Gives it back untouched if this is not the way for it.
-pub(super) async fn serve(core: &Core, number: u64, mut session: HttpSession) -> Option<HttpSession> {
-    let Some(connection) = session.digest().and_then(connection_in).cloned() else {
-        session.shutdown();
-        return None;
-    };
-    let head = session.req_header();
-    if head.method == Method::CONNECT {
-        return Some(session);
-    }
-    let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
-    let mut context = Context::new();
-    context.begin(class, connection.peer.ip(), connection.begin_request(), core.metrics.open(class));
-    let decision = if head.raw_path_is_utf8() {
-        let asked =
-            Asked { method: &head.method, uri: &head.uri, headers: &head.headers, connection: &connection };
-        core.decide(asked).await
-    } else {
-        Decision::Answer(Answer::bad_request("malformed request path: not UTF-8"))
-    };
-    let method = head.method.clone();
-    let code = match decision {
-        Decision::PickShard => return Some(session),
-        Decision::Answer(answer) => answer_itself(core, &mut session, &method, answer).await,
-        Decision::Forward(forward) => {
-            let asked = Instant::now();
-            let permit = tokio::select! {
-                biased;
-                // Also when there is a stream at once: see `Exchange::another`.
-                _ = session.idle() => None,
-                permit = core.upstreams.stream(&forward.upstream) => Some(permit),
-            };
-            let Some(permit) = permit else {
-                record(core, &context, &method, CLIENT_LEFT);
-                return None;
-            };
-            let code = match permit {
-                Err(UpstreamError::OnlyHttp1) => return Some(session),
-                Err(error) => {
-                    failure::note_connect(&forward.upstream, &error);
-                    let answer = Answer::unavailable("the shard cannot be reached", "connect_failed");
-                    answer_itself(core, &mut session, &method, answer).await
-                }
-                Ok(permit) => {
-                    core.metrics.phase(GatewayPhase::Connect, asked.elapsed());
-                    let ending = (class == RequestClass::Watch)
-                        .then(|| Ending::new(&core.shutdown, &forward.sender, number));
-                    let exchange = Exchange { core, session: &mut session, context: &mut context, ending };
-                    exchange.run(&forward, &method, permit).await
-                }
-            };
-            context.forward = Some(forward);
-            code
-        }
-    };
-    record(core, &context, &method, code);
-    None
-}
-
-/// Answers without a shard; returns the code.
-async fn answer_itself(core: &Core, session: &mut HttpSession, method: &Method, answer: Answer) -> u16 {
-    let Answer { response, why, .. } = answer;
-    let (parts, body) = (*response).into_parts();
-    core.metrics.answered(parts.status.as_u16(), why);
-    let code = parts.status.as_u16();
-    let Ok(head) = own_head(&parts, body.len()) else {
-        session.shutdown();
-        return code;
-    };
-    let bodiless = *method == Method::HEAD || body.is_empty();
-    let written = match session.write_response_header(head, bodiless) {
-        Ok(()) if !bodiless => session.write_body(body, true).await,
-        outcome => outcome,
-    };
-    match written {
-        Ok(()) => drain(session).await,
-        Err(error) => tracing::debug!(%error, "the client left before it could be told"),
-    }
-    code
-}
-
 /// Takes in the body of a request that is answered already. A stream that ends with a body unread is reset, and some
-/// clients then forget the answer that they have (curl: error 92).
-pub(super) async fn drain(session: &mut HttpSession) {
-    if session.is_body_done() {
+/// clients then forget the answer that they have (curl: error 92); over HTTP/1 the connection could not be kept.
+pub(super) async fn drain<C: Client>(client: &mut C) {
+    if client.is_done() {
         return;
     }
     let reading = async {
         let mut read = 0;
-        while let Ok(Some(chunk)) = session.read_body_bytes().await {
+        while let Ok(Some(chunk)) = client.read().await {
             read += chunk.len();
             if read > MAX_DRAINED_BYTES {
                 break;
             }
         }
     };
-    // Who sends more, or slowly, has had the answer, and is told by the reset to stop.
+    // Who sends more, or slowly, has had the answer, and is told by the end of the stream to stop.
     let _ = tokio::time::timeout(MAX_DRAIN, reading).await;
 }
 
 /// A request on its way to a shard and the answer on its way back.
-struct Exchange<'e> {
+pub(super) struct Exchange<'e, C> {
     core: &'e Core,
-    session: &'e mut HttpSession,
+    client: &'e mut C,
     context: &'e mut Context,
+    forward: &'e Forward,
     /// Of a watch.
     ending: Option<Ending>,
+    /// For how long a shard may be silent; watches have no limit.
+    limit: Option<Duration>,
 }
 
-impl Exchange<'_> {
+/// Where a request can be sent.
+enum Place {
+    Http2(StreamPermit),
+    /// The server speaks HTTP/1.1 only.
+    Http1,
+}
+
+impl<'e, C: Client> Exchange<'e, C> {
+    pub(super) fn new(
+        plane: &'e DataPlane,
+        client: &'e mut C,
+        context: &'e mut Context,
+        forward: &'e Forward,
+    ) -> Self {
+        let core = &*plane.core;
+        let is_watch = context.class == RequestClass::Watch;
+        let ending = is_watch.then(|| Ending::new(&core.shutdown, &forward.sender, plane.number()));
+        let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
+        Self { core, client, context, forward, ending, limit }
+    }
+
     /// Carries both; returns the code that the client got.
-    async fn run(mut self, forward: &Forward, method: &Method, permit: StreamPermit) -> u16 {
-        let request = match self.request(forward) {
-            Ok(request) => request,
-            Err(failure) => return self.fail(method, failure).await,
-        };
-        let limit = self.limit();
-        let outcome = match self.ask(forward, method, request, permit, limit).await {
-            Ok((answer, upload, permit)) => {
-                forward.upstream.metrics.first_byte(self.context.class, self.context.began.elapsed());
-                let outcome = self.answer(answer, upload, limit).await;
-                outcome.map_err(|failure| failure.of(&permit))
-            }
-            Err(failure) => Err(failure),
-        };
-        match (outcome, self.session.response_written()) {
-            (Ok(code), _) => code,
-            (Err(failure), None) => self.fail(method, failure).await,
-            (Err(failure), Some(head)) => {
-                let code = head.status.as_u16();
-                // A watch may end between two events; anything else is broken, and must look like it.
-                let cleanly = code == 200
-                    && self.context.class == RequestClass::Watch
-                    && self.context.at_line_end
-                    && !matches!(failure, Failure::ClientLeft);
-                tracing::debug!(%failure, cleanly, "an answer was broken off");
-                if !(cleanly && self.session.finish().is_ok()) {
-                    self.session.shutdown();
-                }
-                code
-            }
+    pub(super) async fn run(mut self, head: Parts) -> u16 {
+        let method = head.method.clone();
+        match self.carry(head).await {
+            Ok(code) => code,
+            Err(failure) => self.fail(&method, &failure).await,
         }
     }
 
-    /// For how long a shard may be silent; watches have no limit.
-    fn limit(&self) -> Option<Duration> {
-        (!self.context.class.is_long_running()).then(|| self.core.upstreams.response_timeout())
+    /// Tells the client, as far as that is still possible.
+    async fn fail(&mut self, method: &Method, failure: &Failure) -> u16 {
+        tracing::debug!(%failure, "a request did not come to its end");
+        let Some(code) = self.client.begun() else {
+            return match failure.answer(self.core.upstreams.unreachable()) {
+                Some(answer) => {
+                    let answer = match &self.forward.allowed_origin {
+                        Some(origin) => origin.decorate(answer),
+                        None => answer,
+                    };
+                    answer_itself(self.core, self.client, method, answer).await
+                }
+                None => CLIENT_LEFT,
+            };
+        };
+        // A watch may end between two events; anything else is broken, and must look like it.
+        let cleanly = code == 200
+            && self.context.class == RequestClass::Watch
+            && self.context.at_line_end
+            && !matches!(failure, Failure::ClientLeft);
+        if !(cleanly && self.client.end(None).await.is_ok()) {
+            self.client.abort();
+        }
+        code
     }
 
-    /// The request as the shard sees it. The headers are taken from the session: nobody reads them there any more.
-    fn request(&mut self, forward: &Forward) -> Result<Request<()>, Failure> {
-        let nothing: Parts = Request::new(()).into_parts().0;
-        let sent = std::mem::replace(self.session.req_header_mut(), RequestHeader::from(nothing));
-        let mut parts: Parts = sent.into();
-        let hop = forward::Hop::of(&parts.headers);
-        name_authority(&mut parts)?;
+    /// Carries an answer that somebody else asked for; returns the code that the client got.
+    pub(super) async fn pass_on(mut self, method: &Method, answer: Response<Download>) -> u16 {
+        match self.answer(answer, Upload::new(Sink::Nowhere, true)).await {
+            Ok(code) => code,
+            Err(failure) => self.fail(method, &failure).await,
+        }
+    }
+
+    async fn carry(&mut self, head: Parts) -> Result<u16, Failure> {
+        let request = self.request(head)?;
+        let (answer, upload) = self.ask(request).await?;
+        self.forward.upstream.metrics.first_byte(self.context.class, self.context.began.elapsed());
+        self.answer(answer, upload).await
+    }
+
+    /// The request as the shard sees it.
+    fn request(&self, mut head: Parts) -> Result<Request<()>, Failure> {
+        let hop = forward::Hop::of(&head.headers);
+        self.name_authority(&mut head)?;
         let decided = forward::Forwarded {
-            path_and_query: &forward.path_and_query,
-            sender: &forward.sender,
-            asserted_by: forward.asserted_by.as_deref(),
-            hops: forward.hops,
+            path_and_query: &self.forward.path_and_query,
+            sender: &self.forward.sender,
+            asserted_by: self.forward.asserted_by.as_deref(),
+            hops: self.forward.hops,
             client: self.context.client,
             class: self.context.class,
         };
-        let forged = forward::prepare(&mut parts, &hop, &decided).map_err(|error| {
-            tracing::warn!(%error, "a request could not be forwarded");
-            Failure::Internal
-        })?;
+        let forged = forward::prepare(&mut head, &hop, &decided)?;
         self.core.metrics.forged(forged);
-        parts.version = Version::HTTP_2;
-        Ok(Request::from_parts(parts, ()))
+        head.headers.remove(header::TRANSFER_ENCODING);
+        if is_safe(&head.method) {
+            head.headers.remove(header::CONTENT_LENGTH);
+        }
+        head.version = Version::HTTP_2;
+        Ok(Request::from_parts(head, ()))
+    }
+
+    /// The authority stands in the target, where HTTP/2 wants it; a client may have written it as `Host`, which then
+    /// goes. A client that need not name any (HTTP/1.0) means the server.
+    fn name_authority(&self, head: &mut Parts) -> Result<(), Failure> {
+        let invalid = |_| Failure::Malformed("it names no authority");
+        let authority = match (head.headers.remove(header::HOST), head.uri.authority()) {
+            (Some(host), _) => Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes()))
+                .map_err(invalid)?,
+            (None, Some(authority)) => authority.clone(),
+            (None, None) => Authority::try_from(self.forward.upstream.authority()).map_err(invalid)?,
+        };
+        let mut uri = std::mem::take(&mut head.uri).into_parts();
+        uri.scheme = Some(Scheme::HTTPS);
+        uri.authority = Some(authority);
+        // Replaced by what was decided; only the rest of the target counts here.
+        uri.path_and_query = Some(self.forward.path_and_query.clone());
+        head.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
+        Ok(())
     }
 
     /// Sends the request and waits for the head of the answer.
-    async fn ask(
-        &mut self,
-        forward: &Forward,
-        method: &Method,
-        mut request: Request<()>,
-        mut permit: StreamPermit,
-        limit: Option<Duration>,
-    ) -> Result<(Response<RecvStream>, Upload, StreamPermit), Failure> {
-        let safe = is_safe(method);
+    async fn ask(&mut self, mut request: Request<()>) -> Result<(Response<Download>, Upload), Failure> {
         // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
         // connection that others share.
-        let ended = safe || self.session.is_body_done();
-        if safe {
-            request.headers_mut().remove(header::CONTENT_LENGTH);
-        }
+        let ended = is_safe(request.method()) || self.client.is_done();
+        let began = Instant::now();
+        self.forward.upstream.retries.earn();
         let mut sent = 0;
         for _ in 0..MAX_CONNECTIONS_TRIED {
-            if let Ok(mut sender) = permit.ready().await {
-                // What changes nothing is sent once more if the connection turns out to be closing.
-                let spare = (safe && sent == 0).then(|| copy(&request));
-                let sending = sender.send_request(request, ended);
-                drop(sender);
-                let (mut answered, body) = match sending {
-                    Ok(sending) => sending,
-                    Err(error) => {
-                        tracing::debug!(%error, "a request could not be sent");
-                        let closing = error.is_io() || error.is_go_away();
-                        request =
-                            spare.ok_or(if closing { Failure::Unreachable } else { Failure::Internal })?;
-                        sent += 1;
-                        permit = self.another(forward).await?;
-                        continue;
+            let permit = match self.place().await? {
+                Place::Http2(permit) => permit,
+                // Boxed, because it is rare.
+                Place::Http1 => return Box::pin(self.ask_over_http1(request, ended)).await,
+            };
+            let Ok(mut sender) = permit.ready().await else { continue };
+            if sent == 0 {
+                self.core.metrics.phase(GatewayPhase::Connect, began.elapsed());
+            }
+            sent += 1;
+            let spare = (sent < MAX_SENT).then(|| copy(&request));
+            let (mut answered, body) = match sender.send_request(request, ended) {
+                Ok(sending) => sending,
+                Err(error) => {
+                    // Its connection has ended just now: it was not sent.
+                    tracing::debug!(%error, "a request could not be sent");
+                    request = spare.ok_or(Failure::Unreachable)?;
+                    continue;
+                }
+            };
+            drop(sender);
+            let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
+            let mut upload = Upload::new(sink, self.client.is_done());
+            let answered = self.head(&mut upload, |context| {
+                let next = std::task::ready!(Next::poll(&mut answered, context));
+                Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
+            });
+            match answered.await {
+                Ok(answer) => {
+                    let answer = answer.map(|body| Download::Http2 { body, permit });
+                    return Ok((answer, upload));
+                }
+                Err(failure) => {
+                    let method = spare.as_ref().map(Request::method);
+                    if !self.may_repeat(&failure, method, &upload) {
+                        return Err(failure);
                     }
-                };
-                sent += 1;
-                let mut upload = Upload { body, chunk: Bytes::new(), done: ended, unwanted: ended };
-                match self.head(&mut answered, &mut upload, limit).await {
-                    Ok(answer) => return Ok((answer, upload, permit)),
-                    Err(Failure::Shard(error)) if !permit.is_silent() => {
-                        request = spare.ok_or(Failure::Shard(error))?;
-                    }
-                    Err(failure) => return Err(failure.of(&permit)),
+                    request = spare.ok_or(failure)?;
                 }
             }
-            permit = self.another(forward).await?;
         }
         Err(Failure::Unreachable)
     }
 
-    /// Another stream. A client that leaves meanwhile must not be asked for: a request that is taken back at once
+    /// Whether the request may be sent once more: nothing of it is lost, it changes nothing if it is done twice, and
+    /// not too many are repeated.
+    fn may_repeat(&self, failure: &Failure, method: Option<&Method>, upload: &Upload) -> bool {
+        let repeatable = match failure {
+            Failure::Refused => !upload.is_consumed(),
+            Failure::Shard(_) | Failure::Hung => {
+                method.is_some_and(is_safe) && self.context.class != RequestClass::Watch
+            }
+            _ => false,
+        };
+        repeatable && method.is_some() && self.core.upstreams.may_repeat(&self.forward.upstream)
+    }
+
+    /// A way to the shard. A client that leaves meanwhile must not be asked for: a request that is taken back at once
     /// looks like an attack to the shard (CVE-2023-44487).
-    async fn another(&mut self, forward: &Forward) -> Result<StreamPermit, Failure> {
+    async fn place(&mut self) -> Result<Place, Failure> {
+        let upstream = &self.forward.upstream;
+        let place = tokio::select! {
+            biased;
+            () = self.client.left() => return Err(Failure::ClientLeft),
+            place = self.core.upstreams.stream(upstream) => place,
+        };
+        match place {
+            Ok(permit) => Ok(Place::Http2(permit)),
+            Err(UpstreamError::OnlyHttp1) => Ok(Place::Http1),
+            Err(error) => {
+                failure::note_connect(upstream, &error);
+                Err(Failure::Unreachable)
+            }
+        }
+    }
+
+    /// Waits for the head of the answer, passing on interim ones. Meanwhile the body goes the other way.
+    async fn head<B>(
+        &mut self,
+        upload: &mut Upload,
+        mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
+    ) -> Result<Response<B>, Failure> {
+        let mut over = pin!(over(self.ending.clone()));
+        loop {
+            tokio::select! {
+                biased;
+                next = poll_fn(&mut next) => match next? {
+                    Next::Interim(interim) => self.client.interim(interim).await?,
+                    Next::Final(answer) => return Ok(answer),
+                },
+                sent = upload.step(self.client) => self.context.request_bytes += sent? as u64,
+                () = silence(self.limit) => return Err(Failure::Timeout),
+                () = &mut over => return Err(Failure::Over),
+            }
+        }
+    }
+
+    /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
+    async fn ask_over_http1(
+        &mut self,
+        request: Request<()>,
+        ended: bool,
+    ) -> Result<(Response<Download>, Upload), Failure> {
+        let mut request = for_http1(request)?;
+        let mut fresh = false;
+        for _ in 0..MAX_SENT {
+            let mut lease = self.lease(fresh).await?;
+            let spare = copy(&request);
+            let (body, sink) = body_for_http1(&request, ended);
+            let mut upload = Upload::new(sink, self.client.is_done());
+            let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)));
+            let answered = self.head(&mut upload, |context| {
+                let answered = std::task::ready!(sending.as_mut().poll(context));
+                Poll::Ready(answered.map(Next::Final).map_err(|mut error| match error.take_message() {
+                    Some(_) => Failure::Refused,
+                    None => Failure::Shard(Broken::Http1(error.into_error())),
+                }))
+            });
+            match answered.await {
+                Ok(answer) => {
+                    drop(sending);
+                    let lease = Some(Box::new(lease));
+                    let answer = answer.map(|body| Download::Http1 { body, trailers: None, lease });
+                    return Ok((answer, upload));
+                }
+                // The server closes idle connections when it likes.
+                Err(failure) if lease.reused && self.may_repeat(&failure, Some(spare.method()), &upload) => {
+                    fresh = true;
+                    request = spare;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Unreachable)
+    }
+
+    async fn lease(&mut self, fresh: bool) -> Result<Lease, Failure> {
+        let (upstreams, upstream) = (&self.core.upstreams, &self.forward.upstream);
+        let lease = async {
+            if fresh { upstreams.fresh_lease(upstream).await } else { upstreams.lease(upstream).await }
+        };
         tokio::select! {
             biased;
-            _ = self.session.idle() => Err(Failure::ClientLeft),
-            permit = self.core.upstreams.stream(&forward.upstream) => permit.map_err(|error| {
-                failure::note_connect(&forward.upstream, &error);
+            () = self.client.left() => Err(Failure::ClientLeft),
+            lease = lease => lease.map_err(|error| {
+                failure::note_connect(upstream, &error);
                 Failure::Unreachable
             }),
         }
     }
 
-    async fn head(
-        &mut self,
-        answered: &mut h2::client::ResponseFuture,
-        upload: &mut Upload,
-        limit: Option<Duration>,
-    ) -> Result<Response<RecvStream>, Failure> {
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut *answered => return answer.map_err(Failure::Shard),
-                sent = upload.step(self.session) => self.context.request_bytes += sent? as u64,
-                () = silence(limit) => return Err(Failure::Timeout),
-                () = over(self.ending.as_ref()) => return Err(Failure::Over),
-            }
-        }
-    }
-
     /// Carries the answer to the client; returns its code.
-    async fn answer(
-        &mut self,
-        answer: Response<RecvStream>,
-        mut upload: Upload,
-        limit: Option<Duration>,
-    ) -> Result<u16, Failure> {
+    async fn answer(&mut self, answer: Response<Download>, mut upload: Upload) -> Result<u16, Failure> {
         let (mut parts, mut body) = answer.into_parts();
-        for name in REMOVED_FROM_ANSWERS {
-            parts.headers.remove(name);
+        remove_hop_by_hop(&mut parts.headers);
+        parts.headers.entry(header::DATE).or_insert_with(date::now);
+        if let Some(origin) = &self.forward.allowed_origin {
+            for (name, value) in origin.fields() {
+                parts.headers.insert(name, value);
+            }
         }
         let code = parts.status.as_u16();
-        let mut ended = body.is_end_stream();
-        self.session
-            .write_response_header(Box::new(ResponseHeader::from(parts)), ended)
-            .map_err(|_| Failure::ClientLeft)?;
+        let mut ended = body.is_end();
+        self.client.begin(parts, ended)?;
+        let mut over = pin!(over(self.ending.take()));
         while !ended {
-            let chunk = tokio::select! {
-                biased;
-                chunk = body.data() => chunk,
-                sent = upload.step(self.session) => {
-                    self.context.request_bytes += sent? as u64;
-                    continue;
-                }
-                () = silence(limit) => return Err(Failure::Timeout),
-                () = over(self.ending.as_ref()) => return Err(Failure::Over),
-            };
-            match chunk {
-                Some(chunk) => {
-                    let chunk = chunk.map_err(Failure::Shard)?;
-                    let size = chunk.len();
-                    // An end that is known already goes with the last bytes. One that comes from an error looks the
-                    // same, but then there is more to be had: the error.
-                    ended = body.is_end_stream()
-                        && body.data().await.transpose().map_err(Failure::Shard)?.is_none();
-                    self.write(chunk, ended).await?;
-                    // Only now may the shard send more: a client that does not read holds up its own stream.
-                    let _ = body.flow_control().release_capacity(size);
-                }
+            let at_once = body.data().now_or_never();
+            let chunk = match at_once {
+                Some(chunk) => chunk,
                 None => {
-                    self.end(&mut body).await?;
-                    ended = true;
+                    // Nothing more for now: what there is must not wait.
+                    tokio::select! {
+                        biased;
+                        flushed = self.client.flush() => flushed?,
+                        () = &mut over => return self.too_late(),
+                    }
+                    tokio::select! {
+                        biased;
+                        chunk = body.data() => chunk,
+                        sent = upload.step(self.client) => {
+                            self.context.request_bytes += sent? as u64;
+                            continue;
+                        }
+                        () = silence(self.limit) => return Err(Failure::Timeout),
+                        () = &mut over => return Err(Failure::Over),
+                    }
                 }
+            };
+            let Some(chunk) = chunk.transpose()? else {
+                let mut trailers = body.trailers().await?;
+                if let Some(trailers) = &mut trailers {
+                    fairlead_authn::strip_identity_headers(trailers);
+                }
+                self.client.end(trailers).await?;
+                break;
+            };
+            let size = chunk.len();
+            if let Some(last) = chunk.last() {
+                self.context.response_bytes += size as u64;
+                self.context.at_line_end = *last == b'\n';
             }
+            // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
+            // then there is more to be had: the error.
+            ended = body.is_end() && body.data().await.transpose()?.is_none();
+            tokio::select! {
+                biased;
+                // A watch that never pauses must not outlive its credential.
+                () = &mut over => return self.too_late(),
+                written = self.client.write(chunk, ended) => written?,
+            }
+            body.release(size);
         }
-        drain(self.session).await;
+        body.finish();
+        self.client.flush().await?;
+        drain(self.client).await;
         Ok(code)
     }
 
-    async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), Failure> {
-        // A watch that never pauses must not outlive its credential.
-        if over(self.ending.as_ref()).now_or_never().is_some() {
-            return Err(Failure::Over);
-        }
-        if let Some(last) = chunk.last() {
-            self.context.response_bytes += chunk.len() as u64;
-            self.context.at_line_end = *last == b'\n';
-        }
-        tokio::select! {
-            biased;
-            written = self.session.write_body(chunk, ended) => written.map_err(|_| Failure::ClientLeft),
-            () = over(self.ending.as_ref()) => {
-                self.context.at_line_end = false;
-                Err(Failure::Over)
-            }
-        }
-    }
-
-    /// The end after the last byte, with trailers or without.
-    async fn end(&mut self, body: &mut RecvStream) -> Result<(), Failure> {
-        let trailers = match body.trailers().await {
-            // "No more of the request is wanted" (RFC 9113, 8.1): the answer is complete.
-            Err(error) if error.reason() == Some(h2::Reason::NO_ERROR) => None,
-            trailers => trailers.map_err(Failure::Shard)?,
-        };
-        let ended = match trailers {
-            Some(mut trailers) => {
-                fairlead_authn::strip_identity_headers(&mut trailers);
-                self.session.write_trailers(trailers)
-            }
-            None => self.session.finish(),
-        };
-        ended.map_err(|_| Failure::ClientLeft)
-    }
-
-    async fn fail(&mut self, method: &Method, failure: Failure) -> u16 {
-        match failure.answer() {
-            Some(answer) => {
-                tracing::debug!(%failure, "a request could not be forwarded");
-                answer_itself(self.core, self.session, method, answer).await
-            }
-            None => CLIENT_LEFT,
-        }
+    /// The time of a watch is over, and part of an event may be on its way.
+    fn too_late(&mut self) -> Result<u16, Failure> {
+        self.context.at_line_end = false;
+        Err(Failure::Over)
     }
 }
 
-/// The body of the request on its way to the shard.
-struct Upload {
-    body: SendStream<Bytes>,
-    /// Read from the client and not sent yet.
-    chunk: Bytes,
-    /// Everything was sent, or the shard wants no more.
-    done: bool,
-    /// There may be more from the client, to be thrown away.
-    unwanted: bool,
+/// What a server says before its body.
+enum Next<B> {
+    Interim(Response<()>),
+    Final(Response<B>),
 }
 
-impl Upload {
-    /// Does the next bit of work and returns how many bytes it sent. When everything was sent it waits for the client
-    /// to go away. May be dropped at any time.
-    async fn step(&mut self, session: &mut HttpSession) -> Result<usize, Failure> {
-        if !self.chunk.is_empty() {
-            return self.send_some().await;
+impl Next<h2::RecvStream> {
+    /// The next head on a stream.
+    fn poll(
+        answered: &mut h2::client::ResponseFuture,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<Result<Self, h2::Error>> {
+        // First, because the answer passes over interim ones.
+        if let Poll::Ready(Some(interim)) = answered.poll_informational(context) {
+            return Poll::Ready(interim.map(|mut interim| {
+                remove_hop_by_hop(interim.headers_mut());
+                Self::Interim(interim)
+            }));
         }
-        if self.done && !self.unwanted {
-            let _ = session.idle().await;
-            return Err(Failure::ClientLeft);
-        }
-        match session.read_body_bytes().await {
-            Ok(Some(_)) if self.unwanted => {}
-            Ok(Some(chunk)) => self.chunk = chunk,
-            // Trailers that nobody reads keep the stream from being at its end.
-            Ok(None) if self.unwanted => self.unwanted = false,
-            // Trailers of a request are not for the shard.
-            Ok(None) => {
-                self.done = true;
-                let _ = self.body.send_data(Bytes::new(), true);
-            }
-            Err(_) => return Err(Failure::ClientLeft),
-        }
-        Ok(0)
-    }
-
-    async fn send_some(&mut self) -> Result<usize, Failure> {
-        self.body.reserve_capacity(self.chunk.len());
-        let room = match poll_fn(|context| self.body.poll_capacity(context)).await {
-            Some(Ok(room)) => room.min(self.chunk.len()),
-            // It has answered, or will fail, without the rest.
-            _ => {
-                (self.chunk, self.done) = (Bytes::new(), true);
-                return Ok(0);
-            }
-        };
-        let part = self.chunk.split_to(room);
-        if self.body.send_data(part, false).is_err() {
-            (self.chunk, self.done) = (Bytes::new(), true);
-            return Ok(0);
-        }
-        Ok(room)
+        Pin::new(answered).poll(context).map(|answer| answer.map(Self::Final))
     }
 }
 
-/// HTTP/2 wants the authority in the target; a client may have written it as `Host`, which then goes.
-fn name_authority(parts: &mut Parts) -> Result<(), Failure> {
-    let named = match parts.headers.remove(header::HOST) {
-        Some(host) => Authority::try_from(host.as_bytes()).ok(),
-        None => parts.uri.authority().cloned(),
-    };
-    let mut uri = std::mem::take(&mut parts.uri).into_parts();
-    uri.scheme = Some(Scheme::HTTPS);
-    uri.authority = Some(named.ok_or(Failure::Malformed("it names no authority"))?);
-    parts.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
-    Ok(())
+/// Takes away what a server says about the connection to us.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let nominated: Vec<_> = connection_nominations(headers).collect();
+        for name in nominated.into_iter().filter(|name| *name != header::CONTENT_LENGTH) {
+            headers.remove(name);
+        }
+    }
+    let unwanted = |name: &&header::HeaderName| is_hop_by_hop(name);
+    // Mostly there is nothing.
+    while let Some(name) = headers.keys().find(unwanted).cloned() {
+        headers.remove(name);
+    }
+}
+
+/// The same request for a server that speaks HTTP/1.1: the authority goes back into `Host`.
+fn for_http1(mut request: Request<()>) -> Result<Request<()>, Failure> {
+    const INVALID: Failure = Failure::Malformed("its target is not a URI");
+    let uri = std::mem::take(request.uri_mut()).into_parts();
+    if let Some(authority) = uri.authority {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| INVALID)?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    *request.uri_mut() = uri.path_and_query.ok_or(INVALID)?.into();
+    *request.version_mut() = Version::HTTP_11;
+    Ok(request)
+}
+
+fn body_for_http1(request: &Request<()>, ended: bool) -> (RequestBody, Sink) {
+    if ended {
+        return (RequestBody::Empty, Sink::Nowhere);
+    }
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let (sink, parts) = mpsc::channel(1);
+    (RequestBody::Streamed { parts, length }, Sink::Http1(sink))
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -480,7 +498,7 @@ async fn silence(limit: Option<Duration>) {
 }
 
 /// Returns when a watch is over.
-async fn over(ending: Option<&Ending>) {
+async fn over(ending: Option<Ending>) {
     match ending {
         Some(ending) => ending.reached().await,
         None => pending().await,

@@ -1,43 +1,15 @@
 //! What went wrong between the gateway and a shard, and what the client is told.
 
-use pingora::{Error, ErrorSource, ErrorType};
+use bytes::Bytes;
+use http::{Response, StatusCode};
 
-use super::context::Connect;
-use super::watch::WATCH_IS_OVER;
+use super::client::BodyError;
+use super::forward::NotForwarded;
 use crate::answer::Answer;
 use crate::observe::TlsErrorKind;
-use crate::upstream::{StreamPermit, Upstream, UpstreamError};
+use crate::upstream::{StreamPermit, Unreachable, Upstream, UpstreamError};
 
-/// The answer for a failed request that has not been answered yet; `None` if nobody is there to read it.
-pub(super) fn answer_for(error: &Error, connect: Connect) -> Option<Answer> {
-    // Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
-    if connect == Connect::Failed {
-        return Some(Answer::unavailable("the shard cannot be reached", "connect_failed"));
-    }
-    if *error.etype() == WATCH_IS_OVER {
-        return Some(Answer::unavailable("the gateway is going away or the credential has expired", "over"));
-    }
-    match (error.esource(), error.etype()) {
-        (
-            ErrorSource::Downstream,
-            ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed,
-        ) => None,
-        (ErrorSource::Downstream, ErrorType::H2Error) => None,
-        (ErrorSource::Downstream, _) => Some(Answer::bad_request("the request is malformed")),
-        (ErrorSource::Upstream, ErrorType::ReadTimedout | ErrorType::WriteTimedout) => {
-            Some(Answer::gateway_timeout())
-        }
-        (ErrorSource::Upstream, _) => Some(Answer::bad_gateway()),
-        (ErrorSource::Internal | ErrorSource::Unset, _) => Some(internal()),
-    }
-}
-
-fn internal() -> Answer {
-    let status = fairlead_process::Status::internal("the gateway could not forward the request");
-    Answer::status(&status, "internal")
-}
-
-/// Why an exchange over HTTP/2 did not come to its end.
+/// Why an exchange did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// There is nobody to tell.
@@ -55,48 +27,86 @@ pub(super) enum Failure {
     /// It hangs: it does not even answer pings.
     #[error("the shard does not answer pings")]
     Hung,
+    /// It has seen nothing of the request (RFC 9113, 6.8 and 8.7).
+    #[error("the shard takes no more requests")]
+    Refused,
     /// The stream or its connection ended before the answer did.
     #[error("the shard broke off: {0}")]
-    Shard(#[source] h2::Error),
+    Shard(#[source] Broken),
     /// The credential has expired or the process ends.
     #[error("the watch is over")]
     Over,
     /// Ours.
-    #[error("the request could not be made")]
-    Internal,
+    #[error("the request could not be made: {0}")]
+    Internal(#[from] NotForwarded),
+}
+
+/// How a shard breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error(transparent)]
+    Http2(h2::Error),
+    #[error(transparent)]
+    Http1(hyper::Error),
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Left(_) => Self::ClientLeft,
+            BodyError::Malformed(why) => Self::Malformed(why),
+        }
+    }
 }
 
 impl Failure {
-    /// The failure, knowing more about the connection.
-    pub(super) fn of(self, permit: &StreamPermit) -> Self {
-        match self {
-            Self::Shard(_) if permit.is_silent() => Self::Hung,
-            failure => failure,
+    /// The end of a stream, knowing more about its connection.
+    pub(super) fn of_stream(error: h2::Error, permit: &StreamPermit) -> Self {
+        if permit.is_silent() {
+            Self::Hung
+        } else if is_refusal(&error) {
+            Self::Refused
+        } else {
+            Self::Shard(Broken::Http2(error))
         }
     }
 
     /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(super) fn answer(&self, unreachable: Unreachable) -> Option<Answer> {
         Some(match self {
             Self::ClientLeft => return None,
             Self::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
-            Self::Unreachable => Answer::unavailable("the shard cannot be reached", "connect_failed"),
+            Self::Unreachable => unreachable_answer(unreachable),
             Self::Timeout | Self::Hung => Answer::gateway_timeout(),
-            // It has seen nothing of the request (RFC 9113, 6.8 and 8.7).
-            Self::Shard(error) if is_refusal(error) => {
-                Answer::unavailable("the shard takes no more requests", "refused")
-            }
+            Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
             Self::Shard(_) => Answer::bad_gateway(),
             Self::Over => {
                 Answer::unavailable("the gateway is going away or the credential has expired", "over")
             }
-            Self::Internal => internal(),
+            Self::Internal(_) => {
+                let status = fairlead_process::Status::internal("the gateway could not forward the request");
+                Answer::status(&status, "internal")
+            }
         })
     }
 }
 
+/// Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
+pub(super) fn unreachable_answer(unreachable: Unreachable) -> Answer {
+    match unreachable {
+        Unreachable::ServiceUnavailable => {
+            Answer::unavailable("the shard cannot be reached", "connect_failed")
+        }
+        Unreachable::BadGateway => {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            Answer::new(response, "connect_failed")
+        }
+    }
+}
+
 /// Whether the shard is known not to have looked at the request.
-pub(super) fn is_refusal(error: &h2::Error) -> bool {
+fn is_refusal(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
@@ -108,20 +118,6 @@ pub(super) fn note_connect(upstream: &Upstream, error: &UpstreamError) {
         upstream.metrics.tls_error(kind);
     }
     tracing::debug!(shard = %upstream.name, %error, "cannot connect to the shard");
-}
-
-/// The kind of a failed handshake with a shard; `None` if TLS was not the reason.
-pub(super) fn tls_error(error: &Error) -> Option<TlsErrorKind> {
-    if !matches!(
-        error.etype(),
-        ErrorType::TLSHandshakeFailure
-            | ErrorType::InvalidCert
-            | ErrorType::HandshakeError
-            | ErrorType::TLSHandshakeTimedout
-    ) {
-        return None;
-    }
-    Some(tls_cause(error.root_cause()).map_or(TlsErrorKind::Other, tls_error_kind))
 }
 
 fn tls_error_kind(error: &rustls::Error) -> TlsErrorKind {

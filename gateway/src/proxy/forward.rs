@@ -11,7 +11,6 @@ use fairlead_authn::{IdentityHeaders, Unstampable, remove_bearer_token, strip_id
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
-use pingora::{Error, ErrorType};
 
 use crate::identity::{AssertionNames, Sender};
 use crate::mount::MOUNT_HOPS;
@@ -27,6 +26,20 @@ pub(super) struct Forwarded<'f> {
     pub(super) hops: Option<u32>,
     pub(super) client: IpAddr,
     pub(super) class: RequestClass,
+}
+
+/// The request must not be forwarded; the gateway is to blame.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotForwarded {
+    /// The identity cannot be written as headers.
+    #[error(transparent)]
+    Identity(#[from] Unstampable),
+    /// The target for the server is none.
+    #[error("the server's target cannot be written")]
+    Target(#[from] http::uri::InvalidUriParts),
+    /// The list of addresses cannot be written as a header.
+    #[error("the client's address cannot be written")]
+    Address(#[from] header::InvalidHeaderValue),
 }
 
 /// What the client's own headers say about this hop, read before anything is removed.
@@ -51,7 +64,11 @@ impl Hop {
 ///
 /// # Errors
 /// An internal error if the identity cannot be written as headers; the request must not be forwarded.
-pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>) -> pingora::Result<usize> {
+pub(super) fn prepare(
+    outgoing: &mut Parts,
+    hop: &Hop,
+    forwarded: &Forwarded<'_>,
+) -> Result<usize, NotForwarded> {
     set_path(outgoing, forwarded.path_and_query)?;
     let headers = &mut outgoing.headers;
     remove_hop_by_hop(headers, hop, forwarded.class);
@@ -68,15 +85,11 @@ pub(super) fn prepare(outgoing: &mut Parts, hop: &Hop, forwarded: &Forwarded<'_>
         if identity.method() == fairlead_authn::Method::BearerToken {
             remove_bearer_token(headers);
         }
-        let unstampable =
-            |error: &Unstampable| Error::explain(ErrorType::InternalError, error.to_string()).into_in();
         match forwarded.asserted_by {
-            None => identity.headers().map_err(unstampable)?.stamp(headers),
+            None => identity.headers().map_err(Unstampable::clone)?.stamp(headers),
             // Not kept beside the identity: backends with names of their own are rare.
             Some(AssertionNames { user, group, extra_prefix }) => {
-                IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)
-                    .map_err(|error| unstampable(&error))?
-                    .stamp(headers);
+                IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
             }
         }
     }
@@ -93,16 +106,14 @@ fn strip_named(headers: &mut HeaderMap, names: &AssertionNames) -> usize {
 }
 
 /// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
-fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> pingora::Result<()> {
+fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), NotForwarded> {
     let mut parts = uri::Parts::default();
     if let Some(authority) = outgoing.uri.authority() {
         parts.scheme = outgoing.uri.scheme().cloned().or(Some(Scheme::HTTPS));
         parts.authority = Some(authority.clone());
     }
     parts.path_and_query = Some(path_and_query.clone());
-    outgoing.uri = http::Uri::from_parts(parts).map_err(|error| {
-        Error::because(ErrorType::InternalError, "building the shard's URI", error).into_in()
-    })?;
+    outgoing.uri = http::Uri::from_parts(parts)?;
     Ok(())
 }
 
@@ -134,7 +145,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
 }
 
 /// Appends the address of the client to what earlier proxies say, as kcp does.
-fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> pingora::Result<()> {
+fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> Result<(), NotForwarded> {
     let mut list = Vec::with_capacity(48);
     for value in headers.get_all(X_FORWARDED_FOR) {
         list.extend_from_slice(value.as_bytes());
@@ -142,9 +153,7 @@ fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> pingora::Res
     }
     // Writing to a vector does not fail.
     let _ = write!(list, "{client}");
-    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(list)).map_err(|error| {
-        Error::because(ErrorType::InvalidHTTPHeader, "X-Forwarded-For", error).into_down()
-    })?;
+    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(list))?;
     headers.insert(X_FORWARDED_FOR, value);
     Ok(())
 }
@@ -155,10 +164,8 @@ mod tests {
 
     use std::sync::Arc;
 
-    use fairlead_authn::{Identity, Method, UserInfo};
-    use pingora::http::RequestHeader;
-
     use super::*;
+    use fairlead_authn::{Identity, Method, UserInfo};
 
     fn alice() -> Sender {
         let user = UserInfo {
@@ -172,16 +179,18 @@ mod tests {
 
     /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
     fn forwarded(fields: &[(&str, &str)], sender: &Sender, class: RequestClass) -> (Vec<String>, usize) {
-        let mut incoming = RequestHeader::build("GET", b"/clusters/root/api", None).unwrap();
+        let (mut outgoing, ()) = http::Request::new(()).into_parts();
+        outgoing.uri = "/clusters/root/api".parse().unwrap();
         for (name, value) in fields {
-            incoming.append_header(HeaderName::try_from(*name).unwrap(), *value).unwrap();
+            let name = HeaderName::try_from(*name).unwrap();
+            outgoing.headers.append(name, HeaderValue::from_str(value).unwrap());
         }
-        let mut outgoing: Parts = incoming.clone().into();
+        let hop = Hop::of(&outgoing.headers);
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
         let path_and_query = &path_and_query;
         let decided = Forwarded { path_and_query, sender, asserted_by: None, hops: None, client, class };
-        let forged = prepare(&mut outgoing, &Hop::of(&incoming.headers), &decided).unwrap();
+        let forged = prepare(&mut outgoing, &hop, &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing
             .headers

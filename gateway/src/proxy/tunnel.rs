@@ -1,162 +1,170 @@
 //! Upgrades: WebSocket and SPDY. The request is forwarded over a connection of its own; if the shard switches
-//! protocols, bytes are carried both ways until one side ends.
-//!
-//! Not pingora's own path: there the end of the (empty) request body races with the shard's answer, and where the
-//! answer is fast the tunnel is closed the moment it opens.
+//! protocols, bytes are carried both ways until one side ends. No byte of the client passes before.
 
-use bytes::{Bytes, BytesMut};
-use http::{Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
-use pingora::{Error, ErrorType, OrErr, Result};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
 
-use super::{Context, GatewayProxy, forward};
+use super::backend::Download;
+use super::client::Client;
+use super::exchange::Exchange;
+use super::failure::{self, Broken, Failure};
+use super::{CLIENT_LEFT, DataPlane, Upgrade, answer_itself, forward, record, record_shard};
 use crate::answer::Answer;
-use crate::core::Forward;
 use crate::ending::Ending;
 use crate::request::is_hop_by_hop;
 
-/// Bytes read from the shard at once.
-const CHUNK: usize = 16 << 10;
+/// A shard that has switched protocols.
+pub(super) struct Tunnel {
+    /// What it said about it, for the client.
+    pub(super) headers: HeaderMap,
+    upgraded: Upgraded,
+    upgrade: Box<Upgrade>,
+    ending: Ending,
+}
 
-impl GatewayProxy {
-    /// Forwards an upgrade request and answers it completely; the tunnel, if there is one, has ended then.
-    pub(super) async fn tunnel(
-        &self,
-        session: &mut Session,
-        context: &Context,
-        forward: &Forward,
-        ending: &Ending,
-    ) -> Result<()> {
-        if !session.is_body_empty() {
-            return self.write(session, Answer::bad_request("an upgrade request must not have a body")).await;
-        }
-        let request = self.upgrade_request(session, context, forward)?;
-        let upstream = match self.core.upstreams.dial_http1(&forward.upstream).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::debug!(shard = %forward.upstream.name, %error, "cannot connect to the shard");
-                return self
-                    .write(session, Answer::unavailable("the shard cannot be reached", "connect_failed"))
-                    .await;
+/// Forwards an upgrade request. If the shard does not switch, or cannot be asked, the client is answered here.
+pub(super) async fn open<C: Client>(
+    plane: &DataPlane,
+    client: &mut C,
+    mut upgrade: Box<Upgrade>,
+) -> Option<Tunnel> {
+    let core = &plane.core;
+    let method = upgrade.head.method.clone();
+    let code = if client.is_done() {
+        match ask(plane, client, &upgrade).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let ending = Ending::new(&core.shutdown, &upgrade.forward.sender, plane.number());
+                let headers = for_client(response.headers());
+                match hyper::upgrade::on(response).await {
+                    Ok(upgraded) => return Some(Tunnel { headers, upgraded, upgrade, ending }),
+                    Err(error) => {
+                        tracing::debug!(%error, "the shard did not switch protocols after all");
+                        answer_itself(core, client, &method, Answer::bad_gateway()).await
+                    }
+                }
             }
-        };
-        let limit = self.core.upstreams.response_timeout();
-        let exchange = async {
-            let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await?;
-            // Ends with the tunnel or the response body, at the latest when the client's side is dropped.
+            Ok(response) => {
+                let answer = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
+                let Upgrade { forward, context, .. } = &mut *upgrade;
+                Exchange::new(plane, client, context, forward).pass_on(&method, answer).await
+            }
+            Err(failure) => match failure.answer(core.upstreams.unreachable()) {
+                Some(answer) => answer_itself(core, client, &method, answer).await,
+                None => CLIENT_LEFT,
+            },
+        }
+    } else {
+        let answer = Answer::bad_request("an upgrade request must not have a body");
+        answer_itself(core, client, &method, answer).await
+    };
+    finished(plane, &upgrade, &method, code);
+    None
+}
+
+/// Sends the request and waits for the answer.
+async fn ask<C: Client>(
+    plane: &DataPlane,
+    client: &mut C,
+    upgrade: &Upgrade,
+) -> Result<Response<Incoming>, Failure> {
+    let (core, forward) = (&plane.core, &upgrade.forward);
+    let request = request(plane, upgrade)?;
+    let exchange = async {
+        let wire = core.upstreams.dial_http1(&forward.upstream).await.map_err(|error| {
+            failure::note_connect(&forward.upstream, &error);
+            Failure::Unreachable
+        })?;
+        let broken = |error| Failure::Shard(Broken::Http1(error));
+        let answer = async {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+            // Ends with the tunnel or the answer's body, at the latest when the client's side is dropped.
             tokio::spawn(connection.with_upgrades());
             sender.send_request(request).await
         };
-        let response = match timeout(limit, exchange).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                tracing::debug!(shard = %forward.upstream.name, %error, "the shard did not answer an upgrade request");
-                return self.write(session, Answer::bad_gateway()).await;
-            }
-            Err(_) => return self.write(session, Answer::gateway_timeout()).await,
+        let limit = core.upstreams.response_timeout();
+        timeout(limit, answer).await.map_err(|_| Failure::Timeout)?.map_err(broken)
+    };
+    let response = tokio::select! {
+        response = exchange => response?,
+        () = client.left() => return Err(Failure::ClientLeft),
+    };
+    forward.upstream.metrics.first_byte(upgrade.context.class, upgrade.context.began.elapsed());
+    Ok(response)
+}
+
+/// The request as the shard sees it.
+fn request(plane: &DataPlane, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>, Failure> {
+    let Upgrade { forward, head, context } = upgrade;
+    let (mut outgoing, ()) = Request::new(()).into_parts();
+    outgoing.method = head.method.clone();
+    outgoing.headers = head.headers.clone();
+    let decided = forward::Forwarded {
+        path_and_query: &forward.path_and_query,
+        sender: &forward.sender,
+        asserted_by: forward.asserted_by.as_deref(),
+        hops: forward.hops,
+        client: context.client,
+        class: context.class,
+    };
+    let forged = forward::prepare(&mut outgoing, &forward::Hop::of(&head.headers), &decided)?;
+    plane.core.metrics.forged(forged);
+    for name in [header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+        outgoing.headers.remove(name);
+    }
+    if let Some(authority) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        outgoing.headers.insert(header::HOST, host);
+    }
+    outgoing.uri = forward.path_and_query.clone().into();
+    outgoing.version = Version::HTTP_11;
+    Ok(Request::from_parts(outgoing, Empty::new()))
+}
+
+/// The fields of the answer that switches; those of the switch itself are for the client, too.
+fn for_client(headers: &HeaderMap) -> HeaderMap {
+    let handshake = |name: &header::HeaderName| matches!(*name, header::CONNECTION | header::UPGRADE);
+    let kept = headers.iter().filter(|(name, _)| handshake(name) || !is_hop_by_hop(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn finished(plane: &DataPlane, upgrade: &Upgrade, method: &Method, code: u16) {
+    record(&plane.core, &upgrade.context, method, code);
+    record_shard(&upgrade.context, &upgrade.forward);
+}
+
+impl Tunnel {
+    /// Carries bytes until one side ends or the tunnel's time is over. `ahead` is what the client has said already.
+    pub(super) async fn carry(
+        self,
+        plane: &DataPlane,
+        ahead: Bytes,
+        client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) {
+        let (mut from_client, mut to_client) = split(client);
+        let (mut from_shard, mut to_shard) = split(TokioIo::new(self.upgraded));
+        let up = async {
+            to_shard.write_all(&ahead).await?;
+            copy(&mut from_client, &mut to_shard).await
         };
-        forward.upstream.metrics.first_byte(context.class, context.began.elapsed());
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            carry(session, response, ending).await
-        } else {
-            pass_on(session, response).await
-        }
-    }
-
-    fn upgrade_request(
-        &self,
-        session: &Session,
-        context: &Context,
-        forward: &Forward,
-    ) -> Result<Request<Empty<Bytes>>> {
-        let incoming = session.req_header();
-        let mut outgoing: http::request::Parts = incoming.clone().into();
-        let decided = forward::Forwarded {
-            path_and_query: &forward.path_and_query,
-            sender: &forward.sender,
-            asserted_by: forward.asserted_by.as_deref(),
-            hops: forward.hops,
-            client: context.client,
-            class: context.class,
+        let outcome = tokio::select! {
+            outcome = up => outcome,
+            outcome = copy(&mut from_shard, &mut to_client) => outcome,
+            () = self.ending.reached() => Ok(0),
         };
-        let forged = forward::prepare(&mut outgoing, &forward::Hop::of(&incoming.headers), &decided)?;
-        self.core.metrics.forged(forged);
-        let mut request = Request::new(Empty::new());
-        *request.method_mut() = outgoing.method;
-        *request.uri_mut() = forward.path_and_query.clone().into();
-        *request.headers_mut() = outgoing.headers;
-        request.headers_mut().remove(header::TRANSFER_ENCODING);
-        Ok(request)
-    }
-}
-
-fn head_of<B>(response: &Response<B>) -> Result<ResponseHeader> {
-    let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let mut head = ResponseHeader::build(response.status(), Some(response.headers().len()))?;
-    for (name, value) in response.headers() {
-        let handshake = switching && (*name == header::CONNECTION || *name == header::UPGRADE);
-        if handshake || !is_hop_by_hop(name) {
-            head.append_header(name.clone(), value.clone())?;
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "a tunnel has broken");
         }
+        // What one side has not seen yet it sees as the end.
+        let _ = to_shard.shutdown().await;
+        let method = self.upgrade.head.method.clone();
+        finished(plane, &self.upgrade, &method, StatusCode::SWITCHING_PROTOCOLS.as_u16());
     }
-    Ok(head)
-}
-
-/// The shard does not switch: an ordinary answer.
-async fn pass_on(session: &mut Session, response: Response<Incoming>) -> Result<()> {
-    let mut head = head_of(&response)?;
-    if !head.headers.contains_key(header::CONTENT_LENGTH) {
-        head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
-    }
-    session.write_response_header(Box::new(head), false).await?;
-    let mut body = response.into_body();
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.or_err(ErrorType::ReadError, "reading the shard's answer").map_err(Error::into_up)?;
-        if let Ok(chunk) = frame.into_data() {
-            session.write_response_body(Some(chunk), false).await?;
-        }
-    }
-    session.write_response_body(None, true).await
-}
-
-/// Carries bytes until one side ends or the tunnel's time is over.
-async fn carry(session: &mut Session, response: Response<Incoming>, ending: &Ending) -> Result<()> {
-    session.write_response_header(Box::new(head_of(&response)?), false).await?;
-    let upgraded = hyper::upgrade::on(response)
-        .await
-        .or_err(ErrorType::ReadError, "switching protocols")
-        .map_err(Error::into_up)?;
-    let (mut from_shard, mut to_shard) = tokio::io::split(TokioIo::new(upgraded));
-    let mut buffer = BytesMut::with_capacity(CHUNK);
-    let over = ending.reached();
-    tokio::pin!(over);
-    loop {
-        tokio::select! {
-            read = from_shard.read_buf(&mut buffer) => match read {
-                Ok(1..) => session.write_response_body(Some(buffer.split().freeze()), false).await?,
-                Ok(0) | Err(_) => break,
-            },
-            read = session.read_request_body() => match read? {
-                Some(chunk) => {
-                    if to_shard.write_all(&chunk).await.is_err() || to_shard.flush().await.is_err() {
-                        break;
-                    }
-                }
-                None => break,
-            },
-            () = &mut over => break,
-        }
-        buffer.reserve(CHUNK);
-    }
-    // What the shard has not seen yet it sees as the end.
-    let _ = to_shard.shutdown().await;
-    session.write_response_body(None, true).await
 }

@@ -5,7 +5,6 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use pingora::utils::tls::{CertKey, WrappedX509, parse_x509};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
@@ -23,14 +22,11 @@ pub(crate) struct CredentialFiles {
     pub(crate) authorities: PathBuf,
 }
 
-/// A client certificate and the authorities for the servers, as pingora takes them. Immutable: a reload makes a
+/// A client certificate and the authorities for the servers, ready for use. Immutable: a reload makes a
 /// new one, and with it new connections.
 #[derive(Clone)]
 pub(crate) struct UpstreamCredential {
-    pub(super) certificate: Arc<CertKey>,
-    pub(super) authorities: Arc<[WrappedX509]>,
-    /// Over all of the material. pingora's own pool key knows the serial number of the certificate and nothing of
-    /// the authorities, and would hand a connection of one credential to another.
+    /// Over all of the material, so that a connection of one credential is never handed to another.
     pub(super) group_key: u64,
     /// For streams: HTTP/2 where the server speaks it.
     pub(super) stream_tls: Arc<rustls::ClientConfig>,
@@ -107,10 +103,7 @@ impl CredentialFiles {
             hasher.write(part);
         }
         hasher.write(key.secret_der());
-        let wrapped = authorities.into_iter().map(|der| WrappedX509::new(der, parse_x509));
         Ok(UpstreamCredential {
-            authorities: wrapped.collect(),
-            certificate: Arc::new(CertKey::new(chain, key.secret_der().to_vec())),
             group_key: hasher.finish(),
             stream_tls: Arc::new(stream_tls),
             tunnel_tls: Arc::new(tunnel_tls),
@@ -141,7 +134,7 @@ impl CredentialFiles {
 /// One seed for the life of the process, so that equal material has equal keys.
 static GROUP_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The certificates of a PEM file, each known to parse (pingora panics on those that do not).
+/// The certificates of a PEM file, each known to parse.
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, CredentialError> {
     let unreadable = |error: rustls_pki_types::pem::Error| CredentialError::Read {
         what,

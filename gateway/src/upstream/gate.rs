@@ -1,6 +1,6 @@
 //! One request at a time asks the pool for a connection, so that a cold start dials once.
 //!
-//! pingora's pool has no single flight: three hundred cold requests open up to three hundred connections. Who waited
+//! Without it three hundred cold requests would open three hundred connections. Who waited
 //! while a dial failed shares its failure instead of dialling again, so that a dead shard costs one
 //! timeout, not one after the other.
 

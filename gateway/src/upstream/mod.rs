@@ -1,43 +1,45 @@
 //! Shards and mapped backends as servers: where they are, and how they are talked to.
 //!
-//! HTTP/2 with one multiplexed connection where possible; HTTP/1.1 only for tunnels and for servers without
-//! HTTP/2. pingora's pool does the rest, with settings for which its own defaults would be dangerous here.
+//! HTTP/2 on few multiplexed connections where possible; HTTP/1.1 only for tunnels and for servers without HTTP/2. A
+//! request takes the least busy connection; connections are spread over a server's endpoints, and while one is being
+//! opened nobody else opens one.
 
+mod addresses;
+mod budget;
 mod credential;
+mod dial;
 mod gate;
+mod http1;
 mod streams;
 mod wire;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_client::Endpoint;
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
-use pingora::protocols::{ALPN, TcpKeepalive};
-use pingora::upstreams::peer::{H1UpgradePolicy, HttpPeer};
 use rustc_hash::FxHashMap;
-use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tokio_rustls::TlsConnector;
 
 use crate::observe::ShardMetrics;
-use crate::request::RequestClass;
+use addresses::Addresses;
+pub(crate) use budget::RetryBudget;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
-pub(crate) use gate::{Gate, Pass};
+use gate::Gate;
+use http1::Idle;
+pub(crate) use http1::{Lease, Part, RequestBody};
 pub(crate) use streams::StreamPermit;
-use streams::{CONNECTION_WINDOW, Connections, Lifetime, MAX_STREAMS, STREAM_WINDOW};
-use wire::Wire;
+use streams::{Connections, Lifetime};
+pub(crate) use wire::Wire;
 
-/// How shards are talked to.
+/// How servers are talked to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamOptions {
-    /// For TCP, and again for TLS.
+    /// For one endpoint, TLS and the first sign of life included.
     pub(crate) connect_timeout: Duration,
     /// Without any byte of an ordinary answer for this long, the request fails. Watches and upgrades have no
     /// limit; a dead connection is noticed by pings.
@@ -46,12 +48,29 @@ pub(crate) struct UpstreamOptions {
     pub(crate) idle_timeout: Duration,
     /// How often a shard is asked on a quiet connection whether it is there.
     pub(crate) ping_interval: Duration,
+    /// After this long a connection is replaced; what is open on it goes on.
+    pub(crate) max_age: Duration,
+    /// What a client hears of a server that cannot be reached.
+    pub(crate) unreachable: Unreachable,
+    /// Whether requests may be sent once more.
+    pub(crate) repeat: bool,
 }
 
-/// How long a name's addresses are believed.
-const ADDRESS_TTL: Duration = Duration::from_secs(30);
-/// How long a look-up of a name may take.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+/// What a client hears of a server that cannot be reached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unreachable {
+    /// 503 with a `Status` and `Retry-After`, which clients follow.
+    ServiceUnavailable,
+    /// 502 with nothing, as kcp.
+    BadGateway,
+}
+
+/// For how long a server without HTTP/2 is not asked again whether it has learned it.
+const ONLY_HTTP1_FOR: Duration = Duration::from_secs(30);
+/// How long after a failure the next connection beside the open ones is tried.
+const GROW_AGAIN: Duration = Duration::from_secs(10);
+/// Connections do not all get old at the same time: up to this part of their age they are younger.
+const AGE_JITTER: f64 = 0.2;
 
 /// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
 pub(crate) struct Upstreams {
@@ -81,26 +100,22 @@ pub(crate) struct BackendSpec {
 pub(crate) struct Upstream {
     /// The name of the shard or of the backend, for metrics.
     pub(crate) name: Arc<str>,
-    url: Arc<str>,
-    credential: Arc<Reloadable<UpstreamCredential>>,
     /// Its metrics.
     pub(crate) metrics: ShardMetrics,
-    /// The way to its connections.
-    pub(crate) gate: Gate,
+    /// How often requests to it may be repeated.
+    pub(crate) retries: RetryBudget,
+    url: Arc<str>,
+    credential: Arc<Reloadable<UpstreamCredential>>,
+    endpoint: Endpoint,
+    addresses: Addresses,
+    /// One dial at a time that somebody waits for.
+    gate: Gate,
     connections: Arc<Connections>,
+    idle: Arc<Idle>,
     /// Set while the server is known not to speak HTTP/2: until when that is believed.
     only_http1: Mutex<Option<Instant>>,
-    endpoint: Endpoint,
-    addresses: ArcSwap<Addresses>,
-    looking_up: tokio::sync::Mutex<()>,
-    next: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Addresses {
-    known: Vec<SocketAddr>,
-    /// `None`: an address in numbers, which stays.
-    expires: Option<Instant>,
+    /// A connection beside the open ones is being opened, or that has just failed.
+    growing: AtomicBool,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -124,6 +139,9 @@ pub(crate) enum UpstreamError {
     /// HTTP/2 could not be begun.
     #[error("it does not speak HTTP/2 as it should: {0}")]
     Http2(#[from] h2::Error),
+    /// HTTP/1.1 could not be begun.
+    #[error("it does not speak HTTP/1.1 as it should: {0}")]
+    Http1(#[from] hyper::Error),
     /// It speaks HTTP/1.1 only; it has to be reached another way.
     #[error("it does not speak HTTP/2")]
     OnlyHttp1,
@@ -201,102 +219,61 @@ impl Upstreams {
         }
         let added = Arc::new(Upstream {
             name: Arc::clone(name),
+            metrics: (self.metrics)(name),
+            retries: RetryBudget::default(),
             url: Arc::clone(url),
             credential: Arc::clone(credential),
-            metrics: (self.metrics)(name),
+            endpoint,
+            addresses: Addresses::default(),
             gate: Gate::default(),
             connections: Arc::default(),
+            idle: Arc::default(),
             only_http1: Mutex::new(None),
-            endpoint,
-            addresses: ArcSwap::default(),
-            looking_up: tokio::sync::Mutex::new(()),
-            next: AtomicUsize::new(0),
+            growing: AtomicBool::new(false),
         });
         by_name.insert(Arc::clone(name), Arc::clone(&added));
         servers.store(Arc::new(by_name));
         Ok(added)
     }
 
-    /// How to reach the server for one request: its address and the settings of the connection.
-    ///
-    /// # Errors
-    /// [`UpstreamError::NoAddress`] if its name cannot be looked up.
-    pub(crate) async fn peer(
-        &self,
-        upstream: &Upstream,
-        class: RequestClass,
-    ) -> Result<HttpPeer, UpstreamError> {
-        let address = upstream.address().await?;
-        let wanted = self.options.load();
-        let tls = upstream.endpoint.is_tls();
-        let mut peer = HttpPeer::new(address, tls, upstream.endpoint.host().to_owned());
-        let options = &mut peer.options;
-        if tls {
-            let credential = upstream.credential.load();
-            peer.client_cert_key = Some(Arc::clone(&credential.certificate));
-            peer.group_key = credential.group_key;
-            options.ca = Some(Arc::clone(&credential.authorities));
-        }
-        options.connection_timeout = Some(wanted.connect_timeout);
-        options.idle_timeout = Some(wanted.idle_timeout);
-        options.max_h2_streams = MAX_STREAMS;
-        options.h2_stream_window_size = Some(STREAM_WINDOW);
-        options.h2_connection_window_size = Some(CONNECTION_WINDOW);
-        options.h2_ping_interval = Some(wanted.ping_interval);
-        options.tcp_keepalive = Some(TcpKeepalive {
-            idle: Duration::from_secs(60),
-            interval: Duration::from_secs(15),
-            count: 4,
-            user_timeout: Duration::from_secs(120),
-        });
-        // Tunnels have their own way; a stray offer is not passed on.
-        options.http_upstream_request_policy.h1_upgrade = H1UpgradePolicy::Deny;
-        if !class.is_long_running() {
-            options.read_timeout = Some(wanted.read_timeout);
-        }
-        options.alpn = if tls { ALPN::H2H1 } else { ALPN::H1 };
-        Ok(peer)
-    }
-
     /// A stream to the server over HTTP/2, on an open connection or on a new one.
     ///
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
-    pub(crate) async fn stream(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
+    pub(crate) async fn stream(&self, upstream: &Arc<Upstream>) -> Result<StreamPermit, UpstreamError> {
         let group_key = upstream.credential.load().group_key;
-        match upstream.connections.permit(group_key) {
+        let (permit, more) = upstream.connections.permit(group_key, || upstream.addresses.usable());
+        if more && !upstream.growing.swap(true, Ordering::Relaxed) {
+            tokio::spawn(grow(Arc::clone(upstream), self.options()));
+        }
+        match permit {
             Some(permit) => Ok(permit),
             // Boxed, because it is rare, and as large as a handshake.
-            None => Box::pin(self.stream_on_new_connection(upstream)).await,
+            None => Box::pin(upstream.stream_on_new_connection(self.options())).await,
         }
     }
 
-    async fn stream_on_new_connection(&self, upstream: &Upstream) -> Result<StreamPermit, UpstreamError> {
-        let known = !upstream.endpoint.is_tls();
-        if known || upstream.only_http1.lock().is_some_and(|until| Instant::now() < until) {
-            return Err(UpstreamError::OnlyHttp1);
+    /// A connection over HTTP/1.1, for a server that speaks nothing else.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the server has seen nothing then.
+    pub(crate) async fn lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
+        let options = self.options();
+        let group_key = upstream.credential.load().group_key;
+        match upstream.idle.take(group_key, options.idle_timeout) {
+            Some(lease) => Ok(lease),
+            None => self.fresh_lease(upstream).await,
         }
-        let pass = upstream.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
-        let credential = upstream.credential.load();
-        if let Some(permit) = upstream.connections.permit(credential.group_key) {
-            return Ok(permit);
-        }
-        let options = **self.options.load();
-        let connect = async {
-            let stream = self.dial(upstream, &credential.stream_tls).await?;
-            if !stream.speaks_http2() {
-                *upstream.only_http1.lock() = Some(Instant::now() + ADDRESS_TTL);
-                return Err(UpstreamError::OnlyHttp1);
-            }
-            let lifetime =
-                Lifetime { ping_interval: options.ping_interval, idle_timeout: options.idle_timeout };
-            Ok(upstream.connections.add(stream, credential.group_key, lifetime).await?)
-        };
-        let connected = connect.await;
-        if matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1)) {
-            pass.failed();
-        }
-        connected
+    }
+
+    /// The same on a connection that has not served before.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the server has seen nothing then.
+    pub(crate) async fn fresh_lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
+        let wire = Box::pin(self.dial_http1(upstream)).await?;
+        let group_key = upstream.credential.load().group_key;
+        Ok(upstream.idle.begin(wire, group_key).await?)
     }
 
     /// A connection of its own in HTTP/1.1, for a tunnel.
@@ -304,39 +281,26 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
     pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
-        self.dial(upstream, &upstream.credential.load().tunnel_tls).await
-    }
-
-    async fn dial(
-        &self,
-        upstream: &Upstream,
-        tls: &Arc<rustls::ClientConfig>,
-    ) -> Result<Wire, UpstreamError> {
-        let address = upstream.address().await?;
-        let tls = match upstream.endpoint.is_tls() {
-            true => Some((TlsConnector::from(Arc::clone(tls)), upstream.server_name()?)),
-            false => None,
-        };
-        let dial = async {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            match tls {
-                Some((connector, name)) => Ok(Wire::Tls(Box::new(connector.connect(name, stream).await?))),
-                None => Ok(Wire::Plain(stream)),
-            }
-        };
-        let limit = self.options.load().connect_timeout;
-        let dialled =
-            tokio::time::timeout(limit, dial).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        dialled.map_err(|error| {
-            upstream.avoid_address();
-            UpstreamError::Dial(error)
-        })
+        upstream.dial(&upstream.credential.load().tunnel_tls, self.options().connect_timeout).await
     }
 
     /// How long a shard may take to begin its answer.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.options.load().read_timeout
+    }
+
+    /// What a client hears of a server that cannot be reached.
+    pub(crate) fn unreachable(&self) -> Unreachable {
+        self.options.load().unreachable
+    }
+
+    /// Whether a request to `upstream` may be sent once more; counts it if so.
+    pub(crate) fn may_repeat(&self, upstream: &Upstream) -> bool {
+        self.options.load().repeat && upstream.retries.spend()
+    }
+
+    fn options(&self) -> UpstreamOptions {
+        **self.options.load()
     }
 }
 
@@ -345,77 +309,52 @@ impl Upstream {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
     }
 
-    fn server_name(&self) -> io::Result<ServerName<'static>> {
-        ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)
-    }
-
-    /// The address to use now. A name's addresses are looked up again by one request when they are old, while the
-    /// others go on with the old ones.
-    async fn address(&self) -> Result<SocketAddr, UpstreamError> {
-        let current = self.addresses.load();
-        if let Some(address) = current.pick(&self.next)
-            && current.expires.is_none_or(|expiry| Instant::now() < expiry)
-        {
-            return Ok(address);
-        }
-        let old = current.pick(&self.next);
-        drop(current);
-        match old {
-            Some(old) => {
-                if let Ok(_turn) = self.looking_up.try_lock() {
-                    self.look_up().await;
-                }
-                Ok(self.addresses.load().pick(&self.next).unwrap_or(old))
-            }
-            None => {
-                let _turn = self.looking_up.lock().await;
-                if self.addresses.load().known.is_empty() {
-                    self.look_up().await;
-                }
-                let found = self.addresses.load().pick(&self.next);
-                found.ok_or_else(|| UpstreamError::NoAddress(self.endpoint.host().to_owned()))
-            }
-        }
-    }
-
     /// What an HTTP/1.0 client that names no host is taken to mean.
     pub(crate) fn authority(&self) -> String {
         let (host, port) = (self.endpoint.host(), self.endpoint.port());
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// The current address does not answer: the next request tries the next one.
-    pub(crate) fn avoid_address(&self) {
-        self.next.fetch_add(1, Ordering::Relaxed);
-    }
-
-    async fn look_up(&self) {
-        let (host, port) = (self.endpoint.host(), self.endpoint.port());
-        if let Ok(address) = host.parse() {
-            let known = vec![SocketAddr::new(address, port)];
-            return self.addresses.store(Arc::new(Addresses { known, expires: None }));
+    async fn stream_on_new_connection(
+        self: &Arc<Self>,
+        options: UpstreamOptions,
+    ) -> Result<StreamPermit, UpstreamError> {
+        let known = self.only_http1.lock().is_some_and(|until| Instant::now() < until);
+        if known || !self.endpoint.is_tls() {
+            return Err(UpstreamError::OnlyHttp1);
         }
-        let expires = Some(Instant::now() + ADDRESS_TTL);
-        match tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, port))).await {
-            Ok(Ok(found)) => {
-                let known: Vec<SocketAddr> = found.collect();
-                if !known.is_empty() {
-                    self.addresses.store(Arc::new(Addresses { known, expires }));
-                }
-            }
-            outcome => {
-                tracing::warn!(shard = %self.name, host, failed = outcome.is_ok(), "the shard's address cannot be looked up");
-                // What is known stays in use; it is not looked up again with every request.
-                let known = self.addresses.load().known.clone();
-                self.addresses.store(Arc::new(Addresses { known, expires }));
-            }
+        let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
+        let group_key = self.credential.load().group_key;
+        if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
+            return Ok(permit);
         }
+        let connected = self.connect(options).await;
+        if matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1)) {
+            pass.failed();
+        }
+        connected
     }
 }
 
-impl Addresses {
-    fn pick(&self, next: &AtomicUsize) -> Option<SocketAddr> {
-        let count = self.known.len().max(1);
-        self.known.get(next.load(Ordering::Relaxed) % count).copied()
+/// Opens a connection beside those that there are.
+async fn grow(upstream: Arc<Upstream>, options: UpstreamOptions) {
+    if let Err(error) = upstream.connect(options).await {
+        tracing::debug!(shard = %upstream.name, %error, "no further connection could be opened");
+        tokio::time::sleep(GROW_AGAIN).await;
     }
+    upstream.growing.store(false, Ordering::Relaxed);
+}
+
+fn lifetime(options: UpstreamOptions) -> Lifetime {
+    let younger = options.max_age.mul_f64(AGE_JITTER * random_share());
+    Lifetime {
+        ping_interval: options.ping_interval,
+        idle_timeout: options.idle_timeout,
+        max_age: options.max_age.saturating_sub(younger),
+    }
+}
+
+/// Between 0 and 1. Without a random number everything is as old as everything else, which is no harm.
+fn random_share() -> f64 {
+    f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX)
 }

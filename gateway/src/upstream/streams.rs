@@ -1,11 +1,14 @@
-//! HTTP/2 connections to one shard, and the streams on them.
+//! HTTP/2 connections to one server, and the streams on them.
 //!
 //! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
 //! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest. What comes
 //! late for a stream that a client has left is expected, and counts as nobody's fault.
 
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,15 +17,19 @@ use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
 
 use super::wire::Wire;
+use crate::coalesce::coalesce;
 
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
 /// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
-pub(super) const MAX_STREAMS: usize = 200;
+const MAX_STREAMS: usize = 200;
+/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`].
+const BUSY: usize = 150;
+const MAX_BESIDE: usize = 4;
 /// What a shard may send ahead on a stream.
-pub(super) const STREAM_WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 256 << 10;
 /// The connection as a whole is not limited: else one client that stops reading would stall all others that share
 /// the connection.
-pub(super) const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Request bytes queued per stream before the client is asked to wait.
 const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of header in an answer; more is an error of the shard.
@@ -32,7 +39,7 @@ const MAX_RESET_STREAMS: usize = 2 * MAX_STREAMS;
 /// How long a shard may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The open connections to one shard.
+/// The open connections to one server.
 #[derive(Default)]
 pub(super) struct Connections {
     open: ArcSwap<Vec<Arc<Connection>>>,
@@ -45,17 +52,28 @@ pub(super) struct Lifetime {
     pub(super) ping_interval: Duration,
     /// Without a stream for this long, a connection is closed.
     pub(super) idle_timeout: Duration,
+    /// So old, it takes no more streams once there is another.
+    pub(super) max_age: Duration,
+}
+
+/// What is new about a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) address: SocketAddr,
+    /// Of the credential that it was opened with.
+    pub(super) group_key: u64,
 }
 
 /// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
 struct Connection {
     sender: SendRequest<Bytes>,
-    /// Of the credential that it was opened with.
-    group_key: u64,
+    origin: Origin,
     streams: AtomicUsize,
     opened: Instant,
     /// When it last had no more streams, in milliseconds since `opened`.
     idle_since: AtomicU64,
+    /// It takes streams only as long as there is no younger one.
+    old: AtomicBool,
     /// It takes no new streams: it has ended, or the shard has said that it will.
     retired: AtomicBool,
     /// The shard has not answered a ping.
@@ -68,27 +86,93 @@ pub(crate) struct StreamPermit {
     all: Weak<Connections>,
 }
 
+/// A connection that has proved to be one: the server has answered a ping.
+pub(super) struct Established {
+    sender: SendRequest<Bytes>,
+    pings: PingPong,
+    driver: tokio::task::JoinHandle<()>,
+}
+
 impl Connections {
-    /// A place on an open connection, if there is one.
-    pub(super) fn permit(self: &Arc<Self>, group_key: u64) -> Option<StreamPermit> {
+    /// A place on an open connection, if there is one, and whether another connection would be good to have. `endpoints`
+    /// says over how many the connections could be spread.
+    pub(super) fn permit(
+        self: &Arc<Self>,
+        group_key: u64,
+        endpoints: impl FnOnce() -> usize,
+    ) -> (Option<StreamPermit>, bool) {
         let open = self.open.load();
         let usable = || {
-            let usable = open.iter().filter(|connection| connection.group_key == group_key);
+            let usable = open.iter().filter(|connection| connection.origin.group_key == group_key);
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
-        let fewest = usable().min_by_key(|connection| connection.streams.load(Ordering::Relaxed))?;
-        let taken = if fewest.take() { Some(fewest) } else { usable().find(|connection| connection.take()) };
-        taken.map(|connection| StreamPermit { connection: Arc::clone(connection), all: Arc::downgrade(self) })
+        let cost = |connection: &&Arc<Connection>| {
+            (connection.old.load(Ordering::Relaxed), connection.streams.load(Ordering::Relaxed))
+        };
+        let Some(best) = usable().min_by_key(cost) else { return (None, false) };
+        let (is_old, streams) = cost(&best);
+        let more = is_old || {
+            let count = usable().count();
+            (streams >= BUSY && count < MAX_BESIDE) || count < endpoints().min(MAX_BESIDE)
+        };
+        let taken = if best.take() { Some(best) } else { usable().find(|connection| connection.take()) };
+        let permit = taken
+            .map(|connection| StreamPermit { connection: Arc::clone(connection), all: Arc::downgrade(self) });
+        (permit, more)
     }
 
-    /// Begins to speak HTTP/2 on a new connection, adds it to the others, and takes the first stream on it. Connections
-    /// of other credentials take no more streams from now on.
-    pub(super) async fn add(
+    /// Streams to an endpoint and connections, as one number to compare endpoints by.
+    pub(super) fn load(&self, address: SocketAddr) -> usize {
+        let open = self.open.load();
+        let there = open.iter().filter(|connection| connection.origin.address == address);
+        there.map(|connection| 1 + connection.streams.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Adds a connection to the others and takes the first stream on it. Connections of other credentials take no more
+    /// streams from now on.
+    pub(super) fn add(
         self: &Arc<Self>,
-        stream: Wire,
-        group_key: u64,
+        established: Established,
+        origin: Origin,
         lifetime: Lifetime,
-    ) -> Result<StreamPermit, h2::Error> {
+    ) -> StreamPermit {
+        let Established { sender, pings, driver } = established;
+        let connection = Arc::new(Connection {
+            sender,
+            origin,
+            streams: AtomicUsize::new(1),
+            opened: Instant::now(),
+            idle_since: AtomicU64::new(0),
+            old: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+        });
+        let permit = StreamPermit { connection: Arc::clone(&connection), all: Arc::downgrade(self) };
+        self.open.rcu(|open| {
+            let same = open.iter().filter(|other| {
+                other.origin.group_key == origin.group_key && !other.retired.load(Ordering::Relaxed)
+            });
+            same.chain([&connection]).cloned().collect::<Vec<_>>()
+        });
+        let (all, this) = (Arc::downgrade(self), Arc::downgrade(&connection));
+        tokio::spawn(async move {
+            let mut driver = driver;
+            tokio::select! {
+                _ = &mut driver => {}
+                () = watch_over(pings, lifetime, &this, &all) => driver.abort(),
+            }
+            if let Some(connection) = this.upgrade() {
+                connection.retire(&all);
+            }
+        });
+        permit
+    }
+}
+
+impl Established {
+    /// Begins to speak HTTP/2 and waits until the server has shown that it does, too.
+    pub(super) async fn over(wire: Wire) -> Result<Self, h2::Error> {
+        let (stream, mut writer) = coalesce(wire);
         let (sender, mut transport) = client::Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -100,37 +184,22 @@ impl Connections {
             .handshake::<_, Bytes>(stream)
             .await?;
         let pings = transport.ping_pong();
-        let connection = Arc::new(Connection {
-            sender,
-            group_key,
-            streams: AtomicUsize::new(1),
-            opened: Instant::now(),
-            idle_since: AtomicU64::new(0),
-            retired: AtomicBool::new(false),
-            silent: AtomicBool::new(false),
-        });
-        let permit = StreamPermit { connection: Arc::clone(&connection), all: Arc::downgrade(self) };
-        self.open.rcu(|open| {
-            let same = open
-                .iter()
-                .filter(|other| other.group_key == group_key && !other.retired.load(Ordering::Relaxed));
-            same.chain([&connection]).cloned().collect::<Vec<_>>()
-        });
-        let (all, this) = (Arc::downgrade(self), Arc::downgrade(&connection));
-        tokio::spawn(async move {
-            tokio::select! {
-                ended = transport => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection to a shard has broken");
+        let driver = tokio::spawn(async move {
+            let ended = std::future::poll_fn(|context| {
+                loop {
+                    if let Poll::Ready(ended) = Pin::new(&mut transport).poll(context) {
+                        return Poll::Ready(ended);
                     }
+                    std::task::ready!(writer.poll(context));
                 }
-                () = watch_over(pings, lifetime, &this, &all) => {}
-            }
-            if let Some(connection) = this.upgrade() {
-                connection.retire(&all);
+            });
+            if let Err(error) = ended.await {
+                tracing::debug!(%error, "a connection to a shard has broken");
             }
         });
-        Ok(permit)
+        let Some(mut pings) = pings else { return Err(h2::Reason::INTERNAL_ERROR.into()) };
+        pings.ping(Ping::opaque()).await?;
+        Ok(Self { sender, pings, driver })
     }
 }
 
@@ -183,19 +252,23 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Pings, and takes the connection out of use when it has been idle for too long. Returns when a ping was not answered
-/// in time; that is noted before the streams hear of their end.
+/// Pings, and takes the connection out of use when it has been idle or in use for too long. Returns when a ping was not
+/// answered in time; that is noted before the streams hear of their end.
 async fn watch_over(
-    pings: Option<PingPong>,
+    mut pings: PingPong,
     lifetime: Lifetime,
     connection: &Weak<Connection>,
     all: &Weak<Connections>,
 ) {
-    let Some(mut pings) = pings else { return std::future::pending().await };
+    let mut age = Duration::ZERO;
     loop {
         tokio::time::sleep(lifetime.ping_interval).await;
+        age += lifetime.ping_interval;
         // Nobody holds it any more: it ends by itself.
         let Some(held) = connection.upgrade() else { return std::future::pending().await };
+        if age >= lifetime.max_age {
+            held.old.store(true, Ordering::Relaxed);
+        }
         if held.is_idle_for(lifetime.idle_timeout) {
             held.retire(all);
         }

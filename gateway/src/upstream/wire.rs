@@ -8,11 +8,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use crate::gulp::Gulp;
+
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) enum Wire {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Gulp<TcpStream>>>),
 }
 
 impl Wire {

@@ -251,6 +251,7 @@ async fn web_pages_of_allowed_origins_may_read_answers() {
         assert_eq!(preflight.headers[name], value);
     }
     for (method, path, origin, code, decorated) in [
+        (Method::GET, PATH, allowed, 200, true),
         (Method::GET, "/clusters/Nope/api", allowed, 403, true),
         (Method::GET, PATH, "https://evil.example", 200, false),
         (Method::OPTIONS, PATH, "https://evil.example", 200, false),

@@ -8,6 +8,8 @@ use http::Method;
 use crate::process::Gateway;
 use crate::world::{Http2, World, connect, request, until};
 
+const WATCH: &str = "/clusters/root:org/stream?watch=true";
+
 /// utime + stime in seconds and resident memory in KiB.
 fn usage(pid: u32) -> (f64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -65,7 +67,7 @@ async fn cpu_per_request_and_memory_per_watch() {
         let client =
             Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;
         for _ in 0..100 {
-            let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+            let watch = request(Method::GET, WATCH, &[], "");
             watches.push(client.open(watch).await.unwrap());
         }
         watchers.push(client);
@@ -73,6 +75,39 @@ async fn cpu_per_request_and_memory_per_watch() {
     until(&world.alpha.state.streams, |open| *open == 2000).await;
     let (_, after) = usage(pid);
     println!("idle watch, 100 per connection: {:.1} KiB", (after - before) as f64 / 2000.0);
+
+    // What kubectl does.
+    let (_, before) = usage(pid);
+    for number in 1..=500 {
+        let stream = connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap();
+        let client = Http2::over(stream).await;
+        watches.push(client.open(request(Method::GET, WATCH, &[], "")).await.unwrap());
+        watchers.push(client);
+        until(&world.alpha.state.streams, |open| *open == 2000 + number).await;
+    }
+    let (_, after) = usage(pid);
+    println!("idle watch, one per connection: {:.1} KiB", (after - before) as f64 / 500.0);
+
+    let (_, before) = usage(pid);
+    let mut senders = Vec::new();
+    for _ in 0..500 {
+        let stream = connect(address, &world.serving_ca, Some(&user), b"http/1.1").await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let get = request(Method::GET, WATCH, &[("host", "localhost")], "");
+        watches.push(sender.send_request(get).await.unwrap());
+        senders.push(sender);
+    }
+    let (_, after) = usage(pid);
+    println!("idle watch over HTTP/1.1: {:.1} KiB", (after - before) as f64 / 500.0);
+
+    let (before, _) = usage(pid);
+    for _ in 0..1000 {
+        connect(address, &world.serving_ca, Some(&user), b"http/1.1").await.unwrap();
+    }
+    let (after, _) = usage(pid);
+    println!("handshake with a client certificate: {:.0} µs CPU", (after - before) * 1e6 / 1000.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

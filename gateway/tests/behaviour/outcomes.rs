@@ -203,6 +203,12 @@ async fn shards_ask_where_a_workspace_should_live() {
     let shard = world.client_ca.client("system:fairlead:shard:alpha", &["system:fairlead:shard"]);
     let client = world.http2(Some(&shard)).await;
     let pick = async |body: String| client.send(request(Method::POST, path, &[], &body)).await;
+    // Shards whose watches are not open yet are avoided.
+    let all_are_watched = async || {
+        let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
+        status["shards"].as_array().unwrap().iter().all(|shard| shard["watching"] == true)
+    };
+    while !all_are_watched().await {}
     // alpha has one workspace already.
     let picked = pick(body("1", "{}")).await.json();
     assert_eq!(

@@ -115,25 +115,3 @@ async fn a_host_is_needed_and_must_be_one() {
         assert_eq!(&line[9..], expected.as_bytes(), "{head:?}");
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ambiguous_messages_are_refused() {
-    let world = World::new().await;
-    for message in [
-        "GET /clusters/root/api HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        "POST /clusters/root/api HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
-        "POST /clusters/root/api HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        "GET /clusters/root/api HTTP/1.1\r\nHost: a\r\nX-Remote-User : root\r\n\r\n",
-        "GET /clusters/root/api\x01 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-        "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n",
-    ] {
-        let mut stream = world.connect(Some(&world.user()), b"http/1.1").await;
-        stream.write_all(message.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        // Refused with an answer, or by closing the connection.
-        let read = timeout(LIMIT, stream.read_to_end(&mut answer)).await.is_ok();
-        assert!(read, "kept open: {message:?}: {}", String::from_utf8_lossy(&answer));
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{message:?}: {answer}");
-    }
-}

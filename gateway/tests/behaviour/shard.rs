@@ -49,6 +49,8 @@ pub struct State {
     open: Mutex<Vec<AbortHandle>>,
     /// `/wait` answers when this becomes true.
     pub release: watch::Sender<bool>,
+    /// Bytes that `/big` responses have sent.
+    pub big_sent: Arc<AtomicUsize>,
     /// Requests that wait in `/wait`, and how many there ever were at the same time.
     pub waiting: watch::Sender<usize>,
     pub most_waiting: AtomicUsize,
@@ -83,6 +85,7 @@ impl Shard {
             lists: AtomicUsize::new(0),
             open: Mutex::default(),
             release: watch::Sender::new(false),
+            big_sent: Arc::default(),
             waiting: watch::Sender::new(0),
             most_waiting: AtomicUsize::new(0),
             identities: Mutex::default(),
@@ -268,7 +271,7 @@ async fn by_name(
     match last {
         "stream" => stream(state),
         "broken" => broken(state),
-        "big" => big(),
+        "big" => big(&state.big_sent),
         "kib" => Response::new(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
@@ -388,9 +391,12 @@ fn broken(state: &Arc<State>) -> Response<Body> {
 }
 
 /// More than any window holds.
-fn big() -> Response<Body> {
-    let chunk = Bytes::from(vec![b'x'; 64 << 10]);
-    let frames = futures_util::stream::iter((0..1024).map(move |_| Ok(Frame::data(chunk.clone()))));
+fn big(sent: &Arc<AtomicUsize>) -> Response<Body> {
+    let (chunk, sent) = (Bytes::from(vec![b'x'; 64 << 10]), Arc::clone(sent));
+    let frames = futures_util::stream::iter((0..1024).map(move |_| {
+        sent.fetch_add(chunk.len(), Ordering::SeqCst);
+        Ok(Frame::data(chunk.clone()))
+    }));
     Response::new(StreamBody::new(frames).boxed_unsync())
 }
 

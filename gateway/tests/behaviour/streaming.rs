@@ -284,6 +284,17 @@ async fn a_shard_without_http2_is_served_as_well() {
     let client = world.http2(Some(&world.user())).await;
     let posted = client.send(request(Method::POST, "/clusters/root:old/api", &[], "body")).await.json();
     assert_eq!((&posted["version"], &posted["body"]), (&json!("HTTP/1.1"), &json!("body")));
+    let mut http1 = world.http1(Some(&world.user())).await;
+    let accepted = || old.state.connections.load(std::sync::atomic::Ordering::SeqCst);
+    let before = accepted();
+    for _ in 0..3 {
+        let put = request(Method::PUT, "/clusters/root:old/api", &[("host", "localhost")], "body");
+        http1.ready().await.unwrap();
+        let put = crate::world::Answer::of(http1.send_request(put).await.unwrap()).await.json();
+        assert_eq!((&put["version"], &put["body"]), (&json!("HTTP/1.1"), &json!("body")));
+    }
+    // One after the other, on one connection.
+    assert!(accepted() <= before + 1, "{} connections", accepted() - before);
     let mut watch =
         client.open(request(Method::GET, "/clusters/root:old/stream?watch=true", &[], "")).await.unwrap();
     until(&old.state.streams, |open| *open == 1).await;

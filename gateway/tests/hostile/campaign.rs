@@ -55,7 +55,9 @@ async fn hostile_requests_neither_deceive_a_shard_nor_harm_the_gateway() {
         let arrived = target.forget();
         for (said, request) in &arrived.identities {
             assert!(name != "foreign", "a request of somebody unknown has reached a shard: {request}");
-            assert_eq!(said, &expected, "{name} was taken for somebody else: {request}");
+            // The gateway says who it is in headers only, and nobody may say so in trailers.
+            let expected = if request.starts_with("trailers of ") { &Vec::new() } else { &expected };
+            assert_eq!(said, expected, "{name} was taken for somebody else: {request}");
         }
         // Or the campaign would be one against the front door only.
         let reached = arrived.requests * 100 / (requests / 3).max(1);

@@ -1,0 +1,195 @@
+//! One write for many frames.
+//!
+//! The HTTP/2 library flushes after every frame with a body worth mentioning, and its connection is woken for each
+//! stream that has something to send; under load that is one TLS record and one system call per answer. Here a
+//! connection collects what it wants to send, lets the other tasks that are ready run once, and then writes everything
+//! at once. On a quiet machine nobody else is ready, and nothing waits.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// From here on it is written without waiting for more: about a TLS record.
+const ENOUGH: usize = 16 << 10;
+/// More is not taken in until some of it was written.
+const MOST: usize = 64 << 10;
+/// Room that is kept for the next time.
+const KEPT: usize = 4 << 10;
+
+/// The stream as the HTTP/2 library sees it.
+#[derive(Debug)]
+pub(crate) struct Coalesced<S>(Arc<Mutex<Shared<S>>>);
+
+/// Writes what was collected. Whoever drives the connection polls it whenever the connection itself is pending.
+#[derive(Debug)]
+pub(crate) struct Writer<S> {
+    shared: Arc<Mutex<Shared<S>>>,
+    /// The others have had their turn.
+    waited: bool,
+}
+
+/// Only the task that drives the connection takes the lock, so nobody ever waits for it.
+#[derive(Debug)]
+struct Shared<S> {
+    stream: S,
+    collected: BytesMut,
+    /// The library was told to wait for room.
+    refused: bool,
+    /// Nothing can be written any more.
+    broken: bool,
+}
+
+/// Two sides of one stream.
+pub(crate) fn coalesce<S>(stream: S) -> (Coalesced<S>, Writer<S>) {
+    let shared =
+        Arc::new(Mutex::new(Shared { stream, collected: BytesMut::new(), refused: false, broken: false }));
+    (Coalesced(Arc::clone(&shared)), Writer { shared, waited: false })
+}
+
+impl<S: AsyncWrite + Unpin> Shared<S> {
+    fn poll_write_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.collected.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.collected))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.collected.advance(written);
+        }
+        if self.collected.capacity() > KEPT {
+            self.collected = BytesMut::new();
+        } else {
+            self.collected.clear();
+        }
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Writer<S> {
+    /// Ready when the connection should be polled again at once: there is room for what it could not write, or nothing
+    /// can be written any more, which it then hears.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut shared = self.shared.lock();
+        if shared.collected.is_empty() {
+            return Poll::Pending;
+        }
+        if !self.waited && shared.collected.len() < ENOUGH {
+            self.waited = true;
+            // Polled once it has the runtime wake this task when nobody else here is ready, without rousing another
+            // thread for it.
+            let _ = pin!(tokio::task::yield_now()).poll(context);
+            return Poll::Pending;
+        }
+        match shared.poll_write_out(context) {
+            Poll::Ready(outcome) => {
+                self.waited = false;
+                if outcome.is_err() {
+                    shared.collected.clear();
+                    shared.broken = true;
+                }
+                let again = std::mem::take(&mut shared.refused) || shared.broken;
+                if again { Poll::Ready(()) } else { Poll::Pending }
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut shared = self.0.lock();
+        if shared.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut shared.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        let mut shared = self.0.lock();
+        if shared.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if shared.collected.len() >= MOST && shared.poll_write_out(context)?.is_pending() {
+            shared.refused = true;
+            return Poll::Pending;
+        }
+        shared.collected.extend_from_slice(buffer);
+        Poll::Ready(Ok(buffer.len()))
+    }
+
+    /// What was collected is as good as written: the [`Writer`] sees to it.
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut shared = self.0.lock();
+        ready!(shared.poll_write_out(context))?;
+        Pin::new(&mut shared.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use futures_util::task::noop_waker_ref;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn small_writes_leave_together_once_the_others_have_had_their_turn() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let (mut stream, mut writer) = coalesce(near);
+        let mut context = Context::from_waker(noop_waker_ref());
+        for part in [&b"one "[..], b"two "] {
+            assert!(Pin::new(&mut stream).poll_write(&mut context, part).is_ready());
+            assert!(Pin::new(&mut stream).poll_flush(&mut context).is_ready());
+        }
+        assert!(writer.poll(&mut context).is_pending());
+        assert!(Pin::new(&mut stream).poll_write(&mut context, b"three").is_ready());
+        assert!(writer.poll(&mut context).is_pending());
+        let mut read = [0; 64];
+        let count = far.read(&mut read).await.unwrap();
+        assert_eq!(&read[..count], b"one two three");
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_takes_no_more_is_waited_for() {
+        let (near, mut far) = tokio::io::duplex(1 << 10);
+        let (mut stream, mut writer) = coalesce(near);
+        let mut context = Context::from_waker(noop_waker_ref());
+        let chunk = vec![b'x'; 10 << 10];
+        let mut taken = 0;
+        while Pin::new(&mut stream).poll_write(&mut context, &chunk).is_ready() {
+            taken += chunk.len();
+            assert!(taken < 2 * MOST, "it takes everything");
+        }
+        let mut left = taken;
+        let mut read = vec![0; 1 << 10];
+        let mut room = false;
+        while left > 0 {
+            // The runtime limits how much one task does before others have their turn; this one begins anew each time.
+            tokio::task::yield_now().await;
+            // A first time for the others' turn.
+            room |= writer.poll(&mut context).is_ready() | writer.poll(&mut context).is_ready();
+            left -= far.read(&mut read).await.unwrap();
+        }
+        assert!(
+            room || writer.poll(&mut context).is_ready(),
+            "the connection is not told that there is room"
+        );
+        assert!(Pin::new(&mut stream).poll_write(&mut context, &chunk).is_ready());
+    }
+}

@@ -1,0 +1,122 @@
+//! Large reads for a reader of small ones.
+//!
+//! The TLS library asks the socket for 4 KiB at a time, which is one system call for three answers of a busy
+//! connection. Here the socket is asked for more, and what is left over is kept until it is asked for: for a moment, so
+//! that an idle connection keeps nothing.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Read from the socket at once.
+const GULP: usize = 16 << 10;
+
+/// A socket that is read in large pieces.
+#[derive(Debug)]
+pub(crate) struct Gulp<S> {
+    socket: S,
+    left: Bytes,
+}
+
+impl<S> Gulp<S> {
+    pub(crate) fn new(socket: S) -> Self {
+        Self { socket, left: Bytes::new() }
+    }
+
+    /// The socket itself. What was read from it already is not seen there.
+    pub(crate) fn socket(&self) -> &S {
+        &self.socket
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gulp<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left.is_empty() {
+            if buffer.remaining() >= GULP {
+                return Pin::new(&mut self.socket).poll_read(context, buffer);
+            }
+            let mut space = [MaybeUninit::uninit(); GULP];
+            let mut gulp = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut gulp))?;
+            let (now, later) = gulp.filled().split_at(gulp.filled().len().min(buffer.remaining()));
+            buffer.put_slice(now);
+            if !later.is_empty() {
+                self.left = Bytes::copy_from_slice(later);
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let size = self.left.len().min(buffer.remaining());
+        buffer.put_slice(&self.left[..size]);
+        self.left.advance(size);
+        if self.left.is_empty() {
+            self.left = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gulp<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_too_much_comes_later() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut gulp = Gulp::new(near);
+        let sent: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
+        far.write_all(&sent).await.unwrap();
+        drop(far);
+        let mut read = Vec::new();
+        let mut sizes = [1, 7, 4096, 20_000].into_iter().cycle();
+        loop {
+            let mut piece = vec![0; sizes.next().unwrap()];
+            match gulp.read(&mut piece).await.unwrap() {
+                0 => break,
+                count => read.extend_from_slice(&piece[..count]),
+            }
+        }
+        assert!(read == sent);
+    }
+}

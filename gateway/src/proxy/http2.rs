@@ -1,0 +1,202 @@
+//! HTTP/2 with clients: a task per connection, a task per request.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::response::Parts;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use pingora::protocols::Stream;
+use pingora::protocols::http::v2::server::H2Options;
+use pingora::server::ShutdownWatch;
+
+use super::client::{BodyError, Client, Left};
+use super::{DataPlane, host, serve};
+use crate::coalesce::coalesce;
+use crate::listener::Connection;
+
+/// A last part up to this size is handed over at once, whatever window there is. The library keeps it until then.
+const SMALL: usize = 16 << 10;
+
+/// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
+pub(super) async fn serve_connection(
+    plane: &Arc<DataPlane>,
+    connection: &Arc<Connection>,
+    options: &H2Options,
+    stream: Stream,
+    shutdown: &ShutdownWatch,
+) {
+    let (stream, mut writer) = coalesce(stream);
+    let accepting = options.handshake::<_, Bytes>(stream);
+    let mut accepting = Box::pin(accepting);
+    // The library begins with a write, and somebody has to see to it.
+    let accepted = poll_fn(|context| {
+        loop {
+            if let Poll::Ready(accepted) = accepting.as_mut().poll(context) {
+                return Poll::Ready(accepted);
+            }
+            std::task::ready!(writer.poll(context));
+        }
+    });
+    let mut accepted = match accepted.await {
+        Ok(accepted) => accepted,
+        Err(error) => return tracing::debug!(%error, "a client does not speak HTTP/2 as it should"),
+    };
+    drop(accepting);
+    let mut shutdown = shutdown.clone();
+    let draining = async move {
+        // No sender any more: the process ends anyway.
+        let _ = shutdown.wait_for(|draining| *draining).await;
+    };
+    let mut draining = Some(Box::pin(draining));
+    loop {
+        let next = poll_fn(|context| {
+            if let Some(waiting) = &mut draining
+                && waiting.as_mut().poll(context).is_ready()
+            {
+                draining = None;
+                accepted.graceful_shutdown();
+            }
+            loop {
+                if let Poll::Ready(next) = accepted.poll_accept(context) {
+                    return Poll::Ready(next);
+                }
+                std::task::ready!(writer.poll(context));
+            }
+        });
+        match next.await {
+            Some(Ok((request, respond))) => {
+                let (plane, connection) = (Arc::clone(plane), Arc::clone(connection));
+                tokio::spawn(async move { serve_request(&plane, &connection, request, respond).await });
+            }
+            // Mostly clients that close the connection without a word.
+            Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
+            None => return,
+        }
+    }
+}
+
+async fn serve_request(
+    plane: &DataPlane,
+    connection: &Arc<Connection>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let (mut head, body) = request.into_parts();
+    // Nobody here sets any.
+    head.extensions.clear();
+    let fault = host::fault_over_http2(&head);
+    let expects = head.headers.get(header::EXPECT);
+    let expects_continue =
+        expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let mut client = Http2 { body, respond, answer: None, code: None, ended: false, expects_continue };
+    // An upgrade is not a thing of HTTP/2.
+    let _ = serve(plane, connection, &mut client, head, fault).await;
+}
+
+/// One request.
+struct Http2 {
+    body: RecvStream,
+    respond: SendResponse<Bytes>,
+    answer: Option<SendStream<Bytes>>,
+    code: Option<u16>,
+    ended: bool,
+    /// The client waits for an interim answer before it sends the body.
+    expects_continue: bool,
+}
+
+impl Client for Http2 {
+    fn is_done(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
+        if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
+            let mut head = Response::new(());
+            *head.status_mut() = StatusCode::CONTINUE;
+            self.interim(head).await?;
+        }
+        let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
+        if let Some(chunk) = &chunk {
+            // What is read here is passed on before more is read.
+            let _ = self.body.flow_control().release_capacity(chunk.len());
+        }
+        Ok(chunk)
+    }
+
+    async fn trailers(&mut self) -> Result<Option<HeaderMap>, BodyError> {
+        Ok(self.body.trailers().await.map_err(|_| Left)?)
+    }
+
+    async fn left(&mut self) {
+        // However the stream ended, it did.
+        let _ = poll_fn(|context| match &mut self.answer {
+            Some(answer) => answer.poll_reset(context),
+            None => self.respond.poll_reset(context),
+        })
+        .await;
+    }
+
+    async fn interim(&mut self, head: Response<()>) -> Result<(), Left> {
+        self.respond.send_informational(head).map_err(|_| Left)
+    }
+
+    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
+        for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
+            head.headers.remove(name);
+        }
+        let code = head.status.as_u16();
+        let answer = self.respond.send_response(Response::from_parts(head, ()), ended).map_err(|_| Left)?;
+        (self.answer, self.code, self.ended) = (Some(answer), Some(code), ended);
+        Ok(())
+    }
+
+    fn begun(&self) -> Option<u16> {
+        self.code
+    }
+
+    async fn write(&mut self, mut chunk: Bytes, ended: bool) -> Result<(), Left> {
+        let answer = self.answer.as_mut().ok_or(Left)?;
+        if ended && chunk.len() <= SMALL {
+            self.ended = true;
+            return answer.send_data(chunk, true).map_err(|_| Left);
+        }
+        while !chunk.is_empty() {
+            answer.reserve_capacity(chunk.len());
+            let room = match poll_fn(|context| answer.poll_capacity(context)).await {
+                Some(Ok(room)) => room.min(chunk.len()),
+                _ => return Err(Left),
+            };
+            let part = chunk.split_to(room);
+            self.ended = ended && chunk.is_empty();
+            answer.send_data(part, self.ended).map_err(|_| Left)?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Left> {
+        Ok(())
+    }
+
+    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), Left> {
+        let answer = self.answer.as_mut().ok_or(Left)?;
+        if self.ended {
+            return Ok(());
+        }
+        self.ended = true;
+        match trailers {
+            Some(trailers) => answer.send_trailers(trailers),
+            None => answer.send_data(Bytes::new(), true),
+        }
+        .map_err(|_| Left)
+    }
+
+    fn abort(&mut self) {
+        if !self.ended {
+            self.respond.send_reset(Reason::INTERNAL_ERROR);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The body of a request on its way to a server.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use h2::SendStream;
+use http::HeaderMap;
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+
+use super::client::Client;
+use super::failure::Failure;
+use crate::request::is_hop_by_hop;
+use crate::upstream::Part;
+
+/// Where the body goes.
+pub(super) enum Sink {
+    Http2(SendStream<Bytes>),
+    Http1(mpsc::Sender<Part>),
+    /// Nowhere: it means nothing, or nobody wants it any more.
+    Nowhere,
+}
+
+/// A body and how far it has come.
+pub(super) struct Upload {
+    sink: Sink,
+    /// Read from the client and not sent yet.
+    chunk: Bytes,
+    trailers: Option<HeaderMap>,
+    /// Nothing more is to be read from the client.
+    read: bool,
+    /// Nothing more is to be sent.
+    sent: bool,
+    consumed: bool,
+}
+
+impl Upload {
+    /// `read`: the client has nothing more to say.
+    pub(super) fn new(sink: Sink, read: bool) -> Self {
+        let sent = matches!(sink, Sink::Nowhere);
+        Self { sink, chunk: Bytes::new(), trailers: None, read, sent: sent || read, consumed: false }
+    }
+
+    /// Whether a part of the body was taken from the client, so that the request cannot be made again.
+    pub(super) fn is_consumed(&self) -> bool {
+        self.consumed
+    }
+
+    /// Does the next bit of work and returns how many bytes it sent. When everything was sent it waits for the client
+    /// to go away. May be dropped at any time.
+    pub(super) async fn step<C: Client>(&mut self, client: &mut C) -> Result<usize, Failure> {
+        if !self.chunk.is_empty() {
+            return Ok(self.send_some().await);
+        }
+        if !self.read {
+            // What nobody wants is thrown away as fast as it comes: frames that wait count against the client.
+            let next = loop {
+                match client.read().await? {
+                    Some(_) if self.sent => {}
+                    next => break next,
+                }
+            };
+            match next {
+                Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
+                None => {
+                    // Trailers that nobody reads keep a stream from being at its end.
+                    self.trailers = client.trailers().await?.map(without_framing);
+                    self.read = true;
+                }
+            }
+            return Ok(0);
+        }
+        if !self.sent {
+            self.finish().await;
+            return Ok(0);
+        }
+        client.left().await;
+        Err(Failure::ClientLeft)
+    }
+
+    async fn send_some(&mut self) -> usize {
+        let sent = match &mut self.sink {
+            Sink::Http2(stream) => {
+                stream.reserve_capacity(self.chunk.len());
+                match poll_fn(|context| stream.poll_capacity(context)).await {
+                    Some(Ok(room)) => {
+                        let part = self.chunk.split_to(room.min(self.chunk.len()));
+                        let size = part.len();
+                        stream.send_data(part, false).ok().map(|()| size)
+                    }
+                    _ => None,
+                }
+            }
+            Sink::Http1(parts) => match parts.reserve().await {
+                Ok(place) => {
+                    let part = std::mem::take(&mut self.chunk);
+                    let size = part.len();
+                    place.send(Part::Frame(Frame::data(part)));
+                    Some(size)
+                }
+                Err(_) => None,
+            },
+            Sink::Nowhere => None,
+        };
+        sent.unwrap_or_else(|| {
+            // It has answered, or will fail, without the rest.
+            (self.chunk, self.sink, self.sent) = (Bytes::new(), Sink::Nowhere, true);
+            0
+        })
+    }
+
+    async fn finish(&mut self) {
+        match &mut self.sink {
+            Sink::Http2(stream) => {
+                // A stream that is over needs no end.
+                let _ = match self.trailers.take() {
+                    Some(trailers) => stream.send_trailers(trailers),
+                    None => stream.send_data(Bytes::new(), true),
+                };
+            }
+            Sink::Http1(parts) => {
+                if self.trailers.is_some()
+                    && let Ok(place) = parts.reserve().await
+                    && let Some(trailers) = self.trailers.take()
+                {
+                    place.send(Part::Frame(Frame::trailers(trailers)));
+                }
+                if let Ok(place) = parts.reserve().await {
+                    place.send(Part::End);
+                }
+            }
+            Sink::Nowhere => {}
+        }
+        self.sent = true;
+    }
+}
+
+/// Trailers say nothing about who sends them, nor about the message that they end.
+fn without_framing(mut trailers: HeaderMap) -> HeaderMap {
+    use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
+    fairlead_authn::strip_identity_headers(&mut trailers);
+    let unwanted = |name: &&http::HeaderName| {
+        is_hop_by_hop(name)
+            || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
+            || name.as_str().starts_with("impersonate-")
+    };
+    for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
+        trailers.remove(name);
+    }
+    trailers
+}

@@ -1,0 +1,72 @@
+//! How often requests may be sent once more: rarely, so that a server in trouble is not buried under repetitions.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// One repetition is earned by this many requests: 20 %.
+const REQUESTS_PER_RETRY: i64 = 5;
+/// What can be saved up, in requests.
+const MOST: i64 = 100 * REQUESTS_PER_RETRY;
+/// Repetitions that are allowed however few requests there are, per [`FLOOR_PERIOD`].
+const FLOOR: u32 = 10;
+const FLOOR_PERIOD: Duration = Duration::from_secs(10);
+
+/// The budget of one server. Counting a request costs one atomic addition.
+#[derive(Debug)]
+pub(crate) struct RetryBudget {
+    /// In requests.
+    saved: AtomicI64,
+    floor: Mutex<(Instant, u32)>,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self { saved: AtomicI64::new(0), floor: Mutex::new((Instant::now(), 0)) }
+    }
+}
+
+impl RetryBudget {
+    /// A request was sent for the first time.
+    pub(crate) fn earn(&self) {
+        if self.saved.load(Ordering::Relaxed) < MOST {
+            self.saved.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one may be sent again; counts it if so.
+    pub(crate) fn spend(&self) -> bool {
+        let less = |saved: i64| (saved >= REQUESTS_PER_RETRY).then_some(saved - REQUESTS_PER_RETRY);
+        if self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return true;
+        }
+        let mut floor = self.floor.lock();
+        if floor.0.elapsed() >= FLOOR_PERIOD {
+            *floor = (Instant::now(), 0);
+        }
+        floor.1 += 1;
+        floor.1 <= FLOOR
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_requests_and_a_few_more_may_be_repeated() {
+        let budget = RetryBudget::default();
+        let spend = |tries| (0..tries).filter(|_| budget.spend()).count();
+        assert_eq!(spend(50), FLOOR as usize);
+        for _ in 0..100 {
+            budget.earn();
+        }
+        assert_eq!(spend(50), 20);
+        for _ in 0..10_000 {
+            budget.earn();
+        }
+        assert_eq!(spend(1000), 100);
+    }
+}

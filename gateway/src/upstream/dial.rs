@@ -1,0 +1,195 @@
+//! How a connection is opened: the endpoints of a server are raced, the next one starting when the one before is slow
+//! or has failed. An endpoint that accepts and then says nothing costs a moment, not a time limit.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::streams::{Established, Origin, StreamPermit};
+use super::wire::Wire;
+use super::{ONLY_HTTP1_FOR, Upstream, UpstreamError, UpstreamOptions, lifetime};
+use crate::gulp::Gulp;
+
+/// How long an endpoint may be alone in trying.
+const HEAD_START: Duration = Duration::from_millis(300);
+
+/// Somebody trying to connect to an endpoint.
+type Attempt<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
+
+impl Upstream {
+    /// Opens a connection for HTTP/2 and takes the first stream on it.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        options: UpstreamOptions,
+    ) -> Result<StreamPermit, UpstreamError> {
+        let credential = &self.credential.load();
+        let attempt = |address| {
+            let connecting = async move {
+                let wire = self.wire(address, &credential.stream_tls).await?;
+                if !wire.speaks_http2() {
+                    return Ok(None);
+                }
+                // Not before the server has said something: it may accept, shake hands, and hang.
+                Ok(Some(Established::over(wire).await?))
+            };
+            connecting.boxed()
+        };
+        match self.race(options.connect_timeout, attempt).await? {
+            (address, Some(established)) => {
+                let origin = Origin { address, group_key: credential.group_key };
+                Ok(self.connections.add(established, origin, lifetime(options)))
+            }
+            (_, None) => {
+                *self.only_http1.lock() = Some(Instant::now() + ONLY_HTTP1_FOR);
+                Err(UpstreamError::OnlyHttp1)
+            }
+        }
+    }
+
+    /// Opens a connection for whatever `tls` offers.
+    pub(super) async fn dial(
+        &self,
+        tls: &Arc<rustls::ClientConfig>,
+        limit: Duration,
+    ) -> Result<Wire, UpstreamError> {
+        let (_, wire) = self.race(limit, |address| self.wire(address, tls).boxed()).await?;
+        Ok(wire)
+    }
+
+    /// The first endpoint that answers.
+    async fn race<'a, T>(
+        &self,
+        limit: Duration,
+        attempt: impl Fn(SocketAddr) -> Attempt<'a, T>,
+    ) -> Result<(SocketAddr, T), UpstreamError> {
+        let (host, port) = (self.endpoint.host(), self.endpoint.port());
+        let endpoints = self.addresses.in_order(host, port, |address| self.connections.load(address)).await;
+        if endpoints.is_empty() {
+            return Err(UpstreamError::NoAddress(host.to_owned()));
+        }
+        race(&endpoints, limit, attempt, |slow| self.addresses.avoid(slow)).await
+    }
+
+    async fn wire(
+        &self,
+        address: SocketAddr,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<Wire, UpstreamError> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        if !self.endpoint.is_tls() {
+            return Ok(Wire::Plain(stream));
+        }
+        let name = ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::clone(tls));
+        Ok(Wire::Tls(Box::new(connector.connect(name, Gulp::new(stream)).await?)))
+    }
+}
+
+/// The first of the endpoints that can be connected to. Those that fail, or are slower than one that began later, are
+/// reported.
+async fn race<'a, T>(
+    endpoints: &[SocketAddr],
+    limit: Duration,
+    attempt: impl Fn(SocketAddr) -> Attempt<'a, T>,
+    avoid: impl Fn(SocketAddr),
+) -> Result<(SocketAddr, T), UpstreamError> {
+    let mut waiting = endpoints.iter().copied();
+    let mut racing = FuturesUnordered::new();
+    let mut failure = UpstreamError::Dial(io::ErrorKind::TimedOut.into());
+    loop {
+        if let Some(address) = waiting.next() {
+            let attempt = timeout(limit, attempt(address));
+            racing.push(async move {
+                let late = |_| Err(UpstreamError::Dial(io::ErrorKind::TimedOut.into()));
+                (address, attempt.await.unwrap_or_else(late))
+            });
+        } else if racing.is_empty() {
+            return Err(failure);
+        }
+        tokio::select! {
+            Some((address, outcome)) = racing.next() => match outcome {
+                Ok(connected) => {
+                    let slower = endpoints.iter().take_while(|other| **other != address);
+                    slower.for_each(|other| avoid(*other));
+                    return Ok((address, connected));
+                }
+                Err(error) => {
+                    tracing::debug!(%address, %error, "an endpoint cannot be connected to");
+                    avoid(address);
+                    failure = error;
+                }
+            },
+            () = tokio::time::sleep(HEAD_START), if waiting.len() > 0 => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, last], 6443))
+    }
+
+    /// Endpoint 1 accepts and says nothing, 2 refuses, all others answer.
+    fn attempt(endpoint: SocketAddr) -> Attempt<'static, ()> {
+        let connecting = async move {
+            match endpoint {
+                silent if silent == address(1) => std::future::pending().await,
+                refusing if refusing == address(2) => {
+                    Err(io::Error::from(io::ErrorKind::ConnectionRefused).into())
+                }
+                _ => Ok(()),
+            }
+        };
+        connecting.boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_says_nothing_costs_a_moment_and_is_avoided() {
+        for (endpoints, expected) in [
+            (&[1, 3][..], Ok((3, vec![1]))),
+            (&[2, 3], Ok((3, vec![2]))),
+            (&[1, 2, 3], Ok((3, vec![1, 2]))),
+            (&[3, 1], Ok((3, vec![]))),
+            (&[2], Err(vec![2])),
+            (&[1, 2], Err(vec![1, 2])),
+        ] {
+            let endpoints: Vec<_> = endpoints.iter().copied().map(address).collect();
+            let limit = Duration::from_secs(3);
+            let avoided = Mutex::new(BTreeSet::new());
+            let began = Instant::now();
+            let avoid = |other| {
+                avoided.lock().insert(other);
+            };
+            let outcome = race(&endpoints, limit, attempt, avoid).await;
+            let avoided = avoided.into_inner();
+            match expected {
+                Ok((winner, others)) => {
+                    assert!(matches!(outcome, Ok((endpoint, ())) if endpoint == address(winner)));
+                    assert_eq!(avoided, others.into_iter().map(address).collect());
+                    assert!(began.elapsed() < limit / 2, "{endpoints:?}");
+                }
+                Err(others) => {
+                    assert!(outcome.is_err());
+                    assert_eq!(avoided, others.into_iter().map(address).collect());
+                }
+            }
+        }
+    }
+}

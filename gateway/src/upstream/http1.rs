@@ -1,0 +1,126 @@
+//! HTTP/1.1 connections to one server, for servers that speak nothing else.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::wire::Wire;
+
+/// Connections kept for later.
+const MAX_KEPT: usize = 32;
+
+/// Connections that wait for a request.
+#[derive(Default)]
+pub(super) struct Idle(Mutex<Vec<Kept>>);
+
+struct Kept {
+    sender: SendRequest<RequestBody>,
+    group_key: u64,
+    since: Instant,
+}
+
+/// A connection for one request at a time.
+pub(crate) struct Lease {
+    pub(crate) sender: SendRequest<RequestBody>,
+    /// It has served before, and the server may have closed it meanwhile.
+    pub(crate) reused: bool,
+    group_key: u64,
+    idle: Arc<Idle>,
+}
+
+/// The body of a request: what is sent into the channel, and an error if it closes before its end was sent.
+#[derive(Debug)]
+pub(crate) enum RequestBody {
+    Empty,
+    Streamed { parts: mpsc::Receiver<Part>, length: Option<u64> },
+}
+
+#[derive(Debug)]
+pub(crate) enum Part {
+    Frame(Frame<Bytes>),
+    End,
+}
+
+/// The client left before the end of its request.
+#[derive(Debug, thiserror::Error)]
+#[error("the request was broken off")]
+pub(crate) struct BrokenOff;
+
+impl Idle {
+    /// The connection that was used last, if it is still good.
+    pub(super) fn take(self: &Arc<Self>, group_key: u64, idle_timeout: Duration) -> Option<Lease> {
+        let mut kept = self.0.lock();
+        kept.retain(|kept| {
+            kept.group_key == group_key && kept.since.elapsed() < idle_timeout && kept.sender.is_ready()
+        });
+        let Kept { sender, .. } = kept.pop()?;
+        Some(Lease { sender, reused: true, group_key, idle: Arc::clone(self) })
+    }
+
+    /// A new connection.
+    pub(super) async fn begin(self: &Arc<Self>, wire: Wire, group_key: u64) -> hyper::Result<Lease> {
+        let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+        tokio::spawn(connection);
+        Ok(Lease { sender, reused: false, group_key, idle: Arc::clone(self) })
+    }
+}
+
+impl Lease {
+    /// The answer has come to its end: the connection may serve again, once it is ready.
+    pub(crate) fn give_back(self) {
+        let Self { mut sender, group_key, idle, .. } = self;
+        tokio::spawn(async move {
+            if sender.ready().await.is_ok() {
+                let mut kept = idle.0.lock();
+                if kept.len() < MAX_KEPT {
+                    kept.push(Kept { sender, group_key, since: Instant::now() });
+                }
+            }
+        });
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let this = self.get_mut();
+        let part = match this {
+            Self::Empty => return Poll::Ready(None),
+            Self::Streamed { parts, .. } => ready!(parts.poll_recv(context)),
+        };
+        Poll::Ready(match part {
+            Some(Part::Frame(frame)) => Some(Ok(frame)),
+            Some(Part::End) => {
+                *this = Self::Empty;
+                None
+            }
+            None => Some(Err(BrokenOff)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Streamed { length: Some(length), .. } => SizeHint::with_exact(*length),
+            Self::Streamed { length: None, .. } => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The side towards shards: connections that break, hang, are refused or grow old.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairlead_config::{GatewayConfig, KcpBehaviour, Timespan};
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use crate::world::{Answer, Choices, World, request, until};
+
+const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const HOST: [(&str, &str); 1] = [("host", "localhost")];
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn world(choice: fn(&mut GatewayConfig)) -> World {
+    World::with(Choices { config: Some(choice), ..Choices::default() }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_whose_connection_breaks_is_repeated_and_a_write_is_not() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut http1 = world.http1(Some(&world.user())).await;
+    let send = |method: Method| {
+        let client = client.clone();
+        tokio::spawn(
+            async move { client.send(request(method, "/clusters/root:org/wait", &[], "")).await.status },
+        )
+    };
+    let (read, write) = (send(Method::GET), send(Method::POST));
+    let over_http1 = tokio::spawn(async move {
+        let get = request(Method::GET, "/clusters/root:org/wait", &HOST, "");
+        Answer::of(http1.send_request(get).await.unwrap()).await.status
+    });
+    until(&world.alpha.state.waiting, |waiting| *waiting == 3).await;
+    world.alpha.state.cut_connections();
+    assert_eq!(timeout(LIMIT, write).await.unwrap().unwrap(), 502);
+    until(&world.alpha.state.waiting, |waiting| *waiting == 2).await;
+    world.alpha.state.release.send_replace(true);
+    assert_eq!(timeout(LIMIT, read).await.unwrap().unwrap(), 200);
+    assert_eq!(timeout(LIMIT, over_http1).await.unwrap().unwrap(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_keeps_breaking_is_not_asked_without_end() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut asked = 0;
+    let answer = tokio::spawn({
+        let client = client.clone();
+        async move { client.get("/clusters/root:org/wait").await.status }
+    });
+    let breaking = async {
+        loop {
+            until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
+            asked += 1;
+            world.alpha.state.cut_connections();
+            until(&world.alpha.state.waiting, |waiting| *waiting == 0).await;
+        }
+    };
+    tokio::select! {
+        () = breaking => {}
+        answer = timeout(LIMIT, answer) => assert_eq!(answer.unwrap().unwrap(), 502),
+    }
+    assert_eq!(asked, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_kcp_nothing_is_repeated_and_an_unreachable_shard_is_an_empty_502() {
+    let mut world =
+        world(|config| config.as_kcp = vec![KcpBehaviour::Retries, KcpBehaviour::Unreachable]).await;
+    let client = world.http2(Some(&world.user())).await;
+    let read = tokio::spawn({
+        let client = client.clone();
+        async move { client.get("/clusters/root:org/wait").await.status }
+    });
+    until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
+    world.alpha.state.cut_connections();
+    assert_eq!(timeout(LIMIT, read).await.unwrap().unwrap(), 502);
+    let elsewhere = world.another_shard("nobody").await;
+    std::mem::replace(&mut world.alpha, elsewhere).stop().await;
+    let answer = client.get("/clusters/root:org/api").await;
+    assert_eq!((answer.status, answer.text.as_str()), (502, ""));
+    assert!(!answer.headers.contains_key("content-type") && !answer.headers.contains_key("retry-after"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_accepts_and_says_nothing_costs_its_own_requests_a_moment_and_others_nothing() {
+    let world = world(|config| config.upstream.connect_timeout = Timespan::from_millis(300)).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let accepting = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok(accepted) = silent.accept().await {
+            kept.push(accepted);
+        }
+    });
+    let client = world.http2(Some(&world.user())).await;
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+    let alpha = json!({"metadata": {"name": "alpha", "labels": {}}, "spec": {"baseURL": url}});
+    world.root.state.put("shards", "alpha", alpha);
+    let silent = async { while client.get("/clusters/root:org/api").await.status != 503 {} };
+    timeout(LIMIT, silent).await.expect("the silent shard is waited for");
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.get("/clusters/root:org/api").await })
+        })
+        .collect();
+    for _ in 0..50 {
+        assert_eq!(client.get("/clusters/root/api").await.status, 200);
+    }
+    for answer in waiting {
+        let answer = timeout(LIMIT, answer).await.expect("waited for").unwrap();
+        assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"));
+    }
+    accepting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_has_grown_old_is_replaced_and_its_watches_go_on() {
+    let world = world(|config| {
+        config.upstream.ping_interval = Timespan::from_millis(100);
+        config.upstream.connection_age = Timespan::from_millis(100);
+    })
+    .await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut watch = client.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    until(&world.alpha.state.streams, |open| *open == 1).await;
+    let accepted = || world.alpha.state.connections.load(Ordering::SeqCst);
+    let before = accepted();
+    let replaced = async {
+        while accepted() < before + 2 {
+            assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, replaced).await.expect("the connection is not replaced");
+    world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+    let frame = timeout(LIMIT, watch.body_mut().frame()).await.unwrap().unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "{}\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_holds_up_the_shard_and_not_the_gateways_memory() {
+    let world = World::new().await;
+    let user = world.user();
+    let path = "/clusters/root:org/big";
+    let http2 = world.http2(Some(&user)).await;
+    let mut http1 = world.http1(Some(&user)).await;
+    let over_http2 = http2.open(request(Method::GET, path, &[], "")).await.unwrap();
+    let over_http1 = http1.send_request(request(Method::GET, path, &HOST, "")).await.unwrap();
+    let sent = &world.alpha.state.big_sent;
+    // The shard stops because nobody takes more: two answers in a row find nothing new.
+    let stopped = async {
+        let mut before = usize::MAX;
+        while before != sent.load(Ordering::SeqCst) {
+            before = sent.load(Ordering::SeqCst);
+            for _ in 0..20 {
+                assert_eq!(http2.get("/clusters/root:org/api").await.status, 200);
+            }
+        }
+    };
+    timeout(LIMIT, stopped).await.expect("the shard never stops");
+    let held = sent.load(Ordering::SeqCst);
+    // Both answers have 64 MiB; what is under way are windows and the sockets' own buffers.
+    assert!(held < 32 << 20, "{held} bytes are under way");
+    for response in [over_http2, over_http1] {
+        let body = timeout(LIMIT, response.into_body().collect()).await.unwrap().unwrap().to_bytes();
+        assert_eq!(body.len(), 64 << 20);
+    }
+}
