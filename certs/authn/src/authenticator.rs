@@ -23,6 +23,20 @@ pub trait Authenticator: Send + Sync {
     fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a>;
 }
 
+impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn judges(&self) -> CredentialKind {
+        (**self).judges()
+    }
+
+    fn authenticate<'a>(&'a self, request: &Presented<'a>) -> Answer<'a> {
+        (**self).authenticate(request)
+    }
+}
+
 /// The credentials that authenticators look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialKind {

@@ -9,10 +9,15 @@ use cel::{
 
 use super::expression::{ExpressionError, Variable};
 
-/// More is no access rule any more.
+/// More nested loops are no access rule any more.
 const DEEPEST: u32 = 3;
 
-/// So many calls may make a text longer by short literals, and so many by whatever there is.
+/// The tree may be so deep: whoever evaluates it calls himself for each level.
+const DEEPEST_TREE: u32 = 64;
+
+/// So many operations may double what they are about, so many lengthen it by [`SHORT`] for each byte, and so
+/// many by whatever there is. In a chain each of them multiplies what the others have made.
+const MOST_DOUBLING: u32 = 4;
 const MOST_MILD: u32 = 3;
 const MOST_GROWING: u32 = 2;
 
@@ -22,18 +27,35 @@ const SHORT: usize = 8;
 /// A step that compiles a regular expression costs as much as so many others.
 const COST_OF_MATCHING: u64 = 100;
 
+/// So many bytes are compared or copied in one step.
+const BYTES_PER_STEP: u64 = 32;
+
 /// The result of a walk over the tree.
 pub(crate) struct Check {
     pub(crate) kind: Kind,
     /// Fields of the variable that are looked at.
     pub(crate) fields: BTreeSet<String>,
-    /// How often loops are nested.
-    depth: u32,
-    /// How often a text may become as long as the product of two.
+    counts: Counts,
+}
+
+/// What makes an expression costly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// How deep loops are nested.
+    loops: u32,
+    /// Sums of which no part is a literal.
+    sums: u64,
+    doubling: u32,
+    mild: u32,
     growing: u32,
-    longest_literal: u64,
+    /// Values and bytes of texts that the expression brings along.
+    literals: Size,
+    /// Whether texts become lists.
     splits: bool,
+    /// Whether loops compile regular expressions.
     matches: bool,
+    /// Whether loops look at the whole variable again.
+    looks_back: bool,
 }
 
 /// How large the input of an expression is.
@@ -45,12 +67,12 @@ pub(crate) struct Size {
     pub(crate) text: u64,
 }
 
-/// What an evaluation may need at most.
+/// What an evaluation may need at most, roughly and rather too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Steps of loops.
     pub(crate) steps: u64,
-    /// Bytes of texts that are longer than those of the input.
+    /// Bytes of texts that are made.
     pub(crate) bytes: u64,
 }
 
@@ -67,30 +89,36 @@ impl Check {
             variable,
             bound: Vec::new(),
             fields: BTreeSet::new(),
-            depth: 0,
-            deepest: 0,
-            mild: 0,
-            growing: 0,
-            longest_literal: 0,
-            splits: false,
-            matches: false,
+            level: 0,
+            loops: 0,
+            in_range: false,
+            counts: Counts::default(),
         };
         walk.visit(expression)?;
-        let Walk { fields, deepest, growing, longest_literal, splits, matches, .. } = walk;
-        if deepest > DEEPEST || growing > MOST_GROWING {
+        let Walk { fields, counts, .. } = walk;
+        let Counts { loops, doubling, growing, .. } = counts;
+        if loops > DEEPEST || doubling > MOST_DOUBLING || growing > MOST_GROWING {
             return Err(ExpressionError::TooDeep);
         }
-        let kind = kind(&expression.expr);
-        Ok(Self { kind, fields, depth: deepest, growing, longest_literal, splits, matches })
+        Ok(Self { kind: kind(&expression.expr), fields, counts })
     }
 
     /// What it needs at most for an input of this size.
-    pub(crate) fn cost(&self, size: Size) -> Cost {
-        let turns = if self.splits { size.values.max(size.text) } else { size.values };
-        let turns = turns.saturating_pow(self.depth);
-        let each = if self.matches && self.depth > 0 { COST_OF_MATCHING } else { 1 };
-        let text = size.text.max(self.longest_literal);
-        let bytes = if self.growing > 0 { text.saturating_pow(self.growing + 1) } else { 0 };
+    pub(crate) fn cost(&self, input: Size) -> Cost {
+        let Counts { loops, sums, doubling, mild, growing, literals, .. } = self.counts;
+        let larger = sums.saturating_add(1).saturating_mul(2u64.saturating_pow(doubling));
+        let values = input.values.saturating_add(literals.values).saturating_mul(larger);
+        let longer = larger.saturating_mul(9u64.saturating_pow(mild));
+        let text = input.text.saturating_add(literals.text).saturating_mul(longer);
+        let turns = if self.counts.splits { values.max(text) } else { values }.saturating_pow(loops);
+        let mut each = 1;
+        if self.counts.matches {
+            each = COST_OF_MATCHING;
+        }
+        if self.counts.looks_back {
+            each = values.saturating_add(text / BYTES_PER_STEP).saturating_mul(each);
+        }
+        let bytes = if longer > 1 || growing > 0 { text.saturating_pow(growing + 1) } else { 0 };
         Cost { steps: turns.saturating_mul(each), bytes: turns.saturating_mul(bytes) }
     }
 }
@@ -100,21 +128,29 @@ struct Walk {
     /// Variables of the loops around.
     bound: Vec<String>,
     fields: BTreeSet<String>,
-    depth: u32,
-    deepest: u32,
-    mild: u32,
-    growing: u32,
-    longest_literal: u64,
-    splits: bool,
-    matches: bool,
+    level: u32,
+    /// How many loops are around.
+    loops: u32,
+    /// Whether this is what a loop goes over.
+    in_range: bool,
+    counts: Counts,
 }
 
 impl Walk {
     fn visit(&mut self, expression: &IdedExpr) -> Result<(), ExpressionError> {
+        if self.level > DEEPEST_TREE {
+            return Err(ExpressionError::TooDeep);
+        }
+        self.level += 1;
+        let result = self.visit_inside(expression);
+        self.level -= 1;
+        result
+    }
+
+    fn visit_inside(&mut self, expression: &IdedExpr) -> Result<(), ExpressionError> {
         match &expression.expr {
             Expr::Literal(LiteralValue::String(text)) => {
-                self.longest_literal =
-                    self.longest_literal.max(text.inner().len().try_into().unwrap_or(u64::MAX));
+                self.counts.literals.text += u64::try_from(text.inner().len()).unwrap_or(u64::MAX);
                 Ok(())
             }
             Expr::Unspecified | Expr::Literal(_) => Ok(()),
@@ -122,7 +158,10 @@ impl Walk {
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expr::List(list) => list.elements.iter().try_for_each(|element| self.visit(element)),
+            Expr::List(list) => {
+                self.counts.literals.values += u64::try_from(list.elements.len()).unwrap_or(u64::MAX);
+                list.elements.iter().try_for_each(|element| self.visit(element))
+            }
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
                 EntryExpr::MapEntry(entry) => {
                     self.visit(&entry.key)?;
@@ -134,8 +173,10 @@ impl Walk {
         }
     }
 
-    fn variable(&self, name: &str) -> Result<(), ExpressionError> {
-        let known = name == self.variable.name() || TYPES.contains(&name) || self.is_bound(name);
+    fn variable(&mut self, name: &str) -> Result<(), ExpressionError> {
+        let is_input = name == self.variable.name() && !self.is_bound(name);
+        self.counts.looks_back |= is_input && self.loops > 0 && !self.in_range;
+        let known = is_input || TYPES.contains(&name) || self.is_bound(name);
         if known {
             Ok(())
         } else {
@@ -170,19 +211,7 @@ impl Walk {
         {
             self.field(field.inner())?;
         }
-        if GROWING.contains(&name) {
-            let is_short = |argument: &IdedExpr| match &argument.expr {
-                Expr::Literal(LiteralValue::String(text)) => text.inner().len() <= SHORT,
-                other => matches!(other, Expr::Literal(_)),
-            };
-            if call.args.iter().all(is_short) && self.mild < MOST_MILD {
-                self.mild += 1;
-            } else {
-                self.growing += 1;
-            }
-        }
-        self.splits |= name == "split";
-        self.matches |= name == "matches";
+        self.count(name, &call.args);
         if let Some(target) = &call.target {
             let is_namespace = matches!(&target.expr, Expr::Ident(name)
                 if NAMESPACES.contains(&name.as_str()) && !self.is_bound(name));
@@ -193,21 +222,70 @@ impl Walk {
         call.args.iter().try_for_each(|argument| self.visit(argument))
     }
 
+    fn count(&mut self, name: &str, arguments: &[IdedExpr]) {
+        let is_literal = |argument: &IdedExpr| matches!(argument.expr, Expr::Literal(_));
+        // Nobody can write such a name.
+        let is_gathered =
+            |argument: &IdedExpr| matches!(&argument.expr, Expr::Ident(name) if name.starts_with('@'));
+        let is_short = |argument: &IdedExpr| match &argument.expr {
+            Expr::Literal(LiteralValue::String(text)) => text.inner().len() <= SHORT,
+            other => matches!(other, Expr::Literal(_)),
+        };
+        match name {
+            // What `map` and `filter` gather element by element is no sum.
+            operators::ADD if arguments.iter().any(is_gathered) => {}
+            operators::ADD if !arguments.iter().any(is_literal) => {
+                self.counts.sums += 1;
+                // Something of a loop with something of a loop may be something with itself.
+                let of_loops = arguments.iter().all(|argument| self.mentions_bound(argument));
+                self.counts.doubling += u32::from(of_loops);
+            }
+            "encode" => self.counts.doubling += 1,
+            "replace" | "join" if arguments.iter().all(is_short) && self.counts.mild < MOST_MILD => {
+                self.counts.mild += 1;
+            }
+            "replace" | "join" => self.counts.growing += 1,
+            "split" => self.counts.splits = true,
+            "matches" => self.counts.matches |= self.loops > 0,
+            _ => {}
+        }
+    }
+
     fn comprehension(&mut self, loop_: &ComprehensionExpr) -> Result<(), ExpressionError> {
+        let around = std::mem::replace(&mut self.in_range, true);
         self.visit(&loop_.iter_range)?;
+        self.in_range = around;
         self.visit(&loop_.accu_init)?;
         let outside = self.bound.len();
         self.bound.push(loop_.accu_var.clone());
         self.visit(&loop_.result)?;
         self.bound.push(loop_.iter_var.clone());
         self.bound.extend(loop_.iter_var2.clone());
-        self.depth += 1;
-        self.deepest = self.deepest.max(self.depth);
+        self.loops += 1;
+        self.counts.loops = self.counts.loops.max(self.loops);
+        self.in_range = false;
         self.visit(&loop_.loop_cond)?;
         self.visit(&loop_.loop_step)?;
-        self.depth -= 1;
+        self.in_range = around;
+        self.loops -= 1;
         self.bound.truncate(outside);
         Ok(())
+    }
+
+    /// Whether a variable of a loop is part of it.
+    fn mentions_bound(&self, expression: &IdedExpr) -> bool {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) => false,
+            Expr::Ident(name) => self.is_bound(name),
+            Expr::Select(select) => self.mentions_bound(&select.operand),
+            Expr::Call(call) => {
+                let mut parts = call.target.iter().map(AsRef::as_ref).chain(&call.args);
+                parts.any(|part| self.mentions_bound(part))
+            }
+            // What a loop inside makes is counted there, and may be of the loop outside.
+            Expr::Comprehension(_) | Expr::Map(_) => true,
+            Expr::List(list) => list.elements.iter().any(|element| self.mentions_bound(element)),
+        }
     }
 
     fn is_bound(&self, name: &str) -> bool {
@@ -224,7 +302,7 @@ impl Walk {
 const TYPES: [&str; 10] =
     ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 
-const NAMESPACES: [&str; 3] = ["base64", "optional", "strings"];
+const NAMESPACES: [&str; 2] = ["base64", "optional"];
 
 const OPERATORS: [&str; 18] = [
     operators::CONDITIONAL,
@@ -250,7 +328,7 @@ const OPERATORS: [&str; 18] = [
 /// What answers yes or no.
 const PREDICATES: [&str; 6] = ["startsWith", "endsWith", "contains", "matches", "hasValue", "bool"];
 
-const FUNCTIONS: [&str; 31] = [
+const FUNCTIONS: [&str; 30] = [
     // Of the language.
     "size",
     "string",
@@ -281,14 +359,10 @@ const FUNCTIONS: [&str; 31] = [
     "substring",
     "trim",
     "reverse",
-    "quote",
     // Of encodings.
     "encode",
     "decode",
 ];
-
-/// Whose results may be as long as the product of their inputs.
-const GROWING: [&str; 2] = ["replace", "join"];
 
 fn is_operator(name: &str) -> bool {
     OPERATORS.contains(&name)

@@ -65,7 +65,7 @@ pub(crate) struct KeySource {
 }
 
 /// Where and whom to ask.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Issuer {
     pub(crate) url: Arc<str>,
     pub(crate) discovery_url: Arc<str>,
@@ -113,6 +113,10 @@ impl KeySource {
             );
             Task(runtime.spawn(looking).abort_handle())
         });
+    }
+
+    pub(crate) fn issuer(&self) -> &Issuer {
+        &self.issuer
     }
 
     pub(crate) fn state(&self) -> State {

@@ -2,8 +2,8 @@
 //!
 //! Behaves as Kubernetes but for this: redirects of issuers are not followed and no proxies of the environment
 //! are used; a token whose groups are kept elsewhere (distributed claims) is declined; RSA keys have 2048 bits
-//! at least; expressions have no dates, no optional macros and none of Kubernetes' own libraries (URLs,
-//! addresses, quantities, sets), which is said when the configuration is read.
+//! at least; expressions have no dates and none of Kubernetes' own libraries (URLs, addresses, quantities,
+//! sets), which is said when the configuration is read.
 
 mod configuration;
 mod expression;
@@ -53,7 +53,7 @@ pub struct JwtAuthenticator {
 /// One issuer and what its tokens mean.
 struct Trusted {
     settings: JwtSettings,
-    keys: KeySource,
+    keys: Arc<KeySource>,
 }
 
 /// How it stands with the keys of an issuer.
@@ -80,10 +80,23 @@ impl JwtAuthenticator {
     pub fn with_patience(issuers: impl IntoIterator<Item = JwtSettings>, patience: &KeyPatience) -> Self {
         let mut known: HashMap<String, Vec<Trusted>> = HashMap::new();
         for settings in issuers {
-            let keys = KeySource::new(settings.key_issuer(), patience.clone());
+            let keys = Arc::new(KeySource::new(settings.key_issuer(), patience.clone()));
             known.entry(settings.issuer.clone()).or_default().push(Trusted { settings, keys });
         }
         Self { issuers: known }
+    }
+
+    /// Goes on with the keys of another one, where issuers are the same and asked in the same way. For a
+    /// reload: tokens are accepted all the while, were an issuer down just then.
+    #[must_use]
+    pub fn with_keys_of(mut self, before: &Self) -> Self {
+        for trusted in self.issuers.values_mut().flatten() {
+            let same = |known: &&Trusted| known.keys.issuer() == trusted.keys.issuer();
+            if let Some(known) = before.issuers.values().flatten().find(same) {
+                trusted.keys = Arc::clone(&known.keys);
+            }
+        }
+        self
     }
 
     /// Starts to look for keys, so that the first token need not wait for them. Without this, the first

@@ -22,7 +22,7 @@ const REMEMBER: usize = 65_536;
 /// The longest that an answer is waited for.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// As Kubernetes: a bound token stays good for so long after the deletion has begun.
+/// As Kubernetes: a bound token stays good for so long after its object's time has come.
 const AFTER_DELETION: Duration = Duration::from_secs(60);
 
 /// About which tokens is asked whether what they depend on still exists (`--service-account-lookup`).
@@ -60,7 +60,6 @@ impl Standing {
             LookUp::Bound(lookup) if !legacy => lookup,
             LookUp::Nothing | LookUp::Bound(_) => return Ok(()),
         };
-        let grace = if legacy { Duration::ZERO } else { AFTER_DELETION };
         let exists = async |kind, name: &str, gone: &'static str| {
             let namespace = match kind {
                 ReferencedKind::Node => String::new(),
@@ -69,7 +68,10 @@ impl Standing {
             let object =
                 ObjectReference { cluster: account.cluster.clone(), kind, namespace, name: name.to_owned() };
             let found = self.find(lookup, object, now).await?;
-            let in_time = |found: &FoundObject| found.deleted.is_none_or(|deleted| now < deleted + grace);
+            let in_time = |found: &FoundObject| match found.deleted {
+                None => true,
+                Some(deleted) => !legacy && now < deleted + AFTER_DELETION,
+            };
             found.filter(in_time).ok_or(Reason::from(TokenFault::Revoked(gone)))
         };
         let is = async |kind, named: &Named, gone| match exists(kind, &named.name, gone).await? {

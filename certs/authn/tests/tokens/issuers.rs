@@ -366,6 +366,26 @@ async fn the_last_good_keys_stay_while_an_issuer_is_down() {
 }
 
 #[tokio::test]
+async fn keys_outlive_a_reload_of_the_settings() {
+    let server = Server::start().await;
+    let signer = Signer::elliptic_curve("P-256", "k1");
+    serve(&server, &[&signer]);
+    let before = by_file(&server, &json!({}));
+    let token = signer.sign(&claims(&server));
+    accepted(ask(&before, &token).await);
+    server.answer(|_, _| Reply::Status(500));
+    let mappings = json!({ "claimMappings": { "username": { "claim": "sub", "prefix": "new:" } } });
+    let after = by_file(&server, &mappings).with_keys_of(&before);
+    drop(before);
+    assert_eq!(summary(&ask(&after, &token).await), "new:ann: ");
+    assert_eq!(server.count(KEYS), 1);
+    // Somebody else may vouch for the server now, so it is asked anew.
+    let elsewhere = json!({ "issuer": { "discoveryURL": format!("{}/other", server.url()) } });
+    let other = by_file(&server, &elsewhere).with_keys_of(&after);
+    assert!(summary(&ask(&other, &token).await).starts_with("cannot be judged now"));
+}
+
+#[tokio::test]
 async fn a_silent_issuer_holds_nobody_for_long() {
     let server = Server::start().await;
     server.answer(|_, _| Reply::Silence);
