@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use fairlead_authn::{
     Algorithm, AuthenticationConfiguration, BundleError, CertificateAuthorities, Chain,
     ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings,
@@ -24,6 +24,8 @@ pub(crate) struct DoorAuthentication {
     config: ArcSwap<DoorConfig>,
     as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     lookup: Arc<dyn ServiceAccountLookup>,
+    /// Those in force, whose keys the next ones take over.
+    issuers: ArcSwapOption<JwtAuthenticator>,
 }
 
 /// Authenticators cannot be made; the operator has to mend the file or the setting.
@@ -65,7 +67,12 @@ impl DoorAuthentication {
         as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
-        Arc::new(Self { config: ArcSwap::from_pointee(config), as_kcp, lookup })
+        Arc::new(Self {
+            config: ArcSwap::from_pointee(config),
+            as_kcp,
+            lookup,
+            issuers: ArcSwapOption::empty(),
+        })
     }
 
     /// Makes the door, and keeps its policy fresh.
@@ -212,8 +219,13 @@ impl DoorAuthentication {
             *anonymous = configuration.anonymous;
         }
         if !issuers.is_empty() {
-            let issuers = JwtAuthenticator::new(issuers);
+            let mut issuers = JwtAuthenticator::new(issuers);
+            if let Some(before) = &*self.issuers.load() {
+                issuers = issuers.with_keys_of(before);
+            }
+            let issuers = Arc::new(issuers);
             issuers.start();
+            self.issuers.store(Some(Arc::clone(&issuers)));
             union = union.with(issuers);
         }
         if let Some(webhook) = &authentication.webhook {
