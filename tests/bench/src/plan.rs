@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use crate::contestants::{Cores, Field, Ground, Kind};
 use crate::error::BenchError;
 use crate::measure::{
-    Effort, Who, at_fixed_rate, cpu_per_get, handshakes_per_core, idle_watches, move_to, rate_on_one_core,
-    slow_list, split,
+    Effort, Who, a_million_workspaces, at_fixed_rate, cpu_per_get, handshakes_per_core, idle_watches,
+    move_to, rate_on_one_core, slow_list, split,
 };
 use crate::report::Report;
 use crate::wire::Protocol;
@@ -45,6 +45,7 @@ enum Subject {
     Watches,
     Handshakes,
     List,
+    Million,
 }
 
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
@@ -78,6 +79,12 @@ impl Plan {
             report.notes.extend(notes);
             field.stop().await?;
         }
+        if self.wants(Subject::Million) {
+            let (rows, note) = a_million_workspaces().await?;
+            report.rows.extend(rows);
+            report.notes.extend(note);
+        }
+        report.notes.push(machine());
         Ok(report)
     }
 
@@ -144,4 +151,18 @@ impl Plan {
     fn wants(&self, subject: Subject) -> bool {
         self.only.is_empty() || self.only.contains(&subject)
     }
+}
+
+/// When and where this was measured.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let text = read("/proc/cpuinfo");
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or_default();
+    let date = jiff::Timestamp::now().strftime("%F %H:%M UTC");
+    format!("{date}; {model}, {cores} cores, Linux {}; load average at the end {load}.", kernel.trim())
 }

@@ -6,6 +6,7 @@ mod gets;
 mod handshakes;
 mod latency;
 mod list;
+mod million;
 mod watches;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ pub(crate) use gets::{Who, cpu_per_get};
 pub(crate) use handshakes::handshakes_per_core;
 pub(crate) use latency::at_fixed_rate;
 pub(crate) use list::slow_list;
+pub(crate) use million::a_million_workspaces;
 pub(crate) use watches::idle_watches;
 
 use crate::contestants::{Contestant, Field, Kind};
