@@ -212,7 +212,8 @@ impl<'e, C: Client> Exchange<'e, C> {
             };
             drop(sender);
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            let mut upload = Upload::new(sink, self.client.is_done());
+            let upload = Upload::new(sink, self.client.is_done());
+            let mut upload = upload.hiding(self.forward.asserted_by.as_ref());
             let answered = self.head(&mut upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
@@ -299,7 +300,8 @@ impl<'e, C: Client> Exchange<'e, C> {
             let mut lease = self.lease(fresh).await?;
             let spare = copy(&request);
             let (body, sink) = body_for_http1(&request, ended);
-            let mut upload = Upload::new(sink, self.client.is_done());
+            let upload = Upload::new(sink, self.client.is_done());
+            let mut upload = upload.hiding(self.forward.asserted_by.as_ref());
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)));
             let answered = self.head(&mut upload, |context| {
                 let answered = std::task::ready!(sending.as_mut().poll(context));

@@ -1,6 +1,7 @@
 //! The body of a request on its way to a server.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -10,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::client::Client;
 use super::failure::Failure;
+use crate::identity::AssertionNames;
 use crate::request::is_hop_by_hop;
 use crate::upstream::Part;
 
@@ -27,6 +29,8 @@ pub(super) struct Upload {
     /// Read from the client and not sent yet.
     chunk: Bytes,
     trailers: Option<HeaderMap>,
+    /// Further headers by which the server is told who asks.
+    names: Option<Arc<AssertionNames>>,
     /// Nothing more is to be read from the client.
     read: bool,
     /// Nothing more is to be sent.
@@ -38,7 +42,20 @@ impl Upload {
     /// `read`: the client has nothing more to say.
     pub(super) fn new(sink: Sink, read: bool) -> Self {
         let sent = matches!(sink, Sink::Nowhere);
-        Self { sink, chunk: Bytes::new(), trailers: None, read, sent: sent || read, consumed: false }
+        Self {
+            sink,
+            chunk: Bytes::new(),
+            trailers: None,
+            names: None,
+            read,
+            sent: sent || read,
+            consumed: false,
+        }
+    }
+
+    /// The same without what these headers say: the server would believe them in trailers, too.
+    pub(super) fn hiding(self, names: Option<&Arc<AssertionNames>>) -> Self {
+        Self { names: names.cloned(), ..self }
     }
 
     /// Whether a part of the body was taken from the client, so that the request cannot be made again.
@@ -64,7 +81,8 @@ impl Upload {
                 Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
                 None => {
                     // Trailers that nobody reads keep a stream from being at its end.
-                    self.trailers = client.trailers().await?.map(without_framing);
+                    let names = self.names.as_deref();
+                    self.trailers = client.trailers().await?.map(|trailers| without_claims(trailers, names));
                     self.read = true;
                 }
             }
@@ -136,13 +154,14 @@ impl Upload {
 }
 
 /// Trailers say nothing about who sends them, nor about the message that they end.
-fn without_framing(mut trailers: HeaderMap) -> HeaderMap {
+fn without_claims(mut trailers: HeaderMap, names: Option<&AssertionNames>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);
     let unwanted = |name: &&http::HeaderName| {
         is_hop_by_hop(name)
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
             || name.as_str().starts_with("impersonate-")
+            || names.is_some_and(|names| names.include(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
         trailers.remove(name);

@@ -111,6 +111,27 @@ async fn a_mapping_file_says_where_paths_lead_and_how_identity_is_told_there() {
     let answer = unknown.send(request(Method::GET, "/e2e/clusters/root:org/x", &forged, "")).await;
     assert_eq!(outcome(&answer), "own /base/e2e/clusters/root:org/x?a=b ");
 
+    // Nor in trailers.
+    let (mut sender, connection) =
+        h2::client::handshake(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap())
+            .await
+            .unwrap();
+    let driver = tokio::spawn(connection);
+    let post = request(Method::POST, "/e2e/clusters/root:org/x", &[], "").map(|_| ());
+    let (response, mut body) = sender.send_request(post, false).unwrap();
+    let trailers = ["x-custom-user", "x_custom_group", "x-remote-user", "checksum"];
+    let trailers =
+        trailers.map(|name| (http::HeaderName::from_static(name), http::HeaderValue::from_static("root")));
+    body.send_trailers(trailers.into_iter().collect()).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    let mut echo = Vec::new();
+    while let Some(chunk) = body.data().await {
+        echo.extend_from_slice(&chunk.unwrap());
+    }
+    let echo: Value = serde_json::from_slice(&echo).unwrap();
+    assert_eq!(echo["trailers"], json!(["checksum: root"]));
+    driver.abort();
+
     // Without an entry for everything, what is not mapped is not found.
     write(&entries[..3]);
     environment.reloads.check_now();
@@ -216,7 +237,11 @@ async fn web_pages_of_allowed_origins_may_use_the_api() {
     let good = "https://console.example";
     let preflight = ask(Method::OPTIONS, "/clusters/root:org/api", good).await;
     assert_eq!((preflight.status, preflight.text.as_str()), (204, ""));
-    let answers = [preflight, ask(Method::GET, "/clusters/root:nope/api", good).await];
+    let answers = [
+        preflight,
+        ask(Method::GET, "/clusters/root:org/api", good).await,
+        ask(Method::GET, "/clusters/root:nope/api", good).await,
+    ];
     for (number, answer) in answers.iter().enumerate() {
         for (name, value) in [
             ("access-control-allow-origin", good),
