@@ -3,6 +3,7 @@
 //! `make fuzz` runs them guided by coverage; the tests below run them over the corpus and over random input.
 
 pub use crate::mapping::fuzzing::mapping;
+pub use crate::proxy::fuzzing::headers;
 pub use crate::request::fuzzing::path;
 
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod tests {
 
     type Target = fn(&[u8]);
 
-    const TARGETS: [(&str, Target); 2] = [("path", path), ("mapping", mapping)];
+    const TARGETS: [(&str, Target); 3] = [("path", path), ("headers", headers), ("mapping", mapping)];
 
     #[test]
     fn nothing_in_the_corpus_fails() {
@@ -40,6 +41,11 @@ mod tests {
         #[test]
         fn no_path_fails(input in "/(clusters|services)?/?[a-z:%/.2efE\\\\0-9 *?#;{}\u{e4}]{0,40}") {
             path(input.as_bytes());
+        }
+
+        #[test]
+        fn no_headers_fail(input in "((Connection|X-Remote-User|x_remote_group|Upgrade|TE|X-Forwarded-For|X-Custom_User|X-Remote-Extra-a):[a-zA-Z0-9,%_ -]{0,40}\r\n){0,8}") {
+            headers(input.as_bytes());
         }
     }
 }

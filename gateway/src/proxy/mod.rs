@@ -10,6 +10,8 @@ mod date;
 mod exchange;
 mod failure;
 mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod host;
 mod http1;
 mod http2;

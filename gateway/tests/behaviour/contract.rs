@@ -74,6 +74,43 @@ async fn all_methods_and_fields_of_kcp_go_to_the_shard_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_belongs_to_one_connection_stays_on_it() {
+    let world = World::new().await;
+    let _old = world.old_workspace().await;
+    let user = world.user();
+    for path in ["/clusters/root:org/api", "/clusters/root:old/api"] {
+        let mut client = world.http1(Some(&user)).await;
+        let fields = [
+            ("host", "kcp.example:6443"),
+            ("connection", "keep-alive, x-mine, X-Forwarded-For"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("proxy-authorization", "Basic eDp5"),
+            ("te", "trailers"),
+            ("x-mine", "1"),
+            ("x-forwarded-for", "203.0.113.7"),
+            ("x-stays", "1"),
+        ];
+        let mut asked = request(Method::GET, path, &fields, "");
+        *asked.uri_mut() = path.parse().unwrap();
+        let answer = Answer::of(client.send_request(asked).await.unwrap()).await;
+        for gone in ["keep-alive", "proxy-", "x-mine"] {
+            assert_eq!(answer.echoed(gone), [""; 0], "{path}");
+        }
+        assert_eq!(answer.echoed("x-stays"), ["x-stays: 1"]);
+        assert_eq!(answer.echoed("te:"), ["te: trailers"], "{path}");
+        // The client may take back what it says itself, and nothing else.
+        assert_eq!(answer.echoed("x-forwarded-for"), ["x-forwarded-for: 127.0.0.1"]);
+        let echo = answer.json();
+        let host = echo["authority"]
+            .as_str()
+            .map(str::to_owned)
+            .or_else(|| answer.echoed("host").first().map(|line| line["host: ".len()..].to_owned()));
+        assert_eq!(host.as_deref(), Some("kcp.example:6443"), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_of_a_shard_arrive_as_they_are() {
     let world = World::new().await;
     let _old = world.old_workspace().await;

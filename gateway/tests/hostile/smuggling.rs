@@ -21,6 +21,8 @@ async fn are_refused(messages: &[String]) {
         match connection.ask(message).await {
             Ok(answer) => {
                 assert_eq!(answer.code, 400, "{message:?}: {answer:?}");
+                let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+                assert_eq!((&status["kind"], &status["reason"]), (&"Status".into(), &"BadRequest".into()));
                 connection.finish().await;
                 let more = connection.answer(false).await;
                 assert!(matches!(more, Err(NoAnswer::End)), "{message:?}: {more:?}");
@@ -129,6 +131,9 @@ async fn lines_and_names_that_are_none() {
             "GET NEVER HTTP/1.1\r\n\r\n",
             "GET NEVER HTTP/2.0\r\nHost: a\r\n\r\n",
             "GET NEVER HTTP/1.1 x\r\nHost: a\r\n\r\n",
+            "GET NEVER  HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET NEVER x HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET NEVER HTTP/1.1\nHost: a\n\n",
             "G\u{e4}T NEVER HTTP/1.1\r\nHost: a\r\n\r\n",
         ]
         .map(head),
