@@ -8,7 +8,7 @@ use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig};
 use crate::units::Timespan;
-use crate::values::{InputFile, KcpBehaviour, SecretFile, ServicesPolicy, TlsVersion, TokenPolicy};
+use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy, TlsVersion, TokenPolicy};
 
 settings! {
     /// The gateway: finds the shard of a request and forwards it.
@@ -100,6 +100,18 @@ settings! {
         root_shard_kubeconfig ("rootShardKubeconfig"): SecretFile = "root-shard.kubeconfig".into();
         /// Kubeconfig with the credentials for every shard; its server is ignored. Flag: --shards-kubeconfig.
         shards_kubeconfig ("shardsKubeconfig"): SecretFile = "shards.kubeconfig".into();
+        /// Kubeconfigs of shards that are asked for the list of shards in place of the root shard: any of them, or of those
+        /// that are found, when one fails. They need group system:kcp:admin. The root shard is then only asked for the
+        /// identity of an API export. Flag: --shard-peer-kubeconfig.
+        shard_peer_kubeconfigs ("shardPeerKubeconfigs"): Vec<SecretFile> = Vec::new();
+        /// Names of the shards to follow; empty for all. Workspaces of other shards do not exist for this gateway; paths
+        /// that begin at root need the root shard.
+        shards ("shards"): Vec<String> = Vec::new();
+        /// Which shards to follow, by their labels, such as "region in (eu,us),!retired"; empty for all.
+        shard_selector ("shardSelector"): String = String::new();
+        /// A file in which the gateway keeps what it knows of shards and workspaces, to begin with it next time. Of most
+        /// use while the root shard is gone.
+        snapshot ("snapshot"): Option<OwnPath> = None;
         /// How long a request for an unknown workspace waits for the index to catch up before it gets 403.
         miss_wait ("missWait"): Timespan = Timespan::from_millis(500);
     }

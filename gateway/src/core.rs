@@ -9,7 +9,7 @@ use fairlead_config::KcpBehaviour;
 use fairlead_process::{Health, Shutdown, Status};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
-use http::{Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri, Version};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
@@ -21,11 +21,12 @@ use crate::listener::Connection;
 use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
 use crate::mount::MountRules;
+use crate::moved::resumes;
 use crate::observe::{GatewayMetrics, GatewayPhase};
 use crate::pick::Picker;
 use crate::request::{
-    ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,
-    cluster_path, cluster_within,
+    ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Reference, RequestClass,
+    RequestPath, cluster_path, cluster_within,
 };
 use crate::route::{Caller, Route, Router};
 use crate::table::RoutingTable;
@@ -186,7 +187,12 @@ impl Core {
         let route = self.route(asked, &target.reference).await?;
         let sender = self.identify(asked).await?;
         let (upstream, cluster) = match &route {
-            Route::Shard { name, url, cluster, .. } => (self.upstream(name, url)?, cluster),
+            Route::Shard { name, url, cluster, recently_moved, .. } => {
+                if *recently_moved {
+                    may_go_on(asked)?;
+                }
+                (self.upstream(name, url)?, cluster)
+            }
             Route::Mount(url) => return self.to_mount(asked, paths, url, &target.rest, sender),
             _ => return Err(unknown_workspace(asked)),
         };
@@ -334,6 +340,17 @@ impl Forward {
 
 /// Set by clients that know of logical clusters: their paths are as they mean them.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
+
+/// Refuses what goes on from a revision of the shard that had the logical cluster before.
+fn may_go_on(asked: Asked<'_>) -> Result<(), Answer> {
+    let query = asked.uri.query();
+    let class = RequestClass::of(asked.method, query, Version::HTTP_11, asked.headers);
+    if resumes(class, query) {
+        let message = "the logical cluster has moved to another shard: list again";
+        return Err(Answer::status(&Status::expired(message), "moved"));
+    }
+    Ok(())
+}
 
 pub(crate) fn unknown_workspace(asked: Asked<'_>) -> Answer {
     let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();

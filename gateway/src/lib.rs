@@ -21,6 +21,7 @@ mod listener;
 mod local;
 mod mapping;
 mod mount;
+mod moved;
 mod observe;
 mod pick;
 mod proxy;

@@ -47,6 +47,7 @@ pub(crate) struct GatewayMetrics {
     index_age: GaugeVec,
     index_restarts: IntGaugeVec,
     index_relists: IntGaugeVec,
+    index_lag: Gauge,
     synced: Gauge,
     table_bytes: IntGauge,
     connections: IntGaugeVec,
@@ -203,6 +204,13 @@ impl GatewayMetrics {
                 "Complete lists read from a shard since it is followed.",
                 shard,
             )?,
+            index_lag: registry
+                .gauges(
+                    "fairlead_gateway_index_lag_seconds",
+                    "How long the latest changes took from being read to being routed by.",
+                    &[],
+                )?
+                .with_label_values(&[] as &[&str]),
             synced: registry
                 .gauges("fairlead_gateway_index_synced", "1 once everything was read.", &[])?
                 .with_label_values(&[] as &[&str]),
@@ -304,6 +312,7 @@ impl GatewayMetrics {
     ) -> Result<bytes::Bytes, MetricsError> {
         let now = Instant::now();
         let root = table.load();
+        self.index_lag.set(index.lag().as_secs_f64());
         self.synced.set(f64::from(u8::from(root.is_synced())));
         self.table_bytes.set(i64::try_from(root.heap_bytes()).unwrap_or(i64::MAX));
         // Series of shards that are gone go with them.

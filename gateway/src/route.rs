@@ -5,7 +5,7 @@
 //! appear is remembered for a shorter moment, and the number of waiters is bounded, so that probing for names stays cheap.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -54,6 +54,10 @@ pub(crate) enum Route {
         url: Arc<str>,
         /// The id of the logical cluster.
         cluster: Box<str>,
+        /// The type of its workspace, `path:name`.
+        workspace_type: Option<Arc<str>>,
+        /// Another shard had it until a moment ago: see [`resumes`](crate::moved::resumes).
+        recently_moved: bool,
     },
     /// To whatever serves this URL.
     Mount(Box<str>),
@@ -65,6 +69,15 @@ pub(crate) enum Route {
     Unknown,
     /// Not found, and too many requests wait already: 503, a retry helps.
     Busy,
+}
+
+/// What labels behind a mount are: `root:a:mount:x`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LabelsBehindMounts {
+    /// A workspace that does not exist: 403.
+    Refused,
+    /// Nothing; the mount itself is meant, as in kcp.
+    Ignored,
 }
 
 /// Whether the caller may wait for the index.
@@ -87,6 +100,7 @@ pub(crate) struct Router {
     table: Arc<RoutingTable>,
     freshness: Arc<dyn Freshness>,
     patience: ArcSwap<Patience>,
+    ignores_behind_mounts: AtomicBool,
     waiting: AtomicUsize,
     misses: Mutex<FxHashMap<TableKey, Miss>>,
 }
@@ -109,9 +123,15 @@ impl Router {
             table,
             freshness,
             patience: ArcSwap::from_pointee(patience),
+            ignores_behind_mounts: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             misses: Mutex::default(),
         }
+    }
+
+    /// Changes what labels behind mounts are from now on.
+    pub(crate) fn set_labels_behind_mounts(&self, behind_mounts: LabelsBehindMounts) {
+        self.ignores_behind_mounts.store(behind_mounts == LabelsBehindMounts::Ignored, Ordering::Relaxed);
     }
 
     /// Changes how patient misses are from now on.
@@ -188,8 +208,14 @@ impl Router {
                 name: Arc::clone(&found.shard.spec.name),
                 url: Arc::clone(&found.shard.spec.url),
                 cluster: found.cluster.into(),
+                workspace_type: found.workspace_type.cloned(),
+                recently_moved: found.recently_moved,
             },
-            Resolution::Mount(url) => Route::Mount(url.into()),
+            Resolution::Mount(mount) => match mount.behind {
+                Some(missing) if !self.ignores_behind_mounts.load(Ordering::Relaxed) => return Err(missing),
+                _ if mount.unavailable => Route::Unavailable,
+                _ => Route::Mount(mount.url.into()),
+            },
             Resolution::Unavailable => Route::Unavailable,
             Resolution::NotSynced => Route::NotSynced,
             Resolution::Unknown(missing) => return Err(missing),
@@ -258,10 +284,10 @@ impl Drop for Waiter<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
-    use crate::table::{Change, ClusterRecord, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget};
+    use crate::table::{
+        Change, ClusterRecord, Page, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget,
+    };
 
     struct World {
         writer: TableWriter,
@@ -292,8 +318,8 @@ mod tests {
                 Arc::new(Router::new(writer.table(), Arc::clone(&watching) as Arc<dyn Freshness>, patience));
             let mut world = Self { writer, router, shard, watching };
             world.apply(vec![
-                Change::ReplaceClusters(vec![cluster("root")]),
-                Change::ReplaceWorkspaces(Vec::new()),
+                Change::ListClusters(Page::whole(vec![cluster("root")])),
+                Change::ListWorkspaces(Page::whole(Vec::new())),
             ]);
             world
         }
@@ -323,12 +349,12 @@ mod tests {
     }
 
     fn workspace(parent: &str, name: &str, child: &str) -> Change {
-        Change::PutWorkspace(WorkspaceRecord {
-            parent: parent.into(),
-            name: name.into(),
-            target: WorkspaceTarget::Cluster(child.into()),
-            unavailable: false,
-        })
+        leading_to(parent, name, WorkspaceTarget::Cluster(child.into()))
+    }
+
+    fn leading_to(parent: &str, name: &str, target: WorkspaceTarget) -> Change {
+        let (parent, name) = (parent.into(), name.into());
+        Change::PutWorkspace(WorkspaceRecord { parent, name, target, unavailable: false })
     }
 
     fn outcome(route: Route) -> String {
@@ -377,7 +403,7 @@ mod tests {
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(600), "remembered");
         // Its creation has been seen: somebody may ask for it in earnest now.
-        world.apply(vec![Change::TouchWorkspace { parent: "root".into(), name: "nope".into() }]);
+        world.apply(vec![leading_to("root", "nope", WorkspaceTarget::Pending)]);
         let answer = world.ask("root:nope");
         world.until_waiting(1).await;
         world.apply(vec![workspace("root", "nope", ID), Change::PutCluster(cluster(ID))]);
@@ -417,6 +443,30 @@ mod tests {
         }
         world.watching.store(true, Ordering::Relaxed);
         assert_eq!(world.ask("root:new").await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn labels_behind_a_mount_are_a_miss_unless_they_are_ignored() {
+        let url = "https://x.example/clusters/y";
+        for (behind_mounts, unavailable, expected) in [
+            (LabelsBehindMounts::Refused, false, ["Mount(\"https://x.example/clusters/y\")", "Unknown"]),
+            (LabelsBehindMounts::Refused, true, ["Unavailable", "Unknown"]),
+            (LabelsBehindMounts::Ignored, false, ["Mount(\"https://x.example/clusters/y\")"; 2]),
+            (LabelsBehindMounts::Ignored, true, ["Unavailable"; 2]),
+        ] {
+            let mut world = World::new(Patience::default());
+            let mount = WorkspaceRecord {
+                parent: "root".into(),
+                name: "m".into(),
+                target: WorkspaceTarget::Mount(url.into()),
+                unavailable,
+            };
+            world.apply(vec![Change::PutWorkspace(mount)]);
+            world.router.set_labels_behind_mounts(behind_mounts);
+            for (reference, expected) in ["root:m", "root:m:x:y"].into_iter().zip(expected) {
+                assert_eq!(world.ask(reference).await.unwrap(), expected, "{reference} {behind_mounts:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
-use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour};
+use fairlead_config::{DoorConfig, GatewayConfig, IndexConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
     TlsSource,
@@ -18,7 +18,9 @@ use tokio::time::Instant;
 use crate::authentication::DoorAuthentication;
 use crate::core::{Core, root_cluster};
 use crate::cors::Cors;
-use crate::index::{Index, IndexOptions, IndexReport};
+use crate::index::{
+    IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
+};
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::LivePaths;
@@ -27,7 +29,7 @@ use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::pick::Picker;
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
-use crate::route::{Freshness, Patience, Router};
+use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
@@ -76,6 +78,9 @@ pub enum StartError {
     /// An expression for origins is none.
     #[error("corsAllowedOrigins: {0}")]
     Cors(#[source] regex::Error),
+    /// The setting index.shardSelector means nothing.
+    #[error("index.shardSelector: {0}")]
+    Selector(String),
     /// A fault in the program.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -87,9 +92,12 @@ impl FatalError for StartError {
             Self::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
                 Some(format!("something else listens on port {}", address.port()))
             }
-            Self::Bind { .. } | Self::Load(_) | Self::Kubeconfig(_) | Self::Cors(_) | Self::Metrics(_) => {
-                None
-            }
+            Self::Bind { .. }
+            | Self::Load(_)
+            | Self::Kubeconfig(_)
+            | Self::Cors(_)
+            | Self::Selector(_)
+            | Self::Metrics(_) => None,
         }
     }
 }
@@ -123,7 +131,7 @@ impl Gateway {
         let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
             let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
-            if is_enough || *seen.borrow() { Ok(()) } else { Err("the index is not synced yet".to_owned()) }
+            if is_enough || *seen.borrow() { Ok(()) } else { Err(what_is_missing(&shards.load())) }
         });
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
@@ -132,15 +140,17 @@ impl Gateway {
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
         health.shutdown(shutdown);
-        let index = Index::new(
+        router.set_labels_behind_mounts(behind_mounts(&config));
+        let index = IndexParts {
             writer,
-            Arc::clone(&router),
-            Arc::clone(&picker),
-            clients.clone(),
-            IndexOptions::default(),
+            router: Arc::clone(&router),
+            picker: Arc::clone(&picker),
+            clients: clients.clone(),
+            options: index_options(&config)?,
             ready,
-            Arc::clone(&report),
-        );
+            report: Arc::clone(&report),
+            authentication: workspace_authentication(&config),
+        };
 
         let core = Arc::new(Core {
             table,
@@ -207,7 +217,7 @@ impl Gateway {
             .iter()
             .map(|(name, address)| DoorStatus { name: name.as_str().into(), address: address.to_string() });
         core.doors.store(Arc::new(statuses.collect()));
-        tasks.spawn("index", index.run(shutdown.clone()));
+        tasks.spawn("index", crate::index::run(index, shutdown.clone()));
         for (listener, options) in bound {
             tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
             tasks.spawn("door", listener.serve(options, Arc::clone(&app)));
@@ -239,6 +249,7 @@ impl Gateway {
             Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
         }
         self.core.mounts.store(Arc::new(mount_rules(&config)));
+        self.core.router.set_labels_behind_mounts(behind_mounts(&config));
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.core.paths.set_built_in(config.paths.services);
         }
@@ -287,8 +298,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
         let upstream = &config.upstream;
         (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone())
     };
-    let kubeconfigs = |config: &GatewayConfig| {
-        (config.index.root_shard_kubeconfig.clone(), config.index.shards_kubeconfig.clone())
+    let index = |config: &GatewayConfig| {
+        let miss_wait = GatewayConfig::default().index.miss_wait;
+        IndexConfig { miss_wait, ..config.index.clone() }
     };
     let mut needed = Vec::new();
     if doors(old) != doors(new) {
@@ -297,7 +309,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     if files(old) != files(new) {
         needed.push("upstream");
     }
-    if kubeconfigs(old) != kubeconfigs(new) {
+    if index(old) != index(new) {
         needed.push("index");
     }
     if old.paths.mapping_file != new.paths.mapping_file {
@@ -356,4 +368,28 @@ fn paths(
 
 fn mount_rules(config: &GatewayConfig) -> MountRules {
     MountRules { hosts: config.paths.mount_hosts.clone(), hops: config.paths.mount_hops }
+}
+
+fn behind_mounts(config: &GatewayConfig) -> LabelsBehindMounts {
+    if config.as_kcp.contains(&KcpBehaviour::MountLabels) {
+        LabelsBehindMounts::Ignored
+    } else {
+        LabelsBehindMounts::Refused
+    }
+}
+
+/// The index of the workspaces' own authenticators, if a door asks for it.
+fn workspace_authentication(config: &GatewayConfig) -> Option<Arc<WorkspaceAuthentication>> {
+    let is_wanted = config.listeners.iter().any(|door| door.authentication.workspaces);
+    is_wanted.then(|| Arc::new(WorkspaceAuthentication::new()))
+}
+
+fn index_options(config: &GatewayConfig) -> Result<IndexOptions, StartError> {
+    let index = &config.index;
+    Ok(IndexOptions {
+        selection: ShardSelection::new(index.shards.clone(), &index.shard_selector)
+            .map_err(|error| StartError::Selector(error.to_string()))?,
+        snapshot: index.snapshot.as_ref().map(|path| path.to_path_buf()),
+        ..IndexOptions::default()
+    })
 }

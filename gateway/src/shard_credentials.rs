@@ -8,10 +8,10 @@ use fairlead_client::{
     Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, ResolvedContext,
     UnverifiedTls,
 };
-use fairlead_config::GatewayConfig;
+use fairlead_config::{GatewayConfig, SecretFile};
 use fairlead_process::{MetricsError, Reloads};
 
-use crate::index::ShardClients;
+use crate::index::{PeerClients, ShardClients};
 use crate::server::StartError;
 
 /// Clients for the root shard and for every other one.
@@ -32,8 +32,30 @@ pub(crate) fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result
         ping_interval: config.upstream.ping_interval.get(),
         ..ClientOptions::default()
     };
+    let peers = peer_clients(&config.index.shard_peer_kubeconfigs, &options, reloads)?;
     let root = Client::with_credentials(root.endpoint.with_prefix(""), root_credentials, options);
-    Ok(ShardClients { root, credentials })
+    Ok(ShardClients { root, credentials, peers })
+}
+
+fn peer_clients(
+    files: &[SecretFile],
+    options: &ClientOptions,
+    reloads: &Reloads,
+) -> Result<Option<PeerClients>, StartError> {
+    let resolve = |file: &Path| Ok(read(file)?.resolve(None)?);
+    let mut peers: Option<PeerClients> = None;
+    for (number, file) in files.iter().enumerate() {
+        let context: ResolvedContext = resolve(file)?;
+        let what = format!("kubeconfig {} of a peer", number + 1);
+        let credentials = credentials(&what, file, resolve, reloads)?;
+        let endpoint = context.endpoint.with_prefix("");
+        let client = Client::with_credentials(endpoint, Arc::clone(&credentials), options.clone());
+        match &mut peers {
+            Some(peers) => peers.others.push(client),
+            None => peers = Some(PeerClients { first: client, others: Vec::new(), credentials }),
+        }
+    }
+    Ok(peers)
 }
 
 const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"));

@@ -38,7 +38,7 @@ pub use kubeconfig::{
     Cluster, Context, Kubeconfig, KubeconfigError, Material, ResolvedContext, User, default_kubeconfig_path,
 };
 pub use object::{Ignored, List, ListMeta, ObjectHead, ObjectMeta};
-pub use reflector::{Event, ListWatch, Phase, Reflector, ReflectorOptions, ReflectorStatus};
+pub use reflector::{Event, ListWatch, Phase, Piece, Reflector, ReflectorOptions, ReflectorStatus};
 pub use resource::{DeleteOptions, PatchType, Preconditions, Query, WriteOptions};
 pub use retry::{RetryPolicy, retry};
 pub use watch::{WatchEvent, WatchEventKind, WatchStream};

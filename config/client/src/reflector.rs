@@ -38,7 +38,9 @@ pub struct Reflector<T> {
     options: ReflectorOptions,
     machine: Machine,
     io: Io<T>,
-    /// Items of the pages so far.
+    /// The next page begins a list.
+    at_first_page: bool,
+    /// Items of the pages so far, for [`Reflector::next`].
     items: Vec<T>,
     status: watch::Sender<ReflectorStatus>,
 }
@@ -58,6 +60,26 @@ pub enum Event<T> {
     /// An object is gone; this is its last state.
     Deleted(T),
     /// Everything up to this revision was delivered: a point to persist and resume from.
+    Progress(String),
+}
+
+/// What [`Reflector::next_piece`] tells: the same as [`Event`], but a list comes page by page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece<T> {
+    /// The next objects of a list.
+    Page {
+        /// The objects.
+        items: Vec<T>,
+        /// A list begins here; pages of an unfinished one do not count any more.
+        is_first: bool,
+        /// Set on the last page, the revision at which the list was read: what no page of it named is gone.
+        complete_at: Option<String>,
+    },
+    /// An object was added or changed.
+    Applied(T),
+    /// An object is gone; this is its last state.
+    Deleted(T),
+    /// Everything up to this revision was delivered.
     Progress(String),
 }
 
@@ -107,11 +129,31 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         Self::start(client, source, options, machine)
     }
 
-    /// The next event, however long it takes. Safe to cancel: nothing is lost.
+    /// The next event, however long it takes. Safe to cancel: nothing is lost. Holds a whole list in memory.
     pub async fn next(&mut self) -> Event<T> {
         loop {
-            if let Some(event) = self.advance().await {
-                return event;
+            match self.next_piece().await {
+                Piece::Page { items, is_first, complete_at } => {
+                    if is_first {
+                        self.items = Vec::new();
+                    }
+                    self.items.extend(items);
+                    if let Some(resource_version) = complete_at {
+                        return Event::Replaced { items: std::mem::take(&mut self.items), resource_version };
+                    }
+                }
+                Piece::Applied(item) => return Event::Applied(item),
+                Piece::Deleted(item) => return Event::Deleted(item),
+                Piece::Progress(version) => return Event::Progress(version),
+            }
+        }
+    }
+
+    /// The next piece, however long it takes; of a list it holds one page. Safe to cancel: nothing is lost.
+    pub async fn next_piece(&mut self) -> Piece<T> {
+        loop {
+            if let Some(piece) = self.advance().await {
+                return piece;
             }
         }
     }
@@ -128,15 +170,23 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
 
     fn start(client: Client, source: ListWatch, options: ReflectorOptions, machine: Machine) -> Self {
         let status = watch::Sender::new(ReflectorStatus::default());
-        let mut reflector =
-            Self { client, source, options, machine, io: Io::Idle, items: Vec::new(), status };
+        let mut reflector = Self {
+            client,
+            source,
+            options,
+            machine,
+            io: Io::Idle,
+            at_first_page: true,
+            items: Vec::new(),
+            status,
+        };
         let first = reflector.machine.first();
         reflector.execute(Duration::ZERO, first);
         reflector
     }
 
     /// Waits for one outcome and acts on it.
-    async fn advance(&mut self) -> Option<Event<T>> {
+    async fn advance(&mut self) -> Option<Piece<T>> {
         match &mut self.io {
             Io::Working(work) => {
                 let outcome = work.as_mut().await;
@@ -174,9 +224,9 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         }
     }
 
-    fn on_page(&mut self, page: Page<T>) -> Option<Event<T>> {
+    fn on_page(&mut self, page: Page<T>) -> Option<Piece<T>> {
         let Page { items, meta, skipped } = page;
-        self.items.extend(items);
+        let is_first = std::mem::take(&mut self.at_first_page);
         let now = Instant::now();
         self.status.send_modify(|status| {
             status.last_contact = Some(now);
@@ -186,10 +236,10 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
             resource_version: meta.resource_version,
             continue_token: meta.continue_token,
         });
-        self.follow(step, None)
+        self.follow(step, Some(Piece::Page { items, is_first, complete_at: None }))
     }
 
-    fn on_opened(&mut self, stream: WatchStream) -> Option<Event<T>> {
+    fn on_opened(&mut self, stream: WatchStream) -> Option<Piece<T>> {
         let opened = Instant::now();
         let deadline = opened + self.watch_deadline();
         self.io = Io::Watching { stream, opened, deadline };
@@ -204,7 +254,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         self.follow(step, None)
     }
 
-    fn on_event(&mut self, event: WatchEvent) -> Option<Event<T>> {
+    fn on_event(&mut self, event: WatchEvent) -> Option<Piece<T>> {
         if event.kind == WatchEventKind::Error {
             let error = ClientError::Status(Box::new(event.status()));
             return self.on_failure(Input::WatchFailed, &error);
@@ -218,8 +268,8 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
             }
         };
         let item = match event.kind {
-            WatchEventKind::Added | WatchEventKind::Modified => self.decode(&event).map(Event::Applied),
-            WatchEventKind::Deleted => self.decode(&event).map(Event::Deleted),
+            WatchEventKind::Added | WatchEventKind::Modified => self.decode(&event).map(Piece::Applied),
+            WatchEventKind::Deleted => self.decode(&event).map(Piece::Deleted),
             WatchEventKind::Bookmark | WatchEventKind::Error => None,
         };
         let step = self.machine.step(match event.kind {
@@ -235,7 +285,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         self.follow(step, item)
     }
 
-    fn on_failure(&mut self, input: fn(Failure) -> Input, error: &ClientError) -> Option<Event<T>> {
+    fn on_failure(&mut self, input: fn(Failure) -> Input, error: &ClientError) -> Option<Piece<T>> {
         debug!(path = self.source.path(), %error, "reflector interrupted");
         self.status.send_modify(|status| status.last_error = Some(error.to_string().into()));
         let step = self.machine.step(input(Failure::of(error)));
@@ -243,7 +293,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
     }
 
     /// Carries out a step; `item` is what the input itself brought.
-    fn follow(&mut self, step: Step, item: Option<Event<T>>) -> Option<Event<T>> {
+    fn follow(&mut self, step: Step, item: Option<Piece<T>>) -> Option<Piece<T>> {
         let Step { delivery, delay, command } = step;
         self.execute(delay, command);
         let resume_at = self.machine.resume_at();
@@ -252,17 +302,18 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
                 status.resource_version = resume_at.map(Into::into);
             }
         });
-        match delivery {
-            Delivery::Nothing => None,
-            Delivery::Item => item,
-            Delivery::Progress(version) => Some(Event::Progress(version)),
-            Delivery::Replaced(resource_version) => {
+        match (delivery, item) {
+            // A page that does not complete the list is told all the same.
+            (Delivery::Nothing, page @ Some(Piece::Page { .. })) | (Delivery::Item, page) => page,
+            (Delivery::Replaced(version), Some(Piece::Page { items, is_first, .. })) => {
                 self.status.send_modify(|status| {
                     status.synced = true;
                     status.relists += 1;
                 });
-                Some(Event::Replaced { items: std::mem::take(&mut self.items), resource_version })
+                Some(Piece::Page { items, is_first, complete_at: Some(version) })
             }
+            (Delivery::Progress(version), _) => Some(Piece::Progress(version)),
+            (Delivery::Nothing | Delivery::Replaced(_), _) => None,
         }
     }
 
@@ -271,9 +322,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         let phase = match command {
             Command::KeepReading => return,
             Command::List { continue_token, page_size } => {
-                if continue_token.is_empty() {
-                    self.items = Vec::new();
-                }
+                self.at_first_page = continue_token.is_empty();
                 let request = source.list_request(page_size, &continue_token);
                 let work = async move {
                     sleep(delay).await;

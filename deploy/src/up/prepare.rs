@@ -114,9 +114,7 @@ fn write_files(site: &Site, topology: &Topology) -> Result<Vec<String>, UpError>
         replace(&site.config(&file.process), file.text.as_bytes())?;
     }
     for process in &topology.processes {
-        if process.role != Role::Gateway {
-            make_private(&site.data(&process.name))?;
-        }
+        make_private(&site.data(&process.name))?;
     }
     Ok(notes)
 }

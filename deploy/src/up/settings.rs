@@ -63,6 +63,7 @@ fn gateway(site: &Site, process: &Process) -> GatewayConfig {
         index: IndexConfig {
             root_shard_kubeconfig: kubeconfigs.root_shard().into(),
             shards_kubeconfig: kubeconfigs.shards().into(),
+            snapshot: Some(site.data(&process.name).join("index").into()),
             ..IndexConfig::default()
         },
         upstream: UpstreamConfig {

@@ -122,6 +122,10 @@ impl Given {
             index: IndexConfig {
                 root_shard_kubeconfig: SecretFile::from(self.text("root-kubeconfig").unwrap_or_default()),
                 shards_kubeconfig: SecretFile::from(shards),
+                shard_peer_kubeconfigs: self
+                    .repeated("shard-peer-kubeconfig")
+                    .map(SecretFile::from)
+                    .collect(),
                 ..IndexConfig::default()
             },
             paths: PathsConfig {

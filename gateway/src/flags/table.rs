@@ -54,7 +54,7 @@ pub(super) const FLAGS: &[Flag] = &[
     flag("shards-kubeconfig", Value, Obeyed, "Kubeconfig with the credentials for every shard (required)"),
     flag(
         "shard-peer-kubeconfig",
-        Value,
+        Repeated,
         Obeyed,
         "Kubeconfig of any shard, through which all shards are found",
     ),

@@ -1,13 +1,20 @@
 //! Follows one shard: its logical clusters and the workspaces whose parents it holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use fairlead_client::{Client, Event, ListWatch, Phase, Reflector, ReflectorOptions, ReflectorStatus};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use fairlead_client::{Client, ListWatch, Piece, Reflector, ReflectorOptions};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 use super::objects::{LogicalClusterObject, WorkspaceObject};
-use crate::table::{Change, ShardIndex};
+use super::report::{Mirror, Mirrors};
+use crate::table::{Change, Page, ShardIndex};
+
+/// How many objects wait at most between all followers and the table; then the watches wait. Some 150 bytes each: the
+/// first lists of all shards together never take more, however long they are.
+const ROOM: usize = 32_768;
 
 /// Something that a shard said, on its way to the table.
 #[derive(Debug)]
@@ -18,22 +25,55 @@ pub(super) struct News {
     pub(super) change: Change,
     /// UIDs of Workspaces that are placed now.
     pub(super) placed: Vec<Box<str>>,
+    pub(super) receipt: Receipt,
 }
 
-/// How the mirrors of one shard are doing.
-#[derive(Clone, Debug)]
-pub(super) struct Mirrors {
-    pub(super) clusters: watch::Receiver<ReflectorStatus>,
-    /// Not there until the identity of the export is known.
-    pub(super) workspaces: Arc<Mutex<Option<watch::Receiver<ReflectorStatus>>>>,
+/// To be given back when the news is in the table.
+#[derive(Debug)]
+pub(super) struct Receipt {
+    /// The mirror whose list is complete with this.
+    completes: Option<Arc<AtomicU64>>,
+    read_at: Instant,
+    /// Where it waited.
+    _room: OwnedSemaphorePermit,
 }
 
-impl Mirrors {
-    /// Whether both watches are open.
-    pub(super) fn are_watching(&self) -> bool {
-        let watching = |status: &watch::Receiver<ReflectorStatus>| status.borrow().phase == Phase::Watching;
-        watching(&self.clusters) && self.workspaces.lock().as_ref().is_some_and(watching)
+impl Receipt {
+    /// Returns how long the news has been on its way.
+    pub(super) fn applied(self) -> Duration {
+        if let Some(lists) = self.completes {
+            lists.fetch_add(1, Ordering::Release);
+        }
+        self.read_at.elapsed()
     }
+}
+
+/// The way from the followers to the table.
+#[derive(Clone)]
+pub(super) struct Outbox {
+    news: mpsc::Sender<News>,
+    room: Arc<Semaphore>,
+}
+
+impl Outbox {
+    pub(super) fn new() -> (Self, mpsc::Receiver<News>) {
+        let (news, inbox) = mpsc::channel(ROOM);
+        (Self { news, room: Arc::new(Semaphore::new(ROOM)) }, inbox)
+    }
+
+    /// Space for so many objects; `None` when nobody listens any more.
+    async fn room_for(&self, objects: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = u32::try_from(objects.clamp(1, ROOM)).ok()?;
+        Arc::clone(&self.room).acquire_many_owned(permits).await.ok()
+    }
+}
+
+/// What a mirror said, translated.
+struct Told {
+    change: Change,
+    placed: Vec<Box<str>>,
+    objects: usize,
+    completes: Option<Arc<AtomicU64>>,
 }
 
 /// One follower; runs until it is dropped or nobody listens any more.
@@ -43,9 +83,9 @@ pub(super) struct Follower {
     client: Client,
     options: ReflectorOptions,
     clusters: Reflector<LogicalClusterObject>,
-    workspaces: Arc<Mutex<Option<watch::Receiver<ReflectorStatus>>>>,
+    mirrors: Mirrors,
     identity: watch::Receiver<Option<Arc<str>>>,
-    news: mpsc::Sender<News>,
+    outbox: Outbox,
 }
 
 impl Follower {
@@ -56,89 +96,116 @@ impl Follower {
         client: &Client,
         options: ReflectorOptions,
         identity: watch::Receiver<Option<Arc<str>>>,
-        news: mpsc::Sender<News>,
+        outbox: Outbox,
     ) -> Self {
         let client = client.with_prefix("/clusters/*");
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
         let clusters = Reflector::new(client.clone(), source, options.clone());
-        Self { shard, number, client, options, clusters, workspaces: Arc::default(), identity, news }
+        let mirrors = Mirrors { clusters: Mirror::new(clusters.status()), workspaces: Arc::default() };
+        Self { shard, number, client, options, clusters, mirrors, identity, outbox }
     }
 
     pub(super) fn mirrors(&self) -> Mirrors {
-        Mirrors { clusters: self.clusters.status(), workspaces: Arc::clone(&self.workspaces) }
+        self.mirrors.clone()
     }
 
     pub(super) async fn run(mut self) {
-        let mut workspaces = None;
+        let mut workspaces: Option<(Reflector<WorkspaceObject>, Arc<AtomicU64>)> = None;
         self.identity.mark_changed();
         loop {
-            let (change, placed) = tokio::select! {
-                event = self.clusters.next() => match cluster_change(event) {
-                    Some(change) => change,
-                    None => continue,
-                },
-                event = next(&mut workspaces) => match workspace_change(event) {
-                    Some(change) => (change, Vec::new()),
-                    None => continue,
-                },
+            let told = tokio::select! {
+                piece = self.clusters.next_piece() => cluster_change(piece, &self.mirrors.clusters.applied),
+                (piece, applied) = next(&mut workspaces) => workspace_change(piece, &applied),
                 changed = self.identity.changed() => match changed {
                     Ok(()) => {
                         let identity = self.identity.borrow_and_update().clone();
                         workspaces = identity.map(|identity| self.follow_workspaces(&identity));
-                        continue;
+                        None
                     }
                     Err(_) => return,
                 },
             };
-            let news = News { shard: self.shard, follower: self.number, change, placed };
-            if self.news.send(news).await.is_err() {
+            let Some(Told { change, placed, objects, completes }) = told else {
+                continue;
+            };
+            let read_at = Instant::now();
+            let Some(room) = self.outbox.room_for(objects).await else {
+                return;
+            };
+            let (shard, follower) = (self.shard, self.number);
+            let news = News {
+                shard,
+                follower,
+                change,
+                placed,
+                receipt: Receipt { completes, read_at, _room: room },
+            };
+            if self.outbox.news.send(news).await.is_err() {
                 return;
             }
         }
     }
 
     /// Workspaces are addressed across logical clusters by the identity of the export that serves them.
-    fn follow_workspaces(&self, identity: &str) -> Reflector<WorkspaceObject> {
+    fn follow_workspaces(&self, identity: &str) -> (Reflector<WorkspaceObject>, Arc<AtomicU64>) {
         let source = ListWatch::new(format!("/apis/tenancy.kcp.io/v1alpha1/workspaces:{identity}"));
         let reflector = Reflector::new(self.client.clone(), source, self.options.clone());
-        *self.workspaces.lock() = Some(reflector.status());
-        reflector
+        let mirror = Mirror::new(reflector.status());
+        let applied = Arc::clone(&mirror.applied);
+        *self.mirrors.workspaces.lock() = Some(mirror);
+        (reflector, applied)
     }
 }
 
-async fn next(reflector: &mut Option<Reflector<WorkspaceObject>>) -> Event<WorkspaceObject> {
+async fn next(
+    reflector: &mut Option<(Reflector<WorkspaceObject>, Arc<AtomicU64>)>,
+) -> (Piece<WorkspaceObject>, Arc<AtomicU64>) {
     match reflector {
-        Some(reflector) => reflector.next().await,
+        Some((reflector, applied)) => (reflector.next_piece().await, Arc::clone(applied)),
         None => std::future::pending().await,
     }
 }
 
-fn workspace_change(event: Event<WorkspaceObject>) -> Option<Change> {
-    Some(match event {
-        Event::Replaced { items, .. } => {
-            Change::ReplaceWorkspaces(items.into_iter().filter_map(WorkspaceObject::into_record).collect())
+fn workspace_change(piece: Piece<WorkspaceObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
+    let one = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+    match piece {
+        Piece::Page { items, is_first, complete_at } => {
+            let objects = items.len();
+            let records = items.into_iter().filter_map(WorkspaceObject::into_record).collect();
+            let is_last = complete_at.is_some();
+            let change = Change::ListWorkspaces(Page { records, is_first, is_last });
+            Some(Told {
+                change,
+                placed: Vec::new(),
+                objects,
+                completes: is_last.then(|| Arc::clone(applied)),
+            })
         }
-        Event::Applied(object) => object.into_change(),
-        Event::Deleted(object) => object.into_removal(),
-        Event::Progress(_) => return None,
-    })
+        Piece::Applied(object) => object.into_change().map(one),
+        Piece::Deleted(object) => object.into_removal().map(one),
+        Piece::Progress(_) => None,
+    }
 }
 
-fn cluster_change(event: Event<LogicalClusterObject>) -> Option<(Change, Vec<Box<str>>)> {
+fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
     let uid = |object: &LogicalClusterObject| object.workspace_uid().map(Box::from);
-    Some(match event {
-        Event::Replaced { items, .. } => {
+    match piece {
+        Piece::Page { items, is_first, complete_at } => {
+            let objects = items.len();
             let placed = items.iter().filter_map(uid).collect();
-            (
-                Change::ReplaceClusters(items.into_iter().map(LogicalClusterObject::into_record).collect()),
-                placed,
-            )
+            let records = items.into_iter().filter_map(LogicalClusterObject::into_record).collect();
+            let is_last = complete_at.is_some();
+            let change = Change::ListClusters(Page { records, is_first, is_last });
+            Some(Told { change, placed, objects, completes: is_last.then(|| Arc::clone(applied)) })
         }
-        Event::Applied(object) => {
+        Piece::Applied(object) => {
             let placed = uid(&object).into_iter().collect();
-            (Change::PutCluster(object.into_record()), placed)
+            object.into_change().map(|change| Told { change, placed, objects: 1, completes: None })
         }
-        Event::Deleted(object) => (object.into_removal(), Vec::new()),
-        Event::Progress(_) => return None,
-    })
+        Piece::Deleted(object) => {
+            let told = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+            object.into_removal().map(told)
+        }
+        Piece::Progress(_) => None,
+    }
 }

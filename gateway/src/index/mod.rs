@@ -1,53 +1,84 @@
 //! Keeps the routing table true: watches the list of shards, and on every shard its logical clusters and workspaces.
 //!
 //! One task owns the table's writer and applies what the followers of the shards say in batches. A cut connection
-//! costs nothing: the mirror resumes where it was and the table stays as it is.
+//! costs nothing: the mirror resumes where it was and the table stays as it is. With a snapshot on disk, a gateway
+//! begins with what the last one knew: what is found is routed to, what is not found is 503 until its shard was heard.
+//!
+//! Ready is a gateway when every shard was read once, when it began with a snapshot, or, with the list of shards at
+//! hand, when 30 s have passed. It stays so: a shard that cannot be heard makes its part of the table older
+//! (`fairlead_gateway_index_age_seconds`), not the others' useless.
 
+mod authentication;
+mod discover;
 mod follow;
+mod identity;
+mod keep;
 mod objects;
+mod report;
+mod select;
+mod snapshot;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use fairlead_client::{
-    Backoff, Client, Credentials, Endpoint, Event, ListWatch, Reflector, ReflectorOptions, ReflectorStatus,
-};
+use arc_swap::ArcSwap;
+use fairlead_client::{Client, Credentials, Endpoint, EndpointError, ReflectorOptions};
 use fairlead_process::Shutdown;
-use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::pick::Picker;
-use crate::route::{Freshness, Router};
-use crate::table::{ShardIndex, ShardSpec, TableWriter};
-use follow::{Follower, Mirrors, News};
-use objects::{ExportIdentity, ShardObject};
+use crate::route::Router;
+use crate::table::{Root, ShardIndex, ShardSpec, TableWriter};
+use authentication::AuthenticationFollower;
+use discover::{ShardList, ShardNews, ShardSource};
+use follow::{Follower, News, Outbox, Receipt};
+use identity::read_identity;
+use keep::Keeper;
+use snapshot::SnapshotFile;
 
-/// How many changes wait at most between the followers and the table; then the watches wait.
-const QUEUE: usize = 4096;
-/// How often the identity of the workspaces' export is looked at once it is known.
-const IDENTITY_CHECK: Duration = Duration::from_secs(60);
+pub(crate) use authentication::WorkspaceAuthentication;
+pub(crate) use report::IndexReport;
+pub(crate) use select::ShardSelection;
 
-/// Times of the index.
+/// How many changes are applied at once at most.
+const BATCH: usize = 4096;
+
+/// What the index does, and its times.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexOptions {
     /// Times of the mirrors.
     pub(crate) reflector: ReflectorOptions,
     /// How long a shard that cannot be read keeps the gateway from being ready.
     pub(crate) sync_deadline: Duration,
+    /// Which shards are followed.
+    pub(crate) selection: ShardSelection,
+    /// The file that outlives the process.
+    pub(crate) snapshot: Option<PathBuf>,
+    /// How often it is written at most.
+    pub(crate) snapshot_interval: Duration,
 }
 
 impl Default for IndexOptions {
     fn default() -> Self {
         // All shards start together with the gateway, and a stale table costs 503s: try often.
+        // Pages as large as pays: fewer questions, and one page at a time is in memory.
         let reflector = ReflectorOptions {
+            page_size: 2000,
             initial_backoff: Duration::from_millis(50),
             longest_backoff: Duration::from_secs(1),
             ..ReflectorOptions::default()
         };
-        Self { reflector, sync_deadline: Duration::from_secs(30) }
+        Self {
+            reflector,
+            sync_deadline: Duration::from_secs(30),
+            selection: ShardSelection::default(),
+            snapshot: None,
+            snapshot_interval: Duration::from_secs(10),
+        }
     }
 }
 
@@ -56,8 +87,21 @@ impl Default for IndexOptions {
 pub(crate) struct ShardClients {
     /// The root shard, without a logical cluster.
     pub(crate) root: Client,
-    /// The credentials of `root`, replaced on rotation.
-    pub(crate) credentials: Arc<arc_swap::ArcSwap<Credentials>>,
+    /// The credentials for every shard, replaced on rotation.
+    pub(crate) credentials: Arc<ArcSwap<Credentials>>,
+    /// Who is asked for the list of shards in place of the root shard.
+    pub(crate) peers: Option<PeerClients>,
+}
+
+/// How to ask shards for the list of shards.
+#[derive(Clone)]
+pub(crate) struct PeerClients {
+    /// The first ones to ask, without a logical cluster.
+    pub(crate) first: Client,
+    /// More of them.
+    pub(crate) others: Vec<Client>,
+    /// The credentials for those that are found.
+    pub(crate) credentials: Arc<ArcSwap<Credentials>>,
 }
 
 impl ShardClients {
@@ -65,182 +109,222 @@ impl ShardClients {
     ///
     /// # Errors
     /// For what is no URL.
-    pub(crate) fn of(&self, url: &str) -> Result<Client, fairlead_client::EndpointError> {
+    pub(crate) fn of(&self, url: &str) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::parse(url)?;
         Ok(Client::with_credentials(endpoint, Arc::clone(&self.credentials), self.root.options().clone()))
     }
+
+    fn source(&self) -> ShardSource {
+        let Some(PeerClients { first, others, credentials }) = self.peers.clone() else {
+            return ShardSource::Root(self.root.with_prefix("/clusters/root"));
+        };
+        let options = self.root.options().clone();
+        let client = move |url: &str| {
+            let endpoint = Endpoint::parse(url).ok()?;
+            Some(Client::with_credentials(endpoint, Arc::clone(&credentials), options.clone()))
+        };
+        ShardSource::Peers { first, others, client: Arc::new(client) }
+    }
+}
+
+/// What the index works with.
+pub(crate) struct IndexParts {
+    /// Fills the table.
+    pub(crate) writer: TableWriter,
+    /// Told what has appeared.
+    pub(crate) router: Arc<Router>,
+    /// Told what was placed.
+    pub(crate) picker: Arc<Picker>,
+    /// How to talk to shards.
+    pub(crate) clients: ShardClients,
+    /// What to do, and when.
+    pub(crate) options: IndexOptions,
+    /// Set once the gateway can serve.
+    pub(crate) ready: watch::Sender<bool>,
+    /// Where it says how it is doing.
+    pub(crate) report: Arc<IndexReport>,
+    /// Filled, too, if workspaces may have authenticators of their own.
+    pub(crate) authentication: Option<Arc<WorkspaceAuthentication>>,
 }
 
 /// The index; [`Index::run`] is its task.
 pub(crate) struct Index {
-    writer: TableWriter,
-    router: Arc<Router>,
-    picker: Arc<Picker>,
-    clients: ShardClients,
-    options: IndexOptions,
-    ready: watch::Sender<bool>,
-    report: Arc<IndexReport>,
+    parts: IndexParts,
+    identity: watch::Receiver<Option<Arc<str>>>,
+    outbox: Outbox,
     followed: FxHashMap<Arc<str>, Followed>,
     followers: JoinSet<()>,
     next_follower: u64,
+    synced: bool,
 }
 
 struct Followed {
     shard: ShardIndex,
     follower: u64,
     url: Arc<str>,
-    task: tokio::task::AbortHandle,
+    tasks: Vec<AbortHandle>,
 }
 
-/// How the index is doing, for metrics and the status endpoint.
-#[derive(Debug, Default)]
-pub(crate) struct IndexReport {
-    shards: Mutex<FxHashMap<ShardIndex, Mirrors>>,
-}
-
-/// The state of one shard's mirrors.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MirrorReport {
-    /// How old the table's knowledge of the shard may be; `None` if it has never been heard.
-    pub(crate) age: Option<Duration>,
-    /// Whether all watches are open.
-    pub(crate) watching: bool,
-    /// Completed lists, over both mirrors.
-    pub(crate) relists: u64,
-    /// Opened watches, over both mirrors.
-    pub(crate) restarts: u64,
-    /// Why the last try failed.
-    pub(crate) last_error: Option<Arc<str>>,
-}
-
-impl Freshness for IndexReport {
-    fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
-        let shards = self.shards.lock();
-        match shard {
-            Some(shard) => shards.get(&shard).is_some_and(Mirrors::are_watching),
-            None => shards.values().all(Mirrors::are_watching),
+/// Runs the index until the process drains.
+pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
+    let (outbox, mut inbox) = Outbox::new();
+    let (known, identity) = watch::channel(None);
+    let mut index = Index {
+        parts,
+        identity,
+        outbox,
+        followed: FxHashMap::default(),
+        followers: JoinSet::new(),
+        next_follower: 0,
+        synced: false,
+    };
+    index.restore(&known).await;
+    let keeper = index.keeper().map(|keeper| tokio::spawn(keeper.run(shutdown.clone())));
+    index.followers.spawn(read_identity(index.who_knows_the_identity(), known));
+    let options = &index.parts.options;
+    let mut shards = ShardList::new(index.parts.clients.source(), options.reflector.clone());
+    let deadline = tokio::time::sleep(options.sync_deadline);
+    tokio::pin!(deadline);
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            () = shutdown.draining() => break,
+            news = shards.next() => index.on_shards(news),
+            _ = inbox.recv_many(&mut batch, BATCH) => index.on_news(&mut batch),
+            () = until(index.parts.writer.next_expiry()) => index.parts.writer.forget_moves(),
+            () = &mut deadline, if !index.is_ready() => {
+                // Without the list of shards nothing can be served; with it, what was read can be.
+                if index.view().is_listed() {
+                    tracing::warn!("not all shards could be read in time; serving what is known");
+                    index.parts.ready.send_replace(true);
+                } else {
+                    deadline.as_mut().reset(Instant::now() + Duration::from_secs(1));
+                }
+            }
         }
+        index.note_sync();
     }
-}
-
-impl IndexReport {
-    /// The state of a shard's mirrors at `now`.
-    pub(crate) fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
-        let Some(mirrors) = self.shards.lock().get(&shard).cloned() else {
-            return MirrorReport::default();
-        };
-        let clusters = mirrors.clusters.borrow().clone();
-        let workspaces =
-            mirrors.workspaces.lock().as_ref().map(|status| status.borrow().clone()).unwrap_or_default();
-        let age = |status: &ReflectorStatus| status.staleness(now);
-        MirrorReport {
-            age: age(&clusters).zip(age(&workspaces)).map(|(clusters, workspaces)| clusters.max(workspaces)),
-            watching: mirrors.are_watching(),
-            relists: clusters.relists + workspaces.relists,
-            restarts: clusters.restarts + workspaces.restarts,
-            last_error: clusters.last_error.or(workspaces.last_error),
-        }
+    if let Some(keeper) = keeper {
+        // It writes once more.
+        let _ = keeper.await;
     }
 }
 
 impl Index {
-    /// An index that fills `writer`'s table once it runs, and sets `ready` when everything was read once.
-    pub(crate) fn new(
-        writer: TableWriter,
-        router: Arc<Router>,
-        picker: Arc<Picker>,
-        clients: ShardClients,
-        options: IndexOptions,
-        ready: watch::Sender<bool>,
-        report: Arc<IndexReport>,
-    ) -> Self {
-        Self {
-            writer,
-            router,
-            picker,
-            clients,
-            options,
-            ready,
-            report,
-            followed: FxHashMap::default(),
-            followers: JoinSet::new(),
-            next_follower: 0,
-        }
-    }
-
-    /// Follows everything until the process drains.
-    pub(crate) async fn run(mut self, shutdown: Shutdown) {
-        let (news, mut inbox) = mpsc::channel(QUEUE);
-        let (identity, known_identity) = watch::channel(None);
-        self.followers.spawn(read_identity(self.clients.root.with_prefix("/clusters/root"), identity));
-        let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/shards");
-        let root = self.clients.root.with_prefix("/clusters/root");
-        let mut shards = Reflector::<ShardObject>::new(root, source, self.options.reflector.clone());
-        let mut batch = Vec::new();
-        let deadline = tokio::time::sleep(self.options.sync_deadline);
-        tokio::pin!(deadline);
-        loop {
-            tokio::select! {
-                () = shutdown.draining() => return,
-                event = shards.next() => self.on_shards(event, &known_identity, &news),
-                _ = inbox.recv_many(&mut batch, QUEUE) => self.on_news(&mut batch),
-                () = &mut deadline, if !*self.ready.borrow() => {
-                    // Without the list of shards nothing can be served; with it, what was read can be.
-                    if self.writer.table().load().is_listed() {
-                        tracing::warn!("not all shards could be read in time; serving what is known");
-                        self.ready.send_replace(true);
-                    } else {
-                        deadline.as_mut().reset(Instant::now() + Duration::from_secs(1));
-                    }
+    /// Begins with what the last process knew.
+    async fn restore(&mut self, identity: &watch::Sender<Option<Arc<str>>>) {
+        let options = &self.parts.options;
+        let Some(file) = options.snapshot.as_ref().map(SnapshotFile::new) else {
+            return;
+        };
+        let (empty, selection) = (self.parts.writer.restoration(), options.selection.to_string());
+        let path = file.path().to_owned();
+        let began = Instant::now();
+        let (header, restoration) =
+            match tokio::task::spawn_blocking(move || file.read(empty, &selection)).await {
+                Ok(Ok(Some(found))) => found,
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => {
+                    return tracing::warn!(file = %path.display(), %error, "the index on disk is not used");
                 }
-            }
-            if !*self.ready.borrow() && self.writer.table().load().is_synced() {
-                tracing::info!("the index is synced");
-                self.ready.send_replace(true);
-            }
+                Err(error) => return tracing::error!(%error, "reading the index from disk broke off"),
+            };
+        self.parts.writer.restore(restoration);
+        let age = SystemTime::now().duration_since(header.written_at).unwrap_or_default();
+        self.parts.report.restored(age);
+        identity.send_replace(header.identity);
+        let shards: Vec<ShardSpec> = self.view().shards().map(|shard| shard.spec.clone()).collect();
+        let count = shards.len();
+        shards.into_iter().for_each(|shard| self.follow(shard));
+        tracing::info!(shards = count, age = ?age, took = ?began.elapsed(), "the index begins with what is on disk");
+        if count > 0 {
+            self.parts.ready.send_replace(true);
         }
     }
 
-    fn on_shards(
-        &mut self,
-        event: Event<ShardObject>,
-        identity: &watch::Receiver<Option<Arc<str>>>,
-        news: &mpsc::Sender<News>,
-    ) {
-        match event {
-            Event::Replaced { items, .. } => {
-                let present: FxHashSet<Arc<str>> =
-                    items.iter().map(|shard| Arc::clone(shard.name())).collect();
-                let gone: Vec<_> =
-                    self.followed.keys().filter(|name| !present.contains(*name)).cloned().collect();
+    fn keeper(&self) -> Option<Keeper> {
+        let options = &self.parts.options;
+        Some(Keeper {
+            file: SnapshotFile::new(options.snapshot.as_ref()?),
+            interval: options.snapshot_interval,
+            selection: options.selection.to_string(),
+            table: self.parts.writer.table(),
+            identity: self.identity.clone(),
+            ready: self.parts.ready.subscribe(),
+        })
+    }
+
+    /// The root shard, and whichever shard has the root workspace.
+    fn who_knows_the_identity(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
+        let (clients, table) = (self.parts.clients.clone(), self.parts.writer.table());
+        move || {
+            let owner = table.load().owner_of("root").map(|shard| Arc::clone(&shard.spec.url));
+            let owner = owner.and_then(|url| clients.of(&url).ok());
+            let is_another =
+                |owner: &Client| owner.endpoint().to_string() != clients.root.endpoint().to_string();
+            [clients.root.clone()].into_iter().chain(owner.filter(is_another)).collect()
+        }
+    }
+
+    fn view(&self) -> Arc<Root> {
+        self.parts.writer.table().load_full()
+    }
+
+    fn is_ready(&self) -> bool {
+        *self.parts.ready.borrow()
+    }
+
+    fn note_sync(&mut self) {
+        if self.synced {
+            return;
+        }
+        let view = self.view();
+        let has_authentication = || {
+            let names = view.shards().map(|shard| &shard.spec.name);
+            self.parts.authentication.as_ref().is_none_or(|authentication| authentication.is_synced(names))
+        };
+        if view.is_synced() && has_authentication() {
+            tracing::info!("the index is synced");
+            self.synced = true;
+            self.parts.ready.send_replace(true);
+        }
+    }
+
+    fn on_shards(&mut self, news: ShardNews) {
+        match news {
+            ShardNews::All(shards) => {
+                let selection = &self.parts.options.selection;
+                let present: FxHashSet<&Arc<str>> = shards
+                    .iter()
+                    .filter(|shard| selection.includes(shard))
+                    .map(|shard| &shard.name)
+                    .collect();
+                let view = self.view();
+                let known = view.shards().map(|shard| &shard.spec.name);
+                let gone: Vec<Arc<str>> = known.filter(|name| !present.contains(name)).cloned().collect();
                 gone.iter().for_each(|name| self.forget(name));
-                for shard in items {
-                    self.follow(shard.into_spec(), identity, news);
-                }
-                self.writer.shards_listed();
+                shards.into_iter().for_each(|shard| self.follow(shard));
+                self.parts.writer.shards_listed();
             }
-            Event::Applied(shard) => self.follow(shard.into_spec(), identity, news),
-            Event::Deleted(shard) => self.forget(shard.name()),
-            Event::Progress(_) => {}
+            ShardNews::Put(shard) => self.follow(shard),
+            ShardNews::Gone(name) => self.forget(&name),
         }
     }
 
     /// Makes a shard known and follows it; a shard that moved to another URL keeps its entries meanwhile.
-    fn follow(
-        &mut self,
-        spec: ShardSpec,
-        identity: &watch::Receiver<Option<Arc<str>>>,
-        news: &mpsc::Sender<News>,
-    ) {
+    fn follow(&mut self, spec: ShardSpec) {
         let (name, url) = (Arc::clone(&spec.name), Arc::clone(&spec.url));
-        let client = match self.clients.of(&url) {
+        if !self.parts.options.selection.includes(&spec) {
+            return self.forget(&name);
+        }
+        let client = match self.parts.clients.of(&url) {
             Ok(client) => client,
             Err(error) => {
                 tracing::warn!(shard = %name, %error, "a shard without a usable base URL is not followed");
                 return self.forget(&name);
             }
         };
-        let Some(shard) = self.writer.put_shard(spec) else {
+        let Some(shard) = self.parts.writer.put_shard(spec) else {
             tracing::error!(shard = %name, "too many shards; this one is not followed");
             return;
         };
@@ -249,82 +333,78 @@ impl Index {
                 return;
             }
             tracing::info!(shard = %name, url = %url, "the shard has a new base URL");
-            followed.task.abort();
+            followed.tasks.iter().for_each(AbortHandle::abort);
         } else {
             tracing::info!(shard = %name, url = %url, "following a shard");
         }
         self.next_follower += 1;
-        let follower = Follower::new(
+        let (follower, reflector) = (self.next_follower, &self.parts.options.reflector);
+        let mirror = Follower::new(
             shard,
-            self.next_follower,
+            follower,
             &client,
-            self.options.reflector.clone(),
-            identity.clone(),
-            news.clone(),
+            reflector.clone(),
+            self.identity.clone(),
+            self.outbox.clone(),
         );
-        self.report.shards.lock().insert(shard, follower.mirrors());
-        let task = self.followers.spawn(follower.run());
-        self.followed.insert(name, Followed { shard, follower: self.next_follower, url, task });
+        self.parts.report.insert(shard, mirror.mirrors());
+        let mut tasks = vec![self.followers.spawn(mirror.run())];
+        if let Some(authentication) = &self.parts.authentication {
+            let (reflector, identity) = (reflector.clone(), self.identity.clone());
+            let target = Arc::clone(authentication);
+            let mirror = AuthenticationFollower::new(Arc::clone(&name), &client, reflector, identity, target);
+            tasks.push(self.followers.spawn(mirror.run()));
+        }
+        self.followed.insert(name, Followed { shard, follower, url, tasks });
     }
 
     fn forget(&mut self, name: &str) {
-        let Some(followed) = self.followed.remove(name) else {
-            return;
-        };
-        tracing::info!(shard = %name, "the shard is gone");
-        followed.task.abort();
-        self.report.shards.lock().remove(&followed.shard);
-        self.writer.remove_shard(followed.shard);
+        if let Some(followed) = self.followed.remove(name) {
+            followed.tasks.iter().for_each(AbortHandle::abort);
+            self.parts.report.remove(followed.shard);
+        }
+        if let Some(authentication) = &self.parts.authentication {
+            authentication.forget(name);
+        }
+        let known = self.view().shards().find(|shard| &*shard.spec.name == name).map(|shard| shard.index);
+        if let Some(shard) = known {
+            tracing::info!(shard = %name, "the shard is gone");
+            self.parts.writer.remove_shard(shard);
+        }
     }
 
     fn on_news(&mut self, batch: &mut Vec<News>) {
         // Followers that ended are reaped here, where there is something to do anyway.
         while self.followers.try_join_next().is_some() {}
         let current: FxHashSet<u64> = self.followed.values().map(|followed| followed.follower).collect();
-        let mut placed = Vec::new();
         let mut changes = Vec::with_capacity(batch.len());
-        for news in batch.drain(..) {
-            if current.contains(&news.follower) {
-                placed.extend(news.placed);
-                changes.push((news.shard, news.change));
-            }
+        let mut placed = Vec::new();
+        let mut receipts = Vec::with_capacity(batch.len());
+        for news in batch.drain(..).filter(|news| current.contains(&news.follower)) {
+            changes.push((news.shard, news.change));
+            placed.extend(news.placed);
+            receipts.push(news.receipt);
         }
-        let touched = self.writer.apply(changes);
-        self.router.appeared(&touched);
-        self.picker.placed(placed.iter().map(|uid| &**uid));
+        let touched = self.parts.writer.apply(changes);
+        let lag = receipts.into_iter().map(Receipt::applied).max();
+        self.parts.report.applied(lag.unwrap_or_default());
+        self.parts.router.appeared(&touched);
+        self.parts.picker.placed(placed.iter().map(|uid| &**uid));
     }
 }
 
-/// Reads the identity of the export that serves workspaces, again and again until it is there, then now and then.
-async fn read_identity(root: Client, identity: watch::Sender<Option<Arc<str>>>) {
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-    loop {
-        let answer = root.get("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io").await;
-        let hash = answer.map(|answer| serde_json::from_slice::<ExportIdentity>(&answer.body));
-        let delay = match hash {
-            Ok(Ok(export)) => match export.into_hash() {
-                Some(hash) => {
-                    identity.send_if_modified(|known| {
-                        let changed = known.as_deref() != Some(hash.as_str());
-                        *known = Some(hash.into());
-                        changed
-                    });
-                    IDENTITY_CHECK
-                }
-                None => backoff.next_delay(),
-            },
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the export of workspaces does not decode");
-                backoff.next_delay()
-            }
-            Err(error) => {
-                tracing::debug!(%error, "the export of workspaces cannot be read");
-                backoff.next_delay()
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            () = identity.closed() => return,
-        }
+/// Why the gateway is not ready, for those who ask for this check by name.
+pub(crate) fn what_is_missing(view: &Root) -> String {
+    if !view.is_listed() {
+        return "the list of shards has not been read yet".to_owned();
+    }
+    let missing = view.shards().filter(|shard| !shard.is_synced()).map(|shard| &*shard.spec.name);
+    format!("not read yet: {}", missing.collect::<Vec<_>>().join(", "))
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

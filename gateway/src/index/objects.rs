@@ -26,6 +26,9 @@ struct ShardMeta {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ShardAnnotations {
+    /// The logical cluster that holds the object.
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
     /// Present in any form means: no new workspaces.
     #[serde(rename = "experimental.core.kcp.io/unschedulable")]
     unschedulable: Option<String>,
@@ -42,6 +45,11 @@ impl ShardObject {
         &self.metadata.name
     }
 
+    /// The logical cluster that holds the object.
+    pub(super) fn home(&self) -> &str {
+        &self.metadata.annotations.cluster
+    }
+
     pub(super) fn into_spec(self) -> ShardSpec {
         ShardSpec {
             name: self.metadata.name,
@@ -56,10 +64,7 @@ impl ShardObject {
 /// of them at once.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "WireWorkspace")]
-pub(super) struct WorkspaceObject {
-    record: WorkspaceRecord,
-    scheduling: bool,
-}
+pub(super) struct WorkspaceObject(WorkspaceRecord);
 
 #[derive(Deserialize)]
 struct WireWorkspace {
@@ -100,39 +105,54 @@ struct WorkspaceStatus {
 
 impl From<WireWorkspace> for WorkspaceObject {
     fn from(WireWorkspace { metadata, spec, status }: WireWorkspace) -> Self {
-        let target = if !spec.cluster.is_empty() {
+        let target = if &*status.phase == "Scheduling" {
+            WorkspaceTarget::Pending
+        } else if !spec.cluster.is_empty() {
             WorkspaceTarget::Cluster(spec.cluster)
-        } else if spec.mount.is_some() && !spec.url.is_empty() {
+        } else if spec.mount.is_some() && can_serve(&spec.url) {
             WorkspaceTarget::Mount(spec.url)
         } else {
             WorkspaceTarget::None
         };
-        let record = WorkspaceRecord {
+        Self(WorkspaceRecord {
             parent: metadata.annotations.cluster,
             name: metadata.name,
             target,
             unavailable: &*status.phase == "Unavailable",
-        };
-        Self { record, scheduling: &*status.phase == "Scheduling" }
+        })
     }
 }
 
+/// Whether a mount's URL says where to go: absolute, with a host, and short enough to be meant. It was copied from an
+/// object of some workspace's own, so nothing about it is certain.
+fn can_serve(url: &str) -> bool {
+    const LONGEST: usize = 4096;
+    url.len() <= LONGEST
+        && url.parse::<http::Uri>().is_ok_and(|uri| {
+            uri.host().is_some_and(|host| !host.is_empty())
+                && matches!(uri.scheme_str(), Some("https" | "http"))
+        })
+}
+
 impl WorkspaceObject {
-    pub(super) fn into_change(self) -> Change {
-        if self.scheduling {
-            // Nothing to route to yet; what was routed so far stays.
-            return Change::TouchWorkspace { parent: self.record.parent, name: self.record.name };
-        }
-        Change::PutWorkspace(self.record)
-    }
-
-    pub(super) fn into_removal(self) -> Change {
-        Change::RemoveWorkspace { parent: self.record.parent, name: self.record.name }
-    }
-
+    /// `None` for an object that says of no logical cluster that it lies in it.
     pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
-        (!self.scheduling).then_some(self.record)
+        is_id(&self.0.parent).then_some(self.0)
     }
+
+    pub(super) fn into_change(self) -> Option<Change> {
+        self.into_record().map(Change::PutWorkspace)
+    }
+
+    pub(super) fn into_removal(self) -> Option<Change> {
+        let WorkspaceRecord { parent, name, .. } = self.into_record()?;
+        Some(Change::RemoveWorkspace { parent, name })
+    }
+}
+
+/// What can be the id of a logical cluster; the slash parts a stored id from a name.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/')
 }
 
 /// A `LogicalCluster` of `core.kcp.io/v1alpha1`.
@@ -176,13 +196,22 @@ impl LogicalClusterObject {
         self.spec.owner.as_ref().map(|owner| &*owner.uid).filter(|uid| !uid.is_empty())
     }
 
-    pub(super) fn into_record(self) -> ClusterRecord {
+    /// `None` for an object that does not say which logical cluster it is.
+    pub(super) fn into_record(self) -> Option<ClusterRecord> {
         let LogicalClusterAnnotations { cluster, workspace_type, migrating } = self.metadata.annotations;
-        ClusterRecord { id: cluster, workspace_type, migrating: migrating.is_some() }
+        is_id(&cluster).then_some(ClusterRecord {
+            id: cluster,
+            workspace_type,
+            migrating: migrating.is_some(),
+        })
     }
 
-    pub(super) fn into_removal(self) -> Change {
-        Change::RemoveCluster(self.metadata.annotations.cluster)
+    pub(super) fn into_change(self) -> Option<Change> {
+        self.into_record().map(Change::PutCluster)
+    }
+
+    pub(super) fn into_removal(self) -> Option<Change> {
+        self.into_record().map(|record| Change::RemoveCluster(record.id))
     }
 }
 
@@ -206,7 +235,7 @@ impl ExportIdentity {
 }
 
 /// Go servers write `null` for empty maps.
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,
@@ -227,15 +256,10 @@ mod tests {
                 "spec":{spec},"status":{{"phase":"{phase}","conditions":[]}}}}"#
         );
         let object: WorkspaceObject = serde_json::from_str(&json).unwrap();
-        match object.into_change() {
-            Change::PutWorkspace(record) => {
-                assert_eq!((&*record.parent, &*record.name), ("p", "w"));
-                let available = if record.unavailable { "unavailable " } else { "" };
-                format!("{available}{:?}", record.target)
-            }
-            Change::TouchWorkspace { parent, name } => format!("touched {parent}/{name}"),
-            other => panic!("{other:?}"),
-        }
+        let record = object.into_record().unwrap();
+        assert_eq!((&*record.parent, &*record.name), ("p", "w"));
+        let available = if record.unavailable { "unavailable " } else { "" };
+        format!("{available}{:?}", record.target)
     }
 
     #[test]
@@ -248,12 +272,18 @@ mod tests {
             (ready, "Terminating", "Cluster(\"c\")"),
             (ready, "Inactive", "Cluster(\"c\")"),
             (ready, "Unavailable", "unavailable Cluster(\"c\")"),
-            (ready, "Scheduling", "touched p/w"),
-            ("{}", "Scheduling", "touched p/w"),
+            (ready, "Scheduling", "Pending"),
+            ("{}", "Scheduling", "Pending"),
             ("{}", "", "None"),
             (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
             (mount, "Unavailable", "unavailable Mount(\"https://x/clusters/y\")"),
             (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
+            // A URL that leads nowhere is none.
+            (r#"{"mount":{"ref":{}},"URL":"/clusters/y"}"#, "Ready", "None"),
+            (r#"{"mount":{"ref":{}},"URL":"ftp://x/clusters/y"}"#, "Ready", "None"),
+            (r#"{"mount":{"ref":{}},"URL":"https:///clusters/y"}"#, "Ready", "None"),
+            // The logical cluster comes first, as in kcp.
+            (r#"{"cluster":"c","mount":{"ref":{}},"URL":"https://x/clusters/y"}"#, "Ready", "Cluster(\"c\")"),
             // A URL without a mount is only the address of the workspace itself.
             (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "None"),
         ] {
@@ -267,16 +297,18 @@ mod tests {
             "internal.tenancy.kcp.io/type":"root:universal"}},"spec":{"owner":{"uid":"u","name":"w"}},"status":{}}"#;
         let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
         assert_eq!(object.workspace_uid(), Some("u"));
-        let record = object.into_record();
-        assert_eq!(
-            record,
-            ClusterRecord { id: "c".into(), workspace_type: Some("root:universal".into()), migrating: false }
-        );
+        let expected =
+            ClusterRecord { id: "c".into(), workspace_type: Some("root:universal".into()), migrating: false };
+        assert_eq!(object.into_record(), Some(expected));
         let json =
             r#"{"metadata":{"annotations":{"kcp.io/cluster":"root","internal.kcp.io/migrating":"true"}}}"#;
         let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
         assert_eq!(object.workspace_uid(), None);
-        assert!(object.into_record().migrating);
+        assert!(object.into_record().unwrap().migrating);
+        for json in [r#"{"metadata":{}}"#, r#"{"metadata":{"annotations":{"kcp.io/cluster":"a/b"}}}"#] {
+            let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+            assert_eq!(object.into_record(), None, "{json}");
+        }
     }
 
     #[test]

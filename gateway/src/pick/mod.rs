@@ -205,7 +205,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::table::{Change, ClusterRecord, ShardSpec, TableWriter};
+    use crate::table::{Change, ClusterRecord, Page, ShardSpec, TableWriter};
 
     struct World {
         writer: TableWriter,
@@ -229,8 +229,8 @@ mod tests {
             for name in shards {
                 let index = writer.put_shard(spec(name)).unwrap();
                 writer.apply(vec![
-                    (index, Change::ReplaceClusters(Vec::new())),
-                    (index, Change::ReplaceWorkspaces(Vec::new())),
+                    (index, Change::ListClusters(Page::whole(Vec::new()))),
+                    (index, Change::ListWorkspaces(Page::whole(Vec::new()))),
                 ]);
             }
             let out_of_reach = Arc::new(OutOfReach::default());

@@ -1,12 +1,16 @@
 //! The routing table: which shard has a logical cluster, and which logical cluster a workspace path means.
 //!
-//! One `ArcSwap` over a root of 4,096 shared buckets. A reader loads the root once and walks a whole path
-//! on that one view: no lock, no allocation. The one writer copies the array of pointers and the touched buckets per
-//! batch, then swaps. Some 110 bytes per workspace (a test holds it below 200).
+//! One `ArcSwap` over a root of 128 shared pages of 128 shared buckets. A reader loads the root once and walks a whole
+//! path on that one view: no lock, no allocation. The one writer copies the two arrays of pointers on the way to what
+//! it touches and the touched buckets per batch, then swaps. Some 110 bytes per workspace (a test holds it below 200).
 
 mod bucket;
+mod change;
+mod moves;
 mod resolve;
+mod restore;
 mod shards;
+mod types;
 mod write;
 
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -15,13 +19,17 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use hashbrown::DefaultHashBuilder;
 
-use bucket::{Bucket, Key, Kind};
+use bucket::{Bucket, Key, Kind, SEPARATOR};
 
+pub(crate) use change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
 pub(crate) use resolve::{Missing, Resolution};
+pub(crate) use restore::{Restoration, StoredRecord, Unusable};
 pub(crate) use shards::{ShardCounts, ShardEntry, ShardIndex, ShardSpec};
-pub(crate) use write::{Change, ClusterRecord, TableWriter, WorkspaceRecord, WorkspaceTarget};
+pub(crate) use write::TableWriter;
 
-const BUCKET_BITS: u32 = 12;
+const PAGE_BITS: u32 = 7;
+const BUCKETS_PER_PAGE: usize = 1 << PAGE_BITS;
+const BUCKET_BITS: u32 = 2 * PAGE_BITS;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 
 /// The current view, shared by all requests.
@@ -35,17 +43,25 @@ impl RoutingTable {
     pub(crate) fn load(&self) -> Guard<Arc<Root>> {
         self.root.load()
     }
+
+    /// The view of this moment, to be kept for longer: it holds the memory of what has been replaced since.
+    pub(crate) fn load_full(&self) -> Arc<Root> {
+        self.root.load_full()
+    }
 }
+
+type BucketPage = Box<[Arc<Bucket>]>;
 
 /// One immutable view of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
-    buckets: Box<[Arc<Bucket>]>,
+    pages: Box<[Arc<BucketPage>]>,
     shards: Arc<shards::Shards>,
     counts: Box<[ShardCounts]>,
-    /// Workspace types by number; they only ever grow.
-    types: Arc<Vec<Arc<str>>>,
+    types: types::TypeNames,
+    moved: moves::Moved,
     hasher: DefaultHashBuilder,
+    version: u64,
 }
 
 /// The identity of something that the table may learn about: equal keys have equal numbers for the life of
@@ -54,6 +70,19 @@ pub(crate) struct Root {
 pub(crate) struct TableKey(u64);
 
 impl Root {
+    fn empty() -> Self {
+        let page: Arc<BucketPage> = Arc::new(vec![Arc::default(); BUCKETS_PER_PAGE].into());
+        Self {
+            pages: vec![page; BUCKETS / BUCKETS_PER_PAGE].into(),
+            shards: Arc::default(),
+            counts: Box::default(),
+            types: Arc::default(),
+            moved: Arc::default(),
+            hasher: DefaultHashBuilder::default(),
+            version: 0,
+        }
+    }
+
     /// The shards known, synced or not, in the order in which they appeared.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &ShardEntry> {
         self.shards.iter()
@@ -79,29 +108,60 @@ impl Root {
         self.shards.listed
     }
 
+    /// Views with equal versions hold the same records and shards.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Bytes on the heap for this view (without the allocator's overhead).
     pub(crate) fn heap_bytes(&self) -> usize {
         let buckets: usize =
-            self.buckets.iter().map(|bucket| size_of::<Bucket>() + 16 + bucket.heap_bytes()).sum();
-        buckets + size_of_val(&*self.buckets)
+            self.buckets().map(|bucket| size_of::<Bucket>() + 16 + bucket.heap_bytes()).sum();
+        let types: usize = self.types.iter().map(|name| size_of::<Arc<str>>() + 16 + name.len()).sum();
+        buckets + BUCKETS * size_of::<Arc<Bucket>>() + size_of_val(&*self.pages) + types
     }
 
     fn cluster_key(&self, id: &str) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(id.as_bytes());
-        hasher.finish()
+        self.number(Kind::Cluster, id.as_bytes(), &[])
     }
 
     fn workspace_key(&self, parent: &str, name: &str) -> u64 {
+        self.number(Kind::Workspace, parent.as_bytes(), name.as_bytes())
+    }
+
+    /// The number of a key as a bucket stores it.
+    fn stored_number(&self, kind: Kind, stored: &[u8]) -> u64 {
+        match (kind, stored.iter().position(|byte| *byte == SEPARATOR)) {
+            (Kind::Workspace, Some(at)) => self.number(kind, &stored[..at], &stored[at + 1..]),
+            _ => self.number(Kind::Cluster, stored, &[]),
+        }
+    }
+
+    fn number(&self, kind: Kind, first: &[u8], second: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        hasher.write(parent.as_bytes());
-        hasher.write_u8(b'/');
-        hasher.write(name.as_bytes());
+        hasher.write(first);
+        if kind == Kind::Workspace {
+            hasher.write_u8(SEPARATOR);
+            hasher.write(second);
+        }
         hasher.finish()
     }
 
-    fn bucket(&self, key: u64) -> &Bucket {
-        &self.buckets[bucket_index(key)]
+    fn bucket(&self, key: u64) -> &Arc<Bucket> {
+        self.bucket_at(bucket_index(key))
+    }
+
+    fn bucket_at(&self, index: usize) -> &Arc<Bucket> {
+        &self.pages[index / BUCKETS_PER_PAGE][index % BUCKETS_PER_PAGE]
+    }
+
+    fn set_bucket(&mut self, index: usize, bucket: Bucket) {
+        let page = Arc::make_mut(&mut self.pages[index / BUCKETS_PER_PAGE]);
+        page[index % BUCKETS_PER_PAGE] = Arc::new(bucket);
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = &Arc<Bucket>> {
+        self.pages.iter().flat_map(|page| page.iter())
     }
 }
 
@@ -109,18 +169,17 @@ fn bucket_index(key: u64) -> usize {
     (key >> (u64::BITS - BUCKET_BITS)) as usize
 }
 
-/// The part of a key's hash that orders the records of a bucket.
-fn record_hash(key: u64) -> u32 {
-    key as u32
+fn cluster<'k>(number: u64, id: &'k str) -> Key<'k> {
+    Key { kind: Kind::Cluster, number, first: id, second: "" }
 }
 
-fn cluster<'k>(key: u64, id: &'k str) -> Key<'k> {
-    Key { kind: Kind::Cluster, hash: record_hash(key), first: id, second: "" }
+fn workspace<'k>(number: u64, parent: &'k str, name: &'k str) -> Key<'k> {
+    Key { kind: Kind::Workspace, number, first: parent, second: name }
 }
 
-fn workspace<'k>(key: u64, parent: &'k str, name: &'k str) -> Key<'k> {
-    Key { kind: Kind::Workspace, hash: record_hash(key), first: parent, second: name }
-}
-
+#[cfg(test)]
+mod figures;
+#[cfg(test)]
+pub(crate) use figures::table_of;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,9 @@
 //! From a reference to the shard that serves it.
 
+use std::sync::Arc;
+
 use super::bucket::{Entry, Flags};
-use super::{Root, ShardEntry, ShardIndex, TableKey, cluster, workspace};
+use super::{Root, ShardEntry, ShardIndex, TableKey, cluster, types, workspace};
 use crate::request::Reference;
 
 /// What the table says about a reference, borrowed from one view.
@@ -9,8 +11,8 @@ use crate::request::Reference;
 pub(crate) enum Resolution<'t> {
     /// A logical cluster on a shard.
     Found(Found<'t>),
-    /// A mounted workspace: this URL serves it.
-    Mount(&'t str),
+    /// The walk ended at a mounted workspace.
+    Mount(Mount<'t>),
     /// The workspace exists but is not to be entered through this path.
     Unavailable,
     /// Not found, but not everything has been read yet.
@@ -27,11 +29,20 @@ pub(crate) struct Found<'t> {
     /// The id of the logical cluster.
     pub(crate) cluster: &'t str,
     /// The workspace's type, `path:name`.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for the workspaces' own authenticators, which come later")
-    )]
-    pub(crate) workspace_type: Option<&'t str>,
+    pub(crate) workspace_type: Option<&'t Arc<str>>,
+    /// Another shard answered for it until a moment ago: a watch must not go on from a revision of that one.
+    pub(crate) recently_moved: bool,
+}
+
+/// A workspace that something else serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mount<'t> {
+    /// The URL that serves it.
+    pub(crate) url: &'t str,
+    /// It, or something above it, is not to be entered: 503.
+    pub(crate) unavailable: bool,
+    /// What the reference names behind the mount, for callers who take that for a miss. kcp ignores these labels.
+    pub(crate) behind: Option<Missing>,
 }
 
 /// What was not there.
@@ -46,11 +57,12 @@ pub(crate) struct Missing {
 }
 
 impl Root {
-    /// Resolves a reference on this view. Per label two hashes and two binary searches; no allocation.
+    /// Resolves a reference on this view. Two probes per label, each a guess into a sorted array and a compared key;
+    /// no lock, no allocation.
     ///
     /// The walk is kcp's: the first label is the id of a logical cluster, each further label a workspace in
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
-    /// if the whole path exists.
+    /// if the whole path exists. A mount is a leaf.
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
         let (top, names) = reference.labels();
         let mut unavailable = false;
@@ -73,16 +85,12 @@ impl Root {
                 return self.missing_workspace(key, current);
             };
             if flags.has(Flags::MOUNT) {
-                // A mount is a leaf: what lies below it is not ours to resolve.
-                return match (names.peek(), unavailable) {
-                    (Some(_), _) => Resolution::Unknown(Missing {
-                        key: TableKey(key),
-                        below_known: false,
-                        shard: Some(current.shard.index),
-                    }),
-                    (None, true) => Resolution::Unavailable,
-                    (None, false) => Resolution::Mount(value),
-                };
+                let behind = names.peek().map(|_| Missing {
+                    key: TableKey(key),
+                    below_known: false,
+                    shard: Some(current.shard.index),
+                });
+                return Resolution::Mount(Mount { url: value, unavailable, behind });
             }
             let Some(below) = self.owner(value) else {
                 return self.missing_cluster(value, true);
@@ -92,17 +100,23 @@ impl Root {
         if unavailable { Resolution::Unavailable } else { Resolution::Found(current) }
     }
 
+    /// The shard that answers for a logical cluster.
+    pub(crate) fn owner_of<'t>(&'t self, id: &'t str) -> Option<&'t ShardEntry> {
+        self.owner(id).map(|found| found.shard)
+    }
+
     fn owner<'t>(&'t self, id: &'t str) -> Option<Found<'t>> {
         let key = self.cluster_key(id);
         let entry = self.bucket(key).find(cluster(key, id)).find(|entry| entry.flags.has(Flags::OWNER))?;
         let shard = self.shards.get(ShardIndex(entry.shard))?;
-        let workspace_type = entry
-            .value
-            .try_into()
-            .ok()
-            .and_then(|number| self.types.get(u32::from_le_bytes(number) as usize))
-            .map(|text| &**text);
-        Some(Found { shard, cluster: std::str::from_utf8(entry.key).ok()?, workspace_type })
+        let number = entry.value.try_into().map_or(types::NO_TYPE, u32::from_le_bytes);
+        Some(Found {
+            shard,
+            cluster: std::str::from_utf8(entry.key).ok()?,
+            workspace_type: types::name_of(&self.types, number),
+            // Empty but for a minute and a half after a move.
+            recently_moved: !self.moved.is_empty() && self.moved.contains_key(&key),
+        })
     }
 
     /// Nobody claims this logical cluster; final only if every shard has been heard.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::bucket::Kind;
+
 /// The place of a shard in the table. Never given to another shard during the life of the process, so that a
 /// late event of a removed shard cannot touch another one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -42,6 +44,20 @@ pub(crate) struct ShardCounts {
 }
 
 impl ShardEntry {
+    pub(super) fn was_listed(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Cluster => self.clusters_synced,
+            Kind::Workspace => self.workspaces_synced,
+        }
+    }
+
+    pub(super) fn listed(&mut self, kind: Kind) {
+        match kind {
+            Kind::Cluster => self.clusters_synced = true,
+            Kind::Workspace => self.workspaces_synced = true,
+        }
+    }
+
     /// Whether both of the shard's lists were read once.
     pub(crate) fn is_synced(&self) -> bool {
         self.clusters_synced && self.workspaces_synced

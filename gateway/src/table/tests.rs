@@ -16,8 +16,8 @@ impl World {
         for name in names {
             let index = world.writer.put_shard(spec(name)).unwrap();
             world.shards.push((name, index));
-            world.apply(name, Change::ReplaceClusters(Vec::new()));
-            world.apply(name, Change::ReplaceWorkspaces(Vec::new()));
+            world.apply(name, Change::ListClusters(Page::whole(Vec::new())));
+            world.apply(name, Change::ListWorkspaces(Page::whole(Vec::new())));
         }
         world.writer.shards_listed();
         world
@@ -72,10 +72,22 @@ fn workspace_record(parent: &str, name: &str, child: &str) -> WorkspaceRecord {
     }
 }
 
+fn all_clusters(ids: &[&str]) -> Change {
+    Change::ListClusters(Page::whole(ids.iter().copied().map(cluster_record).collect()))
+}
+
+fn all_workspaces(records: Vec<WorkspaceRecord>) -> Change {
+    Change::ListWorkspaces(Page::whole(records))
+}
+
 fn outcome(resolution: &Resolution<'_>) -> String {
     match resolution {
         Resolution::Found(found) => format!("{}/{}", found.shard.spec.name, found.cluster),
-        Resolution::Mount(url) => format!("mount {url}"),
+        Resolution::Mount(mount) => {
+            let unavailable = if mount.unavailable { "unavailable " } else { "" };
+            let behind = if mount.behind.is_some() { ", and more" } else { "" };
+            format!("{unavailable}mount {}{behind}", mount.url)
+        }
         Resolution::Unavailable => "unavailable".into(),
         Resolution::NotSynced => "not synced".into(),
         Resolution::Unknown(missing) if missing.below_known => "unknown below".into(),
@@ -116,7 +128,7 @@ fn paths_and_ids_are_resolved_across_shards() {
     let root = table.load();
     let reference = Reference::parse("root:org").unwrap();
     let Resolution::Found(found) = root.resolve(&reference) else { panic!("not found") };
-    assert_eq!(found.workspace_type, Some("root:universal"));
+    assert_eq!(found.workspace_type.map(|name| &**name), Some("root:universal"));
     assert_eq!(&*found.shard.spec.url, "https://b.example");
 }
 
@@ -128,16 +140,16 @@ fn nothing_is_unknown_before_it_could_be_known() {
         let index = world.writer.put_shard(spec(name)).unwrap();
         world.shards.push((name, index));
     }
-    world.apply("a", Change::ReplaceClusters(vec![cluster_record("root")]));
+    world.apply("a", all_clusters(&["root"]));
     assert_eq!(world.resolve("root"), "a/root");
     assert_eq!(world.resolve("root:org"), "not synced");
-    world.apply("a", Change::ReplaceWorkspaces(vec![workspace_record("root", "org", "c1")]));
+    world.apply("a", all_workspaces(vec![workspace_record("root", "org", "c1")]));
     assert_eq!(world.resolve("root:nope"), "unknown below");
     // Its logical cluster may be on the shard that has not spoken yet.
     assert_eq!(world.resolve("root:org"), "not synced");
     assert_eq!(world.resolve("c1"), "not synced");
-    world.apply("b", Change::ReplaceClusters(Vec::new()));
-    world.apply("b", Change::ReplaceWorkspaces(Vec::new()));
+    world.apply("b", Change::ListClusters(Page::whole(Vec::new())));
+    world.apply("b", Change::ListWorkspaces(Page::whole(Vec::new())));
     assert_eq!(world.resolve("c1"), "not synced");
     world.writer.shards_listed();
     assert_eq!(world.resolve("c1"), "unknown");
@@ -171,13 +183,56 @@ fn mounts_are_leaves_and_a_cleared_mount_is_gone() {
     record.target = WorkspaceTarget::Mount("https://x.example/clusters/y".into());
     world.apply("a", Change::PutWorkspace(record.clone()));
     assert_eq!(world.resolve("root:m"), "mount https://x.example/clusters/y");
-    assert_eq!(world.resolve("root:m:below"), "unknown");
+    assert_eq!(world.resolve("root:m:below:it"), "mount https://x.example/clusters/y, and more");
     record.unavailable = true;
     world.apply("a", Change::PutWorkspace(record.clone()));
-    assert_eq!(world.resolve("root:m"), "unavailable");
+    assert_eq!(world.resolve("root:m"), "unavailable mount https://x.example/clusters/y");
+    // Without a URL, being unavailable does not make it exist.
     record.target = WorkspaceTarget::None;
     world.apply("a", Change::PutWorkspace(record));
     assert_eq!(world.resolve("root:m"), "unknown below");
+    assert_eq!(world.counts("a"), (1, 1));
+}
+
+#[test]
+fn a_workspace_becomes_a_mount_and_a_workspace_again() {
+    let mut world = tree();
+    let mut record = workspace_record("root", "org", "");
+    for _ in 0..2 {
+        record.target = WorkspaceTarget::Mount("https://x.example/clusters/y".into());
+        world.apply("a", Change::PutWorkspace(record.clone()));
+        assert_eq!(world.resolve("root:org:team"), "mount https://x.example/clusters/y, and more");
+        record.target = WorkspaceTarget::Cluster("c1".into());
+        world.apply("a", Change::PutWorkspace(record.clone()));
+        assert_eq!(world.resolve("root:org:team"), "a/c2");
+    }
+    assert_eq!(world.counts("a"), (1, 1));
+}
+
+#[test]
+fn a_mount_below_something_unavailable_is_unavailable() {
+    let mut world = tree();
+    let mut mount = workspace_record("c1", "m", "");
+    mount.target = WorkspaceTarget::Mount("https://x.example/clusters/y".into());
+    world.apply("b", Change::PutWorkspace(mount));
+    let mut above = workspace_record("root", "org", "c1");
+    above.unavailable = true;
+    world.apply("a", Change::PutWorkspace(above));
+    assert_eq!(world.resolve("root:org:m"), "unavailable mount https://x.example/clusters/y");
+    assert_eq!(world.resolve("c1:m"), "mount https://x.example/clusters/y");
+}
+
+#[test]
+fn what_is_being_scheduled_keeps_what_it_led_to() {
+    let mut world = tree();
+    let pending =
+        |name| WorkspaceRecord { target: WorkspaceTarget::Pending, ..workspace_record("root", name, "") };
+    world.apply("a", Change::PutWorkspace(pending("org")));
+    world.apply("a", Change::PutWorkspace(pending("new")));
+    assert_eq!(world.resolve("root:org"), "b/c1");
+    assert_eq!(world.resolve("root:new"), "unknown below");
+    world.apply("a", all_workspaces(vec![pending("org"), pending("new")]));
+    assert_eq!(world.resolve("root:org"), "b/c1");
     assert_eq!(world.counts("a"), (1, 1));
 }
 
@@ -208,7 +263,7 @@ fn two_shards_with_the_same_logical_cluster() {
     // The second shard does not take over, not even on a resync.
     world.cluster("a", "c1");
     assert_eq!(world.resolve("c1"), "b/c1");
-    world.apply("a", Change::ReplaceClusters(["root", "c1", "c2"].map(cluster_record).into()));
+    world.apply("a", all_clusters(&["root", "c1", "c2"]));
     assert_eq!(world.resolve("c1"), "b/c1");
     // A delete on the shard that does not own it changes nothing.
     world.apply("a", Change::RemoveCluster("c1".into()));
@@ -239,7 +294,7 @@ fn a_copy_that_is_being_moved_yields() {
 fn a_replacement_that_drops_the_owner_elects_the_other_shard() {
     let mut world = tree();
     world.cluster("a", "c1");
-    world.apply("b", Change::ReplaceClusters(Vec::new()));
+    world.apply("b", Change::ListClusters(Page::whole(Vec::new())));
     assert_eq!(world.resolve("c1"), "a/c1");
     assert_eq!(world.counts("b"), (0, 1));
 }
@@ -249,17 +304,97 @@ fn a_replacement_is_all_that_the_shard_has() {
     let mut world = tree();
     world.apply(
         "a",
-        Change::ReplaceWorkspaces(vec![
-            workspace_record("root", "new", "c2"),
-            workspace_record("root", "org", "c1"),
-        ]),
+        all_workspaces(vec![workspace_record("root", "new", "c2"), workspace_record("root", "org", "c1")]),
     );
     assert_eq!(world.resolve("root:new"), "a/c2");
     assert_eq!(world.resolve("root:org"), "b/c1");
-    world.apply("a", Change::ReplaceWorkspaces(vec![workspace_record("root", "new", "c2")]));
+    world.apply("a", all_workspaces(vec![workspace_record("root", "new", "c2")]));
     assert_eq!(world.resolve("root:org"), "unknown below");
     assert_eq!(world.resolve("c1:team"), "a/c2");
     assert_eq!(world.counts("a"), (1, 1));
+}
+
+#[test]
+fn a_list_in_pages_replaces_everything_with_its_last_page() {
+    let mut world = tree();
+    let page = |names: &[&str], is_first, is_last| {
+        let records = names.iter().map(|name| workspace_record("root", name, "c2")).collect();
+        Change::ListWorkspaces(Page { records, is_first, is_last })
+    };
+    world.apply("a", page(&["one"], true, false));
+    assert_eq!(world.resolve("root:one"), "a/c2");
+    assert_eq!(world.resolve("root:org"), "b/c1", "the list may still name it");
+    // The list begins anew: what the unfinished one named may have gone since.
+    world.apply("a", page(&["two"], true, false));
+    world.apply("a", page(&["three"], false, false));
+    world.apply("a", page(&[], false, true));
+    for (reference, expected) in [
+        ("root:one", "unknown below"),
+        ("root:org", "unknown below"),
+        ("root:two", "a/c2"),
+        ("root:three", "a/c2"),
+        ("c1:team", "a/c2"),
+    ] {
+        assert_eq!(world.resolve(reference), expected, "{reference}");
+    }
+    assert_eq!(world.counts("a"), (1, 2));
+}
+
+#[test]
+fn a_changed_type_is_seen_and_types_that_are_gone_leave_nothing() {
+    let mut world = tree();
+    let typed = |name: &str| ClusterRecord { workspace_type: Some(name.into()), ..cluster_record("c1") };
+    let type_of = |world: &World| {
+        let table = world.writer.table();
+        let root = table.load();
+        let reference = Reference::parse("c1").unwrap();
+        let Resolution::Found(found) = root.resolve(&reference) else { panic!("not found") };
+        found.workspace_type.map(ToString::to_string)
+    };
+    for number in 0..10_000 {
+        world.apply("b", Change::PutCluster(typed(&format!("root:type-{number}"))));
+    }
+    assert_eq!(type_of(&world), Some("root:type-9999".to_owned()));
+    assert!(world.writer.table().load().types().len() <= 1100);
+    world.apply("b", Change::PutCluster(ClusterRecord { workspace_type: None, ..cluster_record("c1") }));
+    assert_eq!(type_of(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_is_told_for_a_minute_and_a_half() {
+    let moved = |world: &World, reference: &str| {
+        let table = world.writer.table();
+        let root = table.load();
+        match root.resolve(&Reference::parse(reference).unwrap()) {
+            Resolution::Found(found) => found.recently_moved,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut world = tree();
+    assert!(!moved(&world, "c1"));
+    // With a copy on both shards, the removal is the move.
+    world.cluster("a", "c1");
+    assert!(!moved(&world, "c1"));
+    world.apply("b", Change::RemoveCluster("c1".into()));
+    assert!(moved(&world, "c1") && moved(&world, "root:org"));
+    assert!(!moved(&world, "root"));
+    // The shards may be heard in the other order, too.
+    world.apply("a", Change::RemoveCluster("c1".into()));
+    world.cluster("a", "c1");
+    tokio::time::advance(moves::MEMORY).await;
+    world.writer.forget_moves();
+    assert!(!moved(&world, "c1"), "it went and came back");
+    world.apply("a", Change::RemoveCluster("c1".into()));
+    world.cluster("b", "c1");
+    assert!(moved(&world, "c1"));
+    // A list that drops it is a removal.
+    world.apply("a", all_clusters(&["root", "c2", "c1"]));
+    tokio::time::advance(moves::MEMORY).await;
+    world.writer.forget_moves();
+    assert!(!moved(&world, "c1"));
+    assert_eq!(world.writer.next_expiry(), None);
+    world.apply("b", all_clusters(&[]));
+    assert!(moved(&world, "c1"));
 }
 
 #[test]
@@ -288,7 +423,7 @@ fn a_removed_shard_takes_its_entries_and_a_changed_url_keeps_them() {
 fn a_reader_keeps_its_view() {
     let mut world = tree();
     let table = world.writer.table();
-    let before = table.load_full_for_test();
+    let before = table.load_full();
     world.apply("b", Change::RemoveCluster("c1".into()));
     let reference = Reference::parse("root:org").unwrap();
     assert_eq!(outcome(&before.resolve(&reference)), "b/c1");
@@ -314,74 +449,12 @@ fn a_batch_reports_the_keys_that_a_miss_names() {
 fn unchanged_records_do_not_copy_a_bucket() {
     let mut world = tree();
     let table = world.writer.table();
-    let before = table.load_full_for_test();
-    world.apply("a", Change::ReplaceClusters(["root", "c2"].map(cluster_record).into()));
+    let before = table.load_full();
+    world.apply("a", all_clusters(&["root", "c2"]));
     world.workspace("a", "root", "org", "c1");
-    let after = table.load_full_for_test();
-    assert!(before.buckets.iter().zip(&after.buckets).all(|(before, after)| Arc::ptr_eq(before, after)));
-}
-
-#[test]
-fn a_workspace_costs_less_than_200_bytes() {
-    let mut world = World::with(&["a"]);
-    let shard = world.shard("a");
-    let empty = world.writer.table().load().heap_bytes();
-    let count = 100_000;
-    let id = |number: usize| format!("{number:016x}");
-    let clusters = (0..count).map(|number| cluster_record(&id(number))).collect();
-    let workspaces = (0..count)
-        .map(|number| workspace_record(&id(number / 50), &format!("workspace-{number}"), &id(number)))
-        .collect();
-    world.writer.apply(vec![
-        (shard, Change::ReplaceClusters(clusters)),
-        (shard, Change::ReplaceWorkspaces(workspaces)),
-    ]);
-    assert_eq!(world.counts("a"), (count as u32, count as u32));
-    let each = (world.writer.table().load().heap_bytes() - empty) / count;
-    assert!((60..=200).contains(&each), "{each} bytes per workspace");
-    assert_eq!(world.resolve(&format!("{}:workspace-77", id(1))), format!("a/{}", id(77)));
-}
-
-/// `cargo test --release -p fairlead-gateway -- --ignored --nocapture a_million`
-#[test]
-#[ignore = "a measurement"]
-fn a_million_workspaces_in_figures() {
-    let mut world = World::with(&["a"]);
-    let shard = world.shard("a");
-    let count = 1_000_000_usize;
-    let id = |number: usize| format!("{number:016x}");
-    let clusters = (0..count).map(|number| cluster_record(&id(number))).collect();
-    let name = |number: usize| format!("workspace-{number}");
-    let workspaces = (1..count).map(|number| workspace_record(&id(number / 50), &name(number), &id(number)));
-    let workspaces = workspaces.collect();
-    let began = std::time::Instant::now();
-    world.writer.apply(vec![
-        (shard, Change::ReplaceClusters(clusters)),
-        (shard, Change::ReplaceWorkspaces(workspaces)),
-    ]);
-    println!("replaced everything in {:?}", began.elapsed());
-    let table = world.writer.table();
-    println!("{} bytes per workspace", table.load().heap_bytes() / count);
-
-    let references: Vec<_> = (0..100_000_usize)
-        .map(|number| number * 7919 % (count - 1) + 1)
-        .map(|number| Reference::parse(format!("{}:{}", id(number / 50), name(number))).unwrap())
-        .collect();
-    let began = std::time::Instant::now();
-    for reference in &references {
-        assert!(matches!(table.load().resolve(reference), Resolution::Found(_)));
-    }
-    println!("{:?} per look-up of a path with one step", began.elapsed() / references.len() as u32);
-
-    let began = std::time::Instant::now();
-    for number in 0..1000 {
-        world.workspace("a", "root", &name(number), &id(number));
-    }
-    println!("{:?} per batch of one change", began.elapsed() / 1000);
-}
-
-impl RoutingTable {
-    fn load_full_for_test(&self) -> Arc<Root> {
-        self.root.load_full()
-    }
+    let after = table.load_full();
+    assert!(before.buckets().zip(after.buckets()).all(|(before, after)| Arc::ptr_eq(before, after)));
+    assert_eq!(before.version(), after.version());
+    world.cluster("b", "c3");
+    assert_ne!(world.writer.table().load().version(), after.version());
 }

@@ -1,98 +1,36 @@
 //! The one writer of the table.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::time::Instant;
 
 use super::bucket::{Draft, Flags, Key, Kind, Moved};
+use super::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
+use super::moves::Moves;
+use super::restore::Restoration;
 use super::shards::{ShardIndex, ShardSpec};
-use super::{BUCKETS, Root, RoutingTable, TableKey, bucket_index, cluster, record_hash, workspace};
-
-/// A logical cluster as one shard shows it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct ClusterRecord {
-    /// Its id.
-    pub(crate) id: Box<str>,
-    /// The type of its workspace, `path:name`.
-    pub(crate) workspace_type: Option<Box<str>>,
-    /// It is being moved to another shard.
-    pub(crate) migrating: bool,
-}
-
-/// A workspace as its parent's shard shows it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct WorkspaceRecord {
-    /// The id of the logical cluster that holds the object.
-    pub(crate) parent: Box<str>,
-    /// Its name in the parent.
-    pub(crate) name: Box<str>,
-    /// What it leads to.
-    pub(crate) target: WorkspaceTarget,
-    /// It is not to be entered.
-    pub(crate) unavailable: bool,
-}
-
-/// What a workspace leads to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum WorkspaceTarget {
-    /// The logical cluster with this id.
-    Cluster(Box<str>),
-    /// A URL served by something else.
-    Mount(Box<str>),
-    /// Nothing yet.
-    None,
-}
-
-/// One thing that a shard's watch said.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
-    /// A logical cluster exists.
-    PutCluster(ClusterRecord),
-    /// A logical cluster is gone.
-    RemoveCluster(Box<str>),
-    /// These are all logical clusters of the shard.
-    ReplaceClusters(Vec<ClusterRecord>),
-    /// A workspace exists.
-    PutWorkspace(WorkspaceRecord),
-    /// The workspace `name` in `parent` is gone.
-    RemoveWorkspace {
-        /// The id of the logical cluster that held the object.
-        parent: Box<str>,
-        /// Its name.
-        name: Box<str>,
-    },
-    /// The workspace `name` in `parent` is about to lead somewhere; nothing to route to yet.
-    TouchWorkspace {
-        /// The id of the logical cluster that holds the object.
-        parent: Box<str>,
-        /// Its name.
-        name: Box<str>,
-    },
-    /// These are all workspaces of the shard.
-    ReplaceWorkspaces(Vec<WorkspaceRecord>),
-}
+use super::types::{NO_TYPE, TypeNumbers};
+use super::{BUCKETS, Root, RoutingTable, ShardCounts, TableKey, bucket_index, cluster, workspace};
 
 /// Changes the table. There is exactly one, so that batches cannot overwrite each other.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
     table: Arc<RoutingTable>,
-    type_numbers: FxHashMap<Arc<str>, u32>,
+    types: TypeNumbers,
+    moves: Moves,
+    /// What the lists that are being read have named so far, by the numbers of keys: 9 to 18 bytes per object, until
+    /// the list is complete.
+    listed: FxHashMap<(ShardIndex, Kind), FxHashSet<u64>>,
 }
 
 impl TableWriter {
     /// An empty table: every look-up answers that it is not synced.
     pub(crate) fn new() -> Self {
-        let empty = Arc::default();
-        let root = Root {
-            buckets: vec![empty; BUCKETS].into(),
-            shards: Arc::default(),
-            counts: Box::default(),
-            types: Arc::default(),
-            hasher: hashbrown::DefaultHashBuilder::default(),
-        };
-        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(root) });
-        Self { table, type_numbers: FxHashMap::default() }
+        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(Root::empty()) });
+        Self { table, types: TypeNumbers::default(), moves: Moves::default(), listed: FxHashMap::default() }
     }
 
     /// The table for readers.
@@ -100,157 +38,162 @@ impl TableWriter {
         Arc::clone(&self.table)
     }
 
+    /// An empty restoration for this table.
+    pub(crate) fn restoration(&self) -> Restoration {
+        Restoration::new(self.copy())
+    }
+
+    /// Puts what was restored in place of a table to which nothing has been written yet.
+    pub(crate) fn restore(&mut self, restored: Restoration) {
+        let root = restored.finish();
+        self.types = TypeNumbers::of(&root.types);
+        self.swap(root);
+    }
+
     /// Makes a shard known, or changes what is known about it; its entries stay. `None` if there is no room for
     /// another shard.
     pub(crate) fn put_shard(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
         let mut root = self.copy();
-        let shards = Arc::make_mut(&mut root.shards);
-        let found = shards.find(&spec.name).map(|shard| shard.index);
-        let index = match found {
-            Some(index) => {
-                if let Some(shard) = shards.get_mut(index) {
+        let known = root.shards.find(&spec.name).map(|shard| (shard.index, shard.spec == spec));
+        let index = match known {
+            Some((index, true)) => return Some(index),
+            Some((index, false)) => {
+                if let Some(shard) = Arc::make_mut(&mut root.shards).get_mut(index) {
                     shard.spec = spec;
                 }
                 index
             }
-            None => shards.add(spec)?,
+            None => Arc::make_mut(&mut root.shards).add(spec)?,
         };
-        let mut counts = root.counts.into_vec();
-        counts.resize(root.shards.slots(), super::ShardCounts::default());
-        root.counts = counts.into();
+        root.make_room_for_counts();
+        root.version += 1;
         self.swap(root);
         Some(index)
     }
 
     /// Forgets a shard and everything that it told.
     pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
-        let mut root = self.copy();
-        for bucket in &mut root.buckets {
-            let mut draft = Draft::of(bucket);
-            draft.retain(index.0, None, &[]);
-            if let Some(changed) = draft.finish() {
-                *bucket = Arc::new(changed);
-            }
+        self.listed.retain(|(shard, _), _| *shard != index);
+        let mut edit = Edit::of(self.copy());
+        edit.retain(index, None, |_| false);
+        Arc::make_mut(&mut edit.root.shards).remove(index);
+        if let Some(counts) = edit.root.counts.get_mut(usize::from(index.0)) {
+            *counts = ShardCounts::default();
         }
-        Arc::make_mut(&mut root.shards).remove(index);
-        if let Some(counts) = root.counts.get_mut(usize::from(index.0)) {
-            *counts = super::ShardCounts::default();
-        }
-        self.swap(root);
+        edit.root.version += 1;
+        self.finish(edit);
     }
 
     /// The list of shards is complete.
     pub(crate) fn shards_listed(&mut self) {
         let mut root = self.copy();
-        Arc::make_mut(&mut root.shards).listed = true;
+        if !root.shards.listed {
+            Arc::make_mut(&mut root.shards).listed = true;
+            self.swap(root);
+        }
+    }
+
+    /// When [`TableWriter::forget_moves`] has something to do.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.moves.next_expiry()
+    }
+
+    /// Forgets the moves that are old enough.
+    pub(crate) fn forget_moves(&mut self) {
+        let mut root = self.copy();
+        self.moves.forget(&mut root.moved, Instant::now());
         self.swap(root);
     }
 
-    /// Applies a batch atomically and returns the keys that it touched. Costs one copy of the array of 4,096
-    /// pointers, plus the touched buckets; a replacement rebuilds all buckets. Changes of a shard that is not known (any
-    /// more) are dropped.
+    /// Applies a batch atomically and returns the keys that it touched. Costs one copy of 128 pointers, and per touched
+    /// bucket a copy of it and at most one of its page's 128 pointers; the end of a list looks at all of the shard's
+    /// keys. Changes of a shard that is not known (any more) are dropped.
     pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
-        let mut root = self.copy();
-        let mut touched = Vec::with_capacity(batch.len());
-        let mut drafts: FxHashMap<usize, Draft> = FxHashMap::default();
+        let mut edit = Edit::of(self.copy());
         for (shard, change) in batch {
-            if root.shards.get(shard).is_none() {
+            if edit.root.shards.get(shard).is_none() {
                 continue;
             }
             match change {
-                Change::PutCluster(record) => {
-                    let key = root.cluster_key(&record.id);
-                    touched.push(TableKey(key));
-                    let (flags, value) = self.cluster_value(&mut root, &record);
-                    let moved =
-                        draft(&mut drafts, &root, key).put(cluster(key, &record.id), shard.0, flags, &value);
-                    count(&mut root, shard, Kind::Cluster, moved);
-                }
+                Change::PutCluster(record) => _ = self.put_cluster(&mut edit, shard, &record),
                 Change::RemoveCluster(id) => {
-                    let key = root.cluster_key(&id);
-                    touched.push(TableKey(key));
-                    let moved = draft(&mut drafts, &root, key).remove(cluster(key, &id), shard.0);
-                    count(&mut root, shard, Kind::Cluster, moved);
+                    let key = edit.root.cluster_key(&id);
+                    edit.change(shard, cluster(key, &id), |draft, key| draft.remove(key, shard.0));
                 }
-                Change::PutWorkspace(record) => {
-                    let key = root.workspace_key(&record.parent, &record.name);
-                    touched.push(TableKey(key));
-                    let draft = draft(&mut drafts, &root, key);
-                    let moved =
-                        put_workspace(draft, workspace(key, &record.parent, &record.name), shard, &record);
-                    count(&mut root, shard, Kind::Workspace, moved);
-                }
+                Change::ListClusters(page) => self.list_clusters(&mut edit, shard, &page),
+                Change::PutWorkspace(record) => _ = put_workspace(&mut edit, shard, &record),
                 Change::RemoveWorkspace { parent, name } => {
-                    let key = root.workspace_key(&parent, &name);
-                    touched.push(TableKey(key));
-                    let moved =
-                        draft(&mut drafts, &root, key).remove(workspace(key, &parent, &name), shard.0);
-                    count(&mut root, shard, Kind::Workspace, moved);
+                    let key = edit.root.workspace_key(&parent, &name);
+                    let key = workspace(key, &parent, &name);
+                    edit.change(shard, key, |draft, key| draft.remove(key, shard.0));
                 }
-                Change::TouchWorkspace { parent, name } => {
-                    touched.push(TableKey(root.workspace_key(&parent, &name)));
-                }
-                Change::ReplaceClusters(records) => {
-                    let values: Vec<_> =
-                        records.iter().map(|record| self.cluster_value(&mut root, record)).collect();
-                    let keys = records.iter().map(|record| {
-                        let key = root.cluster_key(&record.id);
-                        (key, cluster(key, &record.id))
-                    });
-                    let keys: Vec<_> = keys.collect();
-                    touched.extend(keys.iter().map(|(key, _)| TableKey(*key)));
-                    replace(&mut drafts, &mut root, shard, Kind::Cluster, &keys, |draft, at| {
-                        let (flags, value) = values[at];
-                        draft.put(keys[at].1, shard.0, flags, &value)
-                    });
-                    if let Some(entry) = Arc::make_mut(&mut root.shards).get_mut(shard) {
-                        entry.clusters_synced = true;
-                    }
-                }
-                Change::ReplaceWorkspaces(records) => {
-                    let keys = records.iter().map(|record| {
-                        let key = root.workspace_key(&record.parent, &record.name);
-                        (key, workspace(key, &record.parent, &record.name))
-                    });
-                    let keys: Vec<_> = keys.collect();
-                    touched.extend(keys.iter().map(|(key, _)| TableKey(*key)));
-                    replace(&mut drafts, &mut root, shard, Kind::Workspace, &keys, |draft, at| {
-                        put_workspace(draft, keys[at].1, shard, &records[at])
-                    });
-                    if let Some(entry) = Arc::make_mut(&mut root.shards).get_mut(shard) {
-                        entry.workspaces_synced = true;
-                    }
-                }
+                Change::ListWorkspaces(page) => self.list_workspaces(&mut edit, shard, &page),
             }
         }
-        for (index, draft) in drafts {
-            if let Some(changed) = draft.finish() {
-                root.buckets[index] = Arc::new(changed);
-            }
-        }
-        self.swap(root);
+        let touched = std::mem::take(&mut edit.touched);
+        self.finish(edit);
         touched
     }
 
-    fn cluster_value(&mut self, root: &mut Root, record: &ClusterRecord) -> (Flags, [u8; 4]) {
-        let number = match record.workspace_type.as_deref() {
-            Some(text) => self.type_number(root, text),
-            None => u32::MAX,
-        };
-        let flags = if record.migrating { Flags::MIGRATING } else { Flags::default() };
-        (flags, number.to_le_bytes())
+    fn list_clusters(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<ClusterRecord>) {
+        let mut seen = self.begin_page(shard, Kind::Cluster, page.is_first);
+        for record in &page.records {
+            seen.insert(self.put_cluster(edit, shard, record));
+        }
+        if page.is_last {
+            edit.retain(shard, Some(Kind::Cluster), |number| seen.contains(&number));
+            edit.synced(shard, Kind::Cluster);
+        } else {
+            self.listed.insert((shard, Kind::Cluster), seen);
+        }
     }
 
-    fn type_number(&mut self, root: &mut Root, text: &str) -> u32 {
-        if let Some(number) = self.type_numbers.get(text) {
-            return *number;
+    fn list_workspaces(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
+        let mut seen = self.begin_page(shard, Kind::Workspace, page.is_first);
+        for record in &page.records {
+            seen.insert(put_workspace(edit, shard, record));
         }
-        let types = Arc::make_mut(&mut root.types);
-        let number = types.len() as u32;
-        let text: Arc<str> = text.into();
-        types.push(Arc::clone(&text));
-        self.type_numbers.insert(text, number);
-        number
+        if page.is_last {
+            edit.retain(shard, Some(Kind::Workspace), |number| seen.contains(&number));
+            edit.synced(shard, Kind::Workspace);
+        } else {
+            self.listed.insert((shard, Kind::Workspace), seen);
+        }
+    }
+
+    fn begin_page(&mut self, shard: ShardIndex, kind: Kind, is_first: bool) -> FxHashSet<u64> {
+        let seen = self.listed.remove(&(shard, kind));
+        if is_first { FxHashSet::default() } else { seen.unwrap_or_default() }
+    }
+
+    fn put_cluster(&mut self, edit: &mut Edit, shard: ShardIndex, record: &ClusterRecord) -> u64 {
+        let number = match record.workspace_type.as_deref() {
+            Some(name) => self.types.number(&mut edit.root.types, name),
+            None => NO_TYPE,
+        };
+        let flags = if record.migrating { Flags::MIGRATING } else { Flags::default() };
+        let key = edit.root.cluster_key(&record.id);
+        edit.change(shard, cluster(key, &record.id), |draft, key| {
+            draft.put(key, shard.0, flags, &number.to_le_bytes())
+        });
+        key
+    }
+
+    fn finish(&mut self, edit: Edit) {
+        let Edit { mut root, drafts, .. } = edit;
+        let now = Instant::now();
+        for (index, mut draft) in drafts {
+            self.moves.note(&mut root.moved, &draft.take_owner_changes(), now);
+            if let Some(changed) = draft.finish() {
+                root.set_bucket(index, changed);
+                root.version += 1;
+            }
+        }
+        if self.types.are_many() {
+            let used = root.used_types();
+            self.types.sweep(&mut root.types, &used);
+        }
+        self.swap(root);
     }
 
     fn copy(&self) -> Root {
@@ -269,72 +212,102 @@ impl Default for TableWriter {
     }
 }
 
-fn draft<'d>(drafts: &'d mut FxHashMap<usize, Draft>, root: &Root, key: u64) -> &'d mut Draft {
-    draft_at(drafts, root, bucket_index(key))
+/// A view under change.
+struct Edit {
+    root: Root,
+    drafts: FxHashMap<usize, Draft>,
+    touched: Vec<TableKey>,
 }
 
-fn draft_at<'d>(drafts: &'d mut FxHashMap<usize, Draft>, root: &Root, index: usize) -> &'d mut Draft {
-    drafts.entry(index).or_insert_with(|| Draft::of(&root.buckets[index]))
+impl Edit {
+    fn of(root: Root) -> Self {
+        Self { root, drafts: FxHashMap::default(), touched: Vec::new() }
+    }
+
+    fn change(&mut self, shard: ShardIndex, key: Key<'_>, change: impl FnOnce(&mut Draft, Key<'_>) -> Moved) {
+        self.touched.push(TableKey(key.number));
+        let index = bucket_index(key.number);
+        let draft = self.drafts.entry(index).or_insert_with(|| Draft::of(self.root.bucket_at(index)));
+        let moved = change(draft, key);
+        if let Some(counter) = self.root.counter(shard, key.kind) {
+            *counter = match moved {
+                Moved::Added => *counter + 1,
+                Moved::Removed => counter.saturating_sub(1),
+                Moved::Same => *counter,
+            };
+        }
+    }
+
+    /// Removes what a shard had of a kind (of any kind for `None`) and is not to be kept. Copies only buckets that
+    /// lose something.
+    fn retain(&mut self, shard: ShardIndex, kind: Option<Kind>, keep: impl Fn(u64) -> bool) {
+        for index in 0..BUCKETS {
+            let root = &self.root;
+            let number = |kind: Kind, stored: &[u8]| root.stored_number(kind, stored);
+            let draft = match self.drafts.entry(index) {
+                Entry::Occupied(draft) => draft.into_mut(),
+                Entry::Vacant(place) => {
+                    let bucket = root.bucket_at(index);
+                    let loses = bucket.entries().any(|entry| {
+                        let of = entry.flags.kind();
+                        entry.shard == shard.0
+                            && kind.is_none_or(|kind| kind == of)
+                            && !keep(number(of, entry.key))
+                    });
+                    if !loses {
+                        continue;
+                    }
+                    place.insert(Draft::of(bucket))
+                }
+            };
+            let removed = draft.retain(shard.0, kind, number, &keep);
+            // Without a kind the shard goes as a whole, and its counts with it.
+            if let Some(counter) = kind.and_then(|kind| self.root.counter(shard, kind)) {
+                *counter = counter.saturating_sub(removed);
+            }
+        }
+    }
+
+    fn synced(&mut self, shard: ShardIndex, kind: Kind) {
+        let is_known = self.root.shards.get(shard).is_none_or(|entry| entry.was_listed(kind));
+        if !is_known && let Some(entry) = Arc::make_mut(&mut self.root.shards).get_mut(shard) {
+            entry.listed(kind);
+        }
+    }
 }
 
-fn put_workspace(draft: &mut Draft, key: Key<'_>, shard: ShardIndex, record: &WorkspaceRecord) -> Moved {
+fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
+    let number = edit.root.workspace_key(&record.parent, &record.name);
     let flags = if record.unavailable { Flags::UNAVAILABLE } else { Flags::default() };
-    match &record.target {
+    edit.change(shard, workspace(number, &record.parent, &record.name), |draft, key| match &record.target {
         WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
         WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
         WorkspaceTarget::None => draft.remove(key, shard.0),
-    }
+        WorkspaceTarget::Pending => Moved::Same,
+    });
+    number
 }
 
-/// Makes `keys` all that the shard has of this kind.
-fn replace(
-    drafts: &mut FxHashMap<usize, Draft>,
-    root: &mut Root,
-    shard: ShardIndex,
-    kind: Kind,
-    keys: &[(u64, Key<'_>)],
-    mut put: impl FnMut(&mut Draft, usize) -> Moved,
-) {
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_unstable_by_key(|at| (bucket_index(keys[*at].0), record_hash(keys[*at].0)));
-    let mut order = order.as_slice();
-    for index in 0..BUCKETS {
-        let end = order.partition_point(|at| bucket_index(keys[*at].0) <= index);
-        let (here, later) = order.split_at(end);
-        order = later;
-        let keep: Vec<_> =
-            here.iter().map(|at| &keys[*at].1).map(|key| (key.hash, key.first, key.second)).collect();
-        let draft = draft_at(drafts, root, index);
-        let removed = draft.retain(shard.0, Some(kind), &keep);
-        let mut added = 0_u32;
-        let mut unset = 0_u32;
-        for at in here {
-            match put(draft, *at) {
-                Moved::Added => added += 1,
-                Moved::Removed => unset += 1,
-                Moved::Same => {}
-            }
-        }
-        if let Some(counter) = counter(root, shard, kind) {
-            *counter = (*counter + added).saturating_sub(removed + unset);
-        }
+impl Root {
+    pub(super) fn make_room_for_counts(&mut self) {
+        let mut counts = std::mem::take(&mut self.counts).into_vec();
+        counts.resize(self.shards.slots(), ShardCounts::default());
+        self.counts = counts.into();
     }
-}
 
-fn count(root: &mut Root, shard: ShardIndex, kind: Kind, moved: Moved) {
-    if let Some(counter) = counter(root, shard, kind) {
-        *counter = match moved {
-            Moved::Added => *counter + 1,
-            Moved::Removed => counter.saturating_sub(1),
-            Moved::Same => *counter,
-        };
+    pub(super) fn counter(&mut self, shard: ShardIndex, kind: Kind) -> Option<&mut u32> {
+        let counts = self.counts.get_mut(usize::from(shard.0))?;
+        Some(match kind {
+            Kind::Cluster => &mut counts.clusters,
+            Kind::Workspace => &mut counts.workspaces,
+        })
     }
-}
 
-fn counter(root: &mut Root, shard: ShardIndex, kind: Kind) -> Option<&mut u32> {
-    let counts = root.counts.get_mut(usize::from(shard.0))?;
-    Some(match kind {
-        Kind::Cluster => &mut counts.clusters,
-        Kind::Workspace => &mut counts.workspaces,
-    })
+    fn used_types(&self) -> FxHashSet<u32> {
+        let clusters = self
+            .buckets()
+            .flat_map(|bucket| bucket.entries())
+            .filter(|entry| entry.flags.kind() == Kind::Cluster);
+        clusters.filter_map(|entry| Some(u32::from_le_bytes(entry.value.try_into().ok()?))).collect()
+    }
 }

@@ -10,6 +10,8 @@ mod golden;
 mod http1;
 mod identity;
 mod index;
+mod index_faults;
+mod index_sources;
 mod mapping;
 mod outcomes;
 mod paths;

@@ -63,7 +63,7 @@ async fn a_mapping_file_says_where_paths_lead_and_how_identity_is_told_there() {
     write(&entries);
     let mut config = world.config.clone();
     config.paths.mapping_file = Some(file.as_path().into());
-    let (_gateway, environment, address) = world.another_gateway(config).await;
+    let (_gateway, environment, address) = world.gateway_with(config).await;
     let user = world.user();
     let known = client(&world, address, Some(&user)).await;
     let forged = [

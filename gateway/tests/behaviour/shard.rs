@@ -46,6 +46,8 @@ pub struct State {
     pub connections: AtomicUsize,
     /// Lists served to the index.
     pub lists: AtomicUsize,
+    /// While this is true, lists are not answered.
+    pub held: watch::Sender<bool>,
     open: Mutex<Vec<AbortHandle>>,
     /// `/wait` answers when this becomes true.
     pub release: watch::Sender<bool>,
@@ -65,6 +67,8 @@ struct Log {
     objects: BTreeMap<(String, String), Value>,
     events: Vec<(u64, String, Value)>,
     revision: u64,
+    /// What happened up to here is forgotten.
+    compacted: u64,
 }
 
 impl Shard {
@@ -83,6 +87,7 @@ impl Shard {
             events: broadcast::Sender::new(1024),
             connections: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
+            held: watch::Sender::new(false),
             open: Mutex::default(),
             release: watch::Sender::new(false),
             big_sent: Arc::default(),
@@ -103,6 +108,15 @@ impl Shard {
     pub async fn stop(self) {
         self.server.abort();
         let _ = self.server.await;
+        self.state.cut_connections();
+    }
+
+    /// The same, for a shard that stays where it is.
+    pub async fn kill(&self) {
+        self.server.abort();
+        while !self.server.is_finished() {
+            tokio::task::yield_now().await;
+        }
         self.state.cut_connections();
     }
 }
@@ -142,6 +156,13 @@ impl State {
         self.write(collection, key, None);
     }
 
+    /// Forgets what happened so far: watches from before are 410.
+    pub fn compact(&self) {
+        let mut log = self.log.lock();
+        log.compacted = log.revision;
+        log.events.clear();
+    }
+
     fn write(&self, collection: &str, key: &str, object: Option<Value>) {
         let mut log = self.log.lock();
         log.revision += 1;
@@ -174,15 +195,19 @@ impl State {
         json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": all[from.min(until)..until]})
     }
 
-    fn events_after(&self, collection: &str, revision: u64) -> (Vec<Bytes>, u64) {
+    /// `None` if they are forgotten.
+    fn events_after(&self, collection: &str, revision: u64) -> Option<(Vec<Bytes>, u64)> {
         let log = self.log.lock();
-        let lines = log
-            .events
+        if revision < log.compacted {
+            return None;
+        }
+        let first = log.events.partition_point(|(at, _, _)| *at <= revision);
+        let lines = log.events[first..]
             .iter()
-            .filter(|(at, known, _)| *at > revision && known == collection)
+            .filter(|(_, known, _)| known == collection)
             .map(|(_, _, event)| Bytes::from(format!("{event}\n")))
             .collect();
-        (lines, log.revision)
+        Some((lines, log.revision))
     }
 }
 
@@ -223,7 +248,9 @@ fn common_name(der: &[u8]) -> String {
 async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let wildcard = path.strip_prefix("/clusters/*").or_else(|| path.strip_prefix("/clusters/root"));
+    let wildcard = ["/clusters/*", "/clusters/root", "/services/admin"]
+        .into_iter()
+        .find_map(|prefix| path.strip_prefix(prefix));
     let collection = match wildcard {
         Some("/apis/core.kcp.io/v1alpha1/shards") => Some("shards"),
         Some("/apis/core.kcp.io/v1alpha1/logicalclusters") if path.contains('*') => Some("logicalclusters"),
@@ -244,7 +271,7 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
     if let Some(collection) = collection
         && peer.as_deref() == Some("shard-admin")
     {
-        return collection_answer(state, collection, &query);
+        return collection_answer(state, collection, &query).await;
     }
     state.requests.fetch_add(1, Ordering::SeqCst);
     state.witness(request.headers(), || format!("{} {:?}", request.method(), request.uri()));
@@ -320,7 +347,7 @@ impl Drop for CountDown {
     }
 }
 
-fn collection_answer(state: Arc<State>, collection: &'static str, query: &str) -> Response<Body> {
+async fn collection_answer(state: Arc<State>, collection: &'static str, query: &str) -> Response<Body> {
     let parameter = |name: &str| {
         query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
     };
@@ -331,15 +358,22 @@ fn collection_answer(state: Arc<State>, collection: &'static str, query: &str) -
         if from == 0 {
             state.lists.fetch_add(1, Ordering::SeqCst);
         }
+        state.held.subscribe().wait_for(|held| !held).await.unwrap();
         return json_response(&state.list(collection, from, limit));
     }
     let mut revision: u64 = parameter("resourceVersion").unwrap().parse().unwrap();
+    if state.events_after(collection, revision).is_none() {
+        let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+        let mut response = json_response(&gone);
+        *response.status_mut() = StatusCode::GONE;
+        return response;
+    }
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut changed = state.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let (lines, until) = state.events_after(collection, revision);
+            let Some((lines, until)) = state.events_after(collection, revision) else { return };
             revision = until;
             for line in lines {
                 if sender.send(line).await.is_err() {

@@ -38,6 +38,21 @@ pub struct World {
     pub config: GatewayConfig,
 }
 
+/// A gateway besides the world's own.
+pub struct Another {
+    pub gateway: Gateway,
+    pub environment: Environment,
+    pub address: SocketAddr,
+}
+
+impl Another {
+    /// Ends it as a signal would, and returns when nothing of it runs any more.
+    pub async fn end(self) {
+        self.environment.shutdown.begin();
+        self.environment.tasks.supervise().await.unwrap();
+    }
+}
+
 /// What a test may choose before the gateway starts.
 #[derive(Default)]
 pub struct Choices {
@@ -108,12 +123,41 @@ impl World {
     }
 
     /// Another gateway before the same shards, with another configuration.
-    pub async fn another_gateway(&self, config: GatewayConfig) -> (Gateway, Environment, SocketAddr) {
+    pub async fn gateway_with(&self, config: GatewayConfig) -> (Gateway, Environment, SocketAddr) {
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
         gateway.ready().await;
         let address = gateway.doors[0].1;
         (gateway, environment, address)
+    }
+
+    /// Another gateway over the same shards, as after a restart; not ready yet.
+    pub fn another_gateway(&self, choice: impl FnOnce(&mut GatewayConfig)) -> Another {
+        let mut config = self.config.clone();
+        choice(&mut config);
+        let environment = environment();
+        let gateway = Gateway::start(config, &environment).unwrap();
+        Another { address: gateway.doors[0].1, gateway, environment }
+    }
+
+    /// A connection to another gateway.
+    pub async fn client_of(&self, another: &Another) -> Http2 {
+        let user = self.user();
+        Http2::over(connect(another.address, &self.serving_ca, Some(&user), b"h2").await.unwrap()).await
+    }
+
+    /// Tells the root shard of a shard.
+    pub fn register(&self, name: &str, url: &str) {
+        let shard = json!({"metadata": {"name": name, "labels": {"name": name}}, "spec": {"baseURL": url}});
+        self.root.state.put("shards", name, shard);
+    }
+
+    /// A file for `shards.kubeconfig`'s user at another server.
+    pub fn kubeconfig_of(&self, shard: &Shard) -> std::path::PathBuf {
+        let text = fs::read_to_string(self.directory.path().join("shards.kubeconfig")).unwrap();
+        let file = self.directory.path().join(format!("{}.kubeconfig", shard.state.name));
+        fs::write(&file, text.replace(&self.root.url(), &shard.url())).unwrap();
+        file
     }
 
     /// A shard that nobody knows of yet.
@@ -295,7 +339,7 @@ pub fn environment() -> Environment {
     }
 }
 
-fn logical_cluster(id: &str, name: Option<&str>) -> Value {
+pub fn logical_cluster(id: &str, name: Option<&str>) -> Value {
     json!({
         "metadata": {"name": "cluster", "annotations": {"kcp.io/cluster": id}},
         "spec": {"owner": name.map(|name| json!({"uid": format!("uid-of-{name}")}))},

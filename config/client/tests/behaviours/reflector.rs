@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use fairlead_client::{
-    Client, ClientOptions, Event, ListWatch, Phase, Reflector, ReflectorOptions, ReflectorStatus,
+    Client, ClientOptions, Event, ListWatch, Phase, Piece, Reflector, ReflectorOptions, ReflectorStatus,
 };
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
@@ -90,6 +90,37 @@ fn list(names: &[&str], version: u64, continue_token: &str) -> String {
 
 const GONE: &str =
     r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 7 (9)"}"#;
+
+#[tokio::test]
+async fn who_takes_pages_gets_each_one_and_learns_where_a_list_begins() {
+    let pki = Pki::new();
+    let mut server = Server::start(&pki).await;
+    let client = client(&pki, server.port, ClientOptions::default());
+    let mut reflector = Reflector::<Thing>::new(client, ListWatch::new("/things"), quick());
+    let (sender, mut pieces) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let line = match reflector.next_piece().await {
+                Piece::Page { items, is_first, complete_at } => {
+                    let names: Vec<String> = items.into_iter().map(|thing| thing.metadata.name).collect();
+                    format!("{}{}{complete_at:?}", names.join(","), if is_first { " first " } else { " " })
+                }
+                other => format!("{other:?}"),
+            };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a", "b"], 7, "next"));
+    assert_eq!(pieces.recv().await.unwrap(), "a,b first None");
+    // The token expires; what comes then is another list.
+    server.expect("GET", "/things?limit=500&continue=next").await.reply(410, GONE);
+    server.expect("GET", "/things?limit=500").await.reply(200, list(&["a"], 9, "more"));
+    assert_eq!(pieces.recv().await.unwrap(), "a first None");
+    server.expect("GET", "/things?limit=500&continue=more").await.reply(200, list(&["c"], 9, ""));
+    assert_eq!(pieces.recv().await.unwrap(), "c Some(\"9\")");
+}
 
 #[tokio::test]
 async fn pages_are_listed_and_then_watched() {

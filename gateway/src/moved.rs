@@ -1,0 +1,63 @@
+//! Requests that go on from a revision, in a logical cluster that has just changed its shard. Revisions of two shards
+//! have nothing to do with each other, so such a request must start over: 410, upon which clients list anew.
+
+use percent_encoding::percent_decode_str;
+
+use crate::request::RequestClass;
+
+/// Whether a request goes on from where an earlier one ended: a watch from a revision, a list from a page or at one
+/// exact revision. Reads the query only.
+pub(crate) fn resumes(class: RequestClass, query: Option<&str>) -> bool {
+    let Some(query) = query else {
+        return false;
+    };
+    let has = |name: &str, what: fn(&str) -> bool| {
+        query.split('&').any(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            percent_decode_str(key).eq(name.bytes()) && what(&percent_decode_str(value).decode_utf8_lossy())
+        })
+    };
+    let from_revision = has("resourceVersion", |version| !matches!(version, "" | "0"));
+    match class {
+        RequestClass::Watch => from_revision,
+        RequestClass::Read => {
+            has("continue", |token| !token.is_empty())
+                || (from_revision && has("resourceVersionMatch", |how| how == "Exact"))
+        }
+        RequestClass::Write | RequestClass::Upgrade => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_from_a_revision() {
+        use RequestClass::{Read, Upgrade, Watch, Write};
+        for (class, query, expected) in [
+            (Watch, "watch=1&resourceVersion=7", true),
+            (Watch, "resourceVersion=7&watch=true&allowWatchBookmarks=true", true),
+            (Watch, "watch=1&resource%56ersion=%37", true),
+            (
+                Watch,
+                "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7",
+                true,
+            ),
+            (Watch, "watch=1", false),
+            (Watch, "watch=1&resourceVersion=", false),
+            (Watch, "watch=1&resourceVersion=0", false),
+            (Watch, "follow=true", false),
+            (Read, "limit=500&continue=abc", true),
+            (Read, "limit=500&continue=", false),
+            (Read, "resourceVersion=7&resourceVersionMatch=Exact", true),
+            (Read, "resourceVersion=7&resourceVersionMatch=NotOlderThan", false),
+            (Read, "resourceVersion=7", false),
+            (Write, "resourceVersion=7&continue=abc", false),
+            (Upgrade, "watch=1&resourceVersion=7", false),
+        ] {
+            assert_eq!(resumes(class, Some(query)), expected, "{class:?} {query}");
+        }
+        assert!(!resumes(Watch, None));
+    }
+}

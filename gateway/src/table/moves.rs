@@ -1,0 +1,101 @@
+//! Which logical clusters have just changed their shard. A watch that goes on from a revision of the old one must
+//! start over.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+/// How long a move is remembered, as in kcp: longer than any client pauses before it resumes a watch.
+pub(super) const MEMORY: Duration = Duration::from_secs(90);
+/// How many are remembered at most; beyond it the oldest are forgotten early.
+const MOST: usize = 16_384;
+
+/// The moves that a view knows: the numbers of clusters' keys, and until when they count.
+pub(super) type Moved = Arc<FxHashMap<u64, Instant>>;
+
+/// A logical cluster has another shard than before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct OwnerChange {
+    /// The number of its key.
+    pub(super) cluster: u64,
+    pub(super) before: Option<u16>,
+    pub(super) after: Option<u16>,
+}
+
+/// The writer's memory of moves. At most 16,384 moves and as many departures, 24 bytes each.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    /// In the order in which they are forgotten.
+    remembered: VecDeque<(Instant, u64)>,
+    /// Clusters that left a shard and were seen nowhere else yet: shards are not heard in step.
+    departed: FxHashMap<u64, (u16, Instant)>,
+    departures: VecDeque<(Instant, u64)>,
+}
+
+impl Moves {
+    /// Notes what became of owners in one batch.
+    pub(super) fn note(&mut self, moved: &mut Moved, changes: &[OwnerChange], now: Instant) {
+        let until = now + MEMORY;
+        for OwnerChange { cluster, before, after } in changes.iter().copied() {
+            match (before, after) {
+                (Some(_), Some(_)) => self.remember(moved, cluster, until),
+                (Some(shard), None) => self.departed(cluster, shard, until),
+                (None, Some(shard)) => {
+                    let left = self.departed.remove(&cluster);
+                    if left.is_some_and(|(from, forgotten)| from != shard && now < forgotten) {
+                        self.remember(moved, cluster, until);
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// When something is to be forgotten.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.remembered.front().map(|(until, _)| *until)
+    }
+
+    /// Forgets what is old.
+    pub(super) fn forget(&mut self, moved: &mut Moved, now: Instant) {
+        while self.remembered.front().is_some_and(|(until, _)| *until <= now) {
+            self.forget_oldest(moved);
+        }
+    }
+
+    fn remember(&mut self, moved: &mut Moved, cluster: u64, until: Instant) {
+        if self.remembered.len() >= MOST {
+            self.forget_oldest(moved);
+        }
+        self.remembered.push_back((until, cluster));
+        Arc::make_mut(moved).insert(cluster, until);
+    }
+
+    fn forget_oldest(&mut self, moved: &mut Moved) {
+        let Some((until, cluster)) = self.remembered.pop_front() else {
+            return;
+        };
+        // It may have moved again since.
+        if moved.get(&cluster) == Some(&until) {
+            Arc::make_mut(moved).remove(&cluster);
+        }
+    }
+
+    fn departed(&mut self, cluster: u64, shard: u16, until: Instant) {
+        let now = until - MEMORY;
+        while self.departures.len() >= MOST
+            || self.departures.front().is_some_and(|(forgotten, _)| *forgotten <= now)
+        {
+            if let Some((forgotten, oldest)) = self.departures.pop_front()
+                && self.departed.get(&oldest).is_some_and(|(_, current)| *current == forgotten)
+            {
+                self.departed.remove(&oldest);
+            }
+        }
+        self.departures.push_back((until, cluster));
+        self.departed.insert(cluster, (shard, until));
+    }
+}

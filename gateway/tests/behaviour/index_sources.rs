@@ -1,0 +1,166 @@
+//! Where the index comes from: the root shard, a snapshot when it is gone, peers in its place, or a part of all shards.
+
+use crate::world::{Another, Http2, ORG, World, logical_cluster};
+
+async fn until_status(client: &Http2, path: &str, status: u16) {
+    while client.get(path).await.status != status {}
+}
+
+/// A gateway that has left a snapshot, and is gone.
+async fn left_behind(world: &World, snapshot: &std::path::Path) {
+    let first = world.another_gateway(|config| config.index.snapshot = Some(snapshot.into()));
+    first.gateway.ready().await;
+    first.end().await;
+    assert!(snapshot.exists());
+}
+
+async fn with_snapshot(world: &World, snapshot: &std::path::Path) -> (Another, Http2) {
+    let another = world.another_gateway(|config| config.index.snapshot = Some(snapshot.into()));
+    let client = world.client_of(&another).await;
+    (another, client)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_root_shard_a_new_gateway_knows_nothing() {
+    let world = World::new().await;
+    world.root.kill().await;
+    let another = world.another_gateway(|_| {});
+    let client = world.client_of(&another).await;
+    for path in ["/clusters/root/api", "/clusters/root:org/api", &format!("/clusters/{ORG}/api")] {
+        assert_eq!(client.get(path).await.status, 503, "{path}");
+    }
+    assert_eq!(client.get("/readyz").await.status, 500);
+    assert!(client.get("/readyz/informer-sync").await.text.contains("the list of shards"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_root_shard_a_gateway_routes_what_the_last_one_knew() {
+    let world = World::new().await;
+    let snapshot = world.directory.path().join("index");
+    left_behind(&world, &snapshot).await;
+    world.root.kill().await;
+    let (another, client) = with_snapshot(&world, &snapshot).await;
+    another.gateway.ready().await;
+    assert_eq!(client.get("/readyz").await.status, 200);
+    for path in ["/clusters/root:org/api", &format!("/clusters/{ORG}/api")] {
+        let answer = client.get(path).await;
+        assert_eq!((answer.status, answer.json()["shard"].as_str()), (200, Some("alpha")), "{path}");
+    }
+    // What it does not know may have come since: that is never 403.
+    for path in ["/clusters/root:nope/api", "/clusters/nope/api"] {
+        assert_eq!(client.get(path).await.status, 503, "{path}");
+    }
+    // The shards that are there are followed all the same, workspaces included.
+    let id = "late000000000001";
+    world.alpha.state.put("logicalclusters", id, logical_cluster(id, Some("late")));
+    let workspace = serde_json::json!({
+        "metadata": {"name": "late", "annotations": {"kcp.io/cluster": ORG}},
+        "spec": {"cluster": id}, "status": {"phase": "Ready"},
+    });
+    world.alpha.state.put("workspaces", &format!("{ORG}/late"), workspace);
+    until_status(&client, "/clusters/root:org:late/api", 200).await;
+    // The root shard is back: everything is known for certain again.
+    let tls = world.serving_ca.server().server_config(&[&world.client_ca, &world.front_proxy_ca]);
+    let back = crate::shard::Shard::start_at("root", tls, world.root.address).await;
+    for (name, shard) in [("root", &back), ("alpha", &world.alpha)] {
+        let object = serde_json::json!({"metadata": {"name": name}, "spec": {"baseURL": shard.url()}});
+        back.state.put("shards", name, object);
+    }
+    back.state.put("logicalclusters", "root", logical_cluster("root", None));
+    until_status(&client, "/clusters/root:nope/api", 403).await;
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 403, "root has no such workspace any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_damaged_or_of_other_shards_is_not_used() {
+    let world = World::new().await;
+    let snapshot = world.directory.path().join("index");
+    left_behind(&world, &snapshot).await;
+    let good = std::fs::read(&snapshot).unwrap();
+    let mut damaged = good.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    world.root.state.held.send_replace(true);
+    for content in [&damaged[..], b"", b"something else"] {
+        std::fs::write(&snapshot, content).unwrap();
+        let (another, client) = with_snapshot(&world, &snapshot).await;
+        assert_eq!(client.get("/clusters/root:org/api").await.status, 503);
+        another.end().await;
+    }
+    std::fs::write(&snapshot, &good).unwrap();
+    let other = world.another_gateway(|config| {
+        config.index.snapshot = Some(snapshot.as_path().into());
+        config.index.shards = vec!["alpha".to_owned()];
+    });
+    let client = world.client_of(&other).await;
+    assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.status, 503);
+    world.root.state.held.send_replace(false);
+    let (another, client) = with_snapshot(&world, &snapshot).await;
+    another.gateway.ready().await;
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_corrected_by_what_the_shards_say() {
+    let world = World::new().await;
+    world.create_workspace("root", "short", "root", "short00000000001");
+    let snapshot = world.directory.path().join("index");
+    left_behind(&world, &snapshot).await;
+    // While no gateway runs, one workspace goes and another one moves.
+    world.root.state.delete("workspaces", "root/short");
+    world.root.state.delete("logicalclusters", "short00000000001");
+    world.alpha.state.delete("logicalclusters", ORG);
+    world.root.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
+    let (_another, client) = with_snapshot(&world, &snapshot).await;
+    until_status(&client, "/clusters/root:short/api", 403).await;
+    until_status(&client, "/clusters/short00000000001/api", 403).await;
+    while client.get("/clusters/root:org/api").await.json()["shard"] != "root" {}
+    // It was away for a while, but a watch from back then may still be resumed.
+    let resumed = client.get("/clusters/root:org/api?watch=true&resourceVersion=7").await;
+    assert_eq!(resumed.status, 410);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_tell_of_shards_and_stand_in_for_each_other() {
+    let world = World::new().await;
+    // Every shard offers the same view.
+    for (name, shard) in [("root", &world.root), ("alpha", &world.alpha)] {
+        let object = serde_json::json!({
+            "metadata": {"name": name, "annotations": {"kcp.io/cluster": "system:shard"}},
+            "spec": {"baseURL": shard.url()},
+        });
+        world.alpha.state.put("shards", name, object.clone());
+        world.root.state.put("shards", name, object);
+    }
+    let first = world.kubeconfig_of(&world.alpha);
+    let another = world.another_gateway(|config| config.index.shard_peer_kubeconfigs = vec![first.into()]);
+    another.gateway.ready().await;
+    let client = world.client_of(&another).await;
+    assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
+    // The one that was asked dies; another one, found by its answer, goes on.
+    world.alpha.kill().await;
+    let beta = world.another_shard("beta").await;
+    let id = "beta000000000001";
+    beta.state.put("logicalclusters", id, logical_cluster(id, Some("b")));
+    world.register("beta", &beta.url());
+    until_status(&client, &format!("/clusters/{id}/api"), 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_of_some_shards_knows_no_others() {
+    let world = World::new().await;
+    for choose in [
+        (|config: &mut fairlead_config::GatewayConfig| config.index.shards = vec!["alpha".to_owned()])
+            as fn(&mut fairlead_config::GatewayConfig),
+        |config| config.index.shard_selector = "name in (alpha, beta)".to_owned(),
+    ] {
+        let another = world.another_gateway(choose);
+        another.gateway.ready().await;
+        let client = world.client_of(&another).await;
+        assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.json()["shard"], "alpha");
+        for path in ["/clusters/root/api", "/clusters/root:org/api"] {
+            assert_eq!(client.get(path).await.status, 403, "{path}");
+        }
+        another.end().await;
+    }
+}
