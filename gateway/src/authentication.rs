@@ -168,6 +168,7 @@ impl DoorAuthentication {
                 TokenPolicy::PassThrough => Tokens::PassOn,
                 TokenPolicy::Refuse => Tokens::Refuse,
             },
+            workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
         })

@@ -31,6 +31,7 @@ use crate::request::{
 use crate::route::{Caller, Route, Router};
 use crate::table::RoutingTable;
 use crate::upstream::{Upstream, Upstreams};
+use crate::workspaces::WorkspaceAuthenticators;
 
 /// Everything that requests share.
 pub(crate) struct Core {
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) mounts: ArcSwap<MountRules>,
     /// Which web pages may use the API.
     pub(crate) cors: ArcSwap<Cors>,
+    /// The authenticators of workspaces, where a door lets them count.
+    pub(crate) workspaces: Option<WorkspaceAuthenticators>,
     /// What is to be done as kcp does it.
     pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     /// Shards as servers.
@@ -185,7 +188,7 @@ impl Core {
         target: ClusterTarget<'_>,
     ) -> Result<Decision, Answer> {
         let route = self.route(asked, &target.reference).await?;
-        let sender = self.identify(asked).await?;
+        let sender = self.identify_in(asked, &route).await?;
         let (upstream, cluster) = match &route {
             Route::Shard { name, url, cluster, recently_moved, .. } => {
                 if *recently_moved {
@@ -233,7 +236,10 @@ impl Core {
             Some(reference) => Some(self.route(asked, reference).await?),
             None => None,
         };
-        let sender = self.identify(asked).await?;
+        let sender = match &route {
+            Some(route) => self.identify_in(asked, route).await?,
+            None => self.identify(asked).await?,
+        };
         let (upstream, text) = match &mapping.target {
             Target::Backend(backend) => {
                 let text = backend.path_and_query(other.raw, asked.uri.query());
@@ -277,6 +283,17 @@ impl Core {
 
     async fn identify(&self, asked: Asked<'_>) -> Result<Sender, Answer> {
         self.identify_at(asked, None).await
+    }
+
+    /// In a workspace whose type has authenticators of its own, they have a say, too.
+    async fn identify_in(&self, asked: Asked<'_>, route: &Route) -> Result<Sender, Answer> {
+        let Route::Shard { cluster, workspace_type: Some(workspace_type), .. } = route else {
+            return self.identify(asked).await;
+        };
+        let counts = asked.connection.door.policy.load().workspaces;
+        let own = self.workspaces.as_ref().filter(|_| counts).and_then(|all| all.of(workspace_type));
+        let home = own.as_deref().map(|authenticator| Home { authenticator, cluster });
+        self.identify_at(asked, home).await
     }
 
     async fn identify_at(&self, asked: Asked<'_>, home: Option<Home<'_>>) -> Result<Sender, Answer> {

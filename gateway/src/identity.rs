@@ -104,7 +104,11 @@ pub(crate) async fn identify(
         // Shards know service accounts and static tokens that nobody here does; where a certificate was shown, it has to
         // be good.
         Outcome::Rejected(rejection)
-            if home.is_some() && !presented && !policy.credentials_needed && rejection.is_unjudged() =>
+            if home.is_some()
+                && !presented
+                && !policy.credentials_needed
+                && policy.tokens == Tokens::PassOn
+                && rejection.is_unjudged() =>
         {
             Ok(Sender::PassedOn)
         }

@@ -32,6 +32,7 @@ mod service_accounts;
 mod shard_credentials;
 mod table;
 mod upstream;
+mod workspaces;
 
 pub use flags::{FlagError, FrontProxyFlags, Parsed};
 pub use server::{Environment, Gateway, StartError, follow_configuration};

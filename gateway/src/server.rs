@@ -34,6 +34,7 @@ use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
 use crate::upstream::{CredentialFiles, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams};
+use crate::workspaces::WorkspaceAuthenticators;
 
 /// What a process lends the gateway.
 pub struct Environment {
@@ -141,6 +142,7 @@ impl Gateway {
         });
         health.shutdown(shutdown);
         router.set_labels_behind_mounts(behind_mounts(&config));
+        let authentication = workspace_authentication(&config);
         let index = IndexParts {
             writer,
             router: Arc::clone(&router),
@@ -149,7 +151,7 @@ impl Gateway {
             options: index_options(&config)?,
             ready,
             report: Arc::clone(&report),
-            authentication: workspace_authentication(&config),
+            authentication: authentication.clone(),
         };
 
         let core = Arc::new(Core {
@@ -159,6 +161,7 @@ impl Gateway {
             mounts: ArcSwap::from_pointee(mount_rules(&config)),
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
+            workspaces: authentication.map(WorkspaceAuthenticators::new),
             upstreams: Upstreams::new(credential, upstream_options(&config), shard_metrics(&gateway_metrics)),
             picker,
             metrics: Arc::clone(&gateway_metrics),

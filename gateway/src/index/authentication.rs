@@ -89,7 +89,6 @@ impl WorkspaceAuthentication {
     }
 
     /// The configurations of a type, `path:name`; empty if it has none. One look-up in a map; no lock, no copy.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the workspaces' own authenticators"))]
     pub(crate) fn configurations(&self, workspace_type: &str) -> Arc<[Configuration]> {
         Arc::clone(self.by_type.load().get(workspace_type).unwrap_or(&self.none))
     }

@@ -67,6 +67,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) anonymous: Option<AnonymousAccess>,
     /// What happens to tokens that nobody here judges.
     pub(crate) tokens: Tokens,
+    /// Whether the types of workspaces may name authenticators of their own.
+    pub(crate) workspaces: bool,
     /// Whether a service account's token says which workspace a path without one is about.
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
@@ -81,6 +83,7 @@ impl DoorPolicy {
             credentials_needed: true,
             anonymous: None,
             tokens: Tokens::Refuse,
+            workspaces: false,
             in_cluster_clients: false,
             picks: ShardPicks::Hidden,
         }
