@@ -11,7 +11,10 @@ use serde_json::Value;
 use crate::index::WorkspaceAuthentication;
 
 /// Types whose authenticators are kept; another one takes the place of the one that was not asked for longest.
-const KEPT: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
+    Some(kept) => kept,
+    None => NonZeroUsize::MIN,
+};
 
 /// Authenticators by workspace type.
 pub(crate) struct WorkspaceAuthenticators {
