@@ -56,7 +56,7 @@ impl Restoration {
 
     /// Makes room for about so many records and bytes of keys and values, before the first record: keys spread evenly,
     /// so that the buckets hardly ever have to grow.
-    pub(crate) fn expect(&mut self, records: usize, bytes: usize) {
+    pub(crate) fn make_room(&mut self, records: usize, bytes: usize) {
         let share = |all: usize| (all / BUCKETS) + (all / BUCKETS).isqrt() * 2;
         let draft = || Draft::with_capacity(share(records), share(bytes) + share(bytes) / 8);
         self.drafts = (0..BUCKETS).map(|_| draft()).collect();

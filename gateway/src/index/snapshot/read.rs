@@ -67,7 +67,7 @@ fn read_table(
     }
     let sizes = (usize::try_from(records), usize::try_from(bytes));
     let (Ok(expected), Ok(bytes)) = sizes else { return Err(SnapshotError::Damaged) };
-    restoration.expect(expected, bytes);
+    restoration.make_room(expected, bytes);
     let shards = shards.into_iter().map(|shard| restoration.add_shard(shard));
     let places: Vec<ShardIndex> = shards.collect::<Result<_, _>>()?;
     types.into_iter().for_each(|name| restoration.add_type(name));
