@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::objects::{is_id, null_as_default};
@@ -43,6 +43,7 @@ pub(crate) struct WorkspaceAuthentication {
     by_type: ArcSwap<FxHashMap<Arc<str>, Arc<[Configuration]>>>,
     none: Arc<[Configuration]>,
     state: Mutex<State>,
+    shown: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +86,17 @@ struct TypeEntry {
 impl WorkspaceAuthentication {
     /// Nothing is known yet.
     pub(crate) fn new() -> Self {
-        Self { by_type: ArcSwap::default(), none: Arc::default(), state: Mutex::default() }
+        Self {
+            by_type: ArcSwap::default(),
+            none: Arc::default(),
+            state: Mutex::default(),
+            shown: Notify::new(),
+        }
+    }
+
+    /// Waits until something else is shown than when this was last asked; for one who asks.
+    pub(super) async fn changed(&self) {
+        self.shown.notified().await;
     }
 
     /// The configurations of a type, `path:name`; empty if it has none. One look-up in a map; no lock, no copy.
@@ -139,6 +150,7 @@ impl WorkspaceAuthentication {
         let undisputed = homes.into_iter().filter(|(name, _)| !disputed.contains(name));
         let by_type = undisputed.map(|(name, (_, found))| (Arc::clone(name), found.into()));
         self.by_type.store(Arc::new(by_type.collect()));
+        self.shown.notify_one();
     }
 }
 
@@ -405,6 +417,23 @@ mod tests {
 
     fn page(items: Vec<Value>, is_first: bool, is_last: bool) -> Piece<Value> {
         Piece::Page { items, is_first, complete_at: is_last.then(|| "7".to_owned()) }
+    }
+
+    /// Nothing else may happen in the index after its last piece, and readiness waits for it.
+    #[test]
+    fn whoever_waits_learns_of_the_last_piece() {
+        use futures_util::FutureExt;
+
+        let world = World(WorkspaceAuthentication::new());
+        let shard: Arc<str> = "a".into();
+        assert_eq!(world.0.changed().now_or_never(), None);
+        world.types("a", page(Vec::new(), true, true));
+        assert_eq!(world.0.changed().now_or_never(), Some(()));
+        assert!(!world.0.is_synced([&shard].into_iter()));
+        world.configurations("a", page(Vec::new(), true, true));
+        assert_eq!(world.0.changed().now_or_never(), Some(()));
+        assert!(world.0.is_synced([&shard].into_iter()));
+        assert_eq!(world.0.changed().now_or_never(), None);
     }
 
     #[test]

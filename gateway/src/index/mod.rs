@@ -185,6 +185,7 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
     let mut shards = ShardList::new(index.parts.clients.source(), options.reflector.clone());
     let deadline = tokio::time::sleep(options.sync_deadline);
     tokio::pin!(deadline);
+    let authentication = index.parts.authentication.clone();
     let mut batch = Vec::new();
     loop {
         tokio::select! {
@@ -192,6 +193,8 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
             news = shards.next() => index.on_shards(news),
             _ = inbox.recv_many(&mut batch, BATCH) => index.on_news(&mut batch),
             () = until(index.parts.writer.next_expiry()) => index.parts.writer.forget_moves(),
+            // It may be the last that everything waits for.
+            () = change_of(authentication.as_deref()), if !index.synced => {}
             () = &mut deadline, if !index.is_ready() => {
                 // Without the list of shards nothing can be served; with it, what was read can be.
                 if index.view().is_listed() {
@@ -207,6 +210,13 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
     if let Some(keeper) = keeper {
         // It writes once more.
         let _ = keeper.await;
+    }
+}
+
+async fn change_of(authentication: Option<&WorkspaceAuthentication>) {
+    match authentication {
+        Some(authentication) => authentication.changed().await,
+        None => std::future::pending().await,
     }
 }
 
