@@ -88,7 +88,7 @@ fn measure_all(plan: &Plan) -> Result<(), BenchError> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(BenchError::system("starting a runtime"))?;
-    let report = runtime.block_on(LocalSet::new().run_until(plan.carry_out()))?;
+    let (report, outcome) = runtime.block_on(LocalSet::new().run_until(plan.carry_out()));
     print!("{report}");
-    Ok(())
+    outcome
 }

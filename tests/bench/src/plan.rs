@@ -51,19 +51,25 @@ enum Subject {
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
 impl Plan {
-    /// Measures everything that is wanted.
-    pub(crate) async fn carry_out(&self) -> Result<Report, BenchError> {
-        let ground = Ground::new()?;
+    /// Measures everything that is wanted. What was measured before something failed is not lost.
+    pub(crate) async fn carry_out(&self) -> (Report, Result<(), BenchError>) {
         let mut report = Report::default();
-        let field = self.field(&ground, &Cores::default(), &mut report).await?;
-        self.everywhere(&ground, &field, &mut report).await?;
+        let outcome = self.measure(&mut report).await;
+        report.notes.push(machine());
+        (report, outcome)
+    }
+
+    async fn measure(&self, report: &mut Report) -> Result<(), BenchError> {
+        let ground = Ground::new()?;
+        let field = self.field(&ground, &Cores::default(), report).await?;
+        self.everywhere(&ground, &field, report).await?;
         field.stop().await?;
         if self.wants(Subject::Cores) {
-            self.on_one_core(&ground, &mut report).await?;
+            self.on_one_core(&ground, report).await?;
         }
         // What a process has freed is not always given back: figures of memory need fresh ones.
         for per_connection in [100, 1].into_iter().filter(|_| self.wants(Subject::Watches)) {
-            let field = self.field(&ground, &Cores::default(), &mut report).await?;
+            let field = self.field(&ground, &Cores::default(), report).await?;
             let count = if self.quick { self.watches / 5 } else { self.watches };
             let (rows, notes) = idle_watches(&ground, &field, count, per_connection).await?;
             report.rows.extend(rows);
@@ -71,7 +77,7 @@ impl Plan {
             field.stop().await?;
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::List)) {
-            let field = self.field(&ground, &Cores::default(), &mut report).await?;
+            let field = self.field(&ground, &Cores::default(), report).await?;
             let mebibytes = if self.quick { self.list_mebibytes / 8 } else { self.list_mebibytes };
             let slow_for = Duration::from_secs(if self.quick { 1 } else { 3 });
             let (row, notes) = slow_list(&ground, &field, protocol, mebibytes, slow_for).await?;
@@ -84,8 +90,7 @@ impl Plan {
             report.rows.extend(rows);
             report.notes.extend(note);
         }
-        report.notes.push(machine());
-        Ok(report)
+        Ok(())
     }
 
     async fn everywhere(
@@ -101,10 +106,10 @@ impl Plan {
             }
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Latency)) {
-            report.rows.extend(at_fixed_rate(ground, field, effort, protocol).await?);
+            report.rows.extend(at_fixed_rate(ground, field, effort.brief(), protocol).await?);
         }
         for who in [Who::Token, Who::Certificate].into_iter().filter(|_| self.wants(Subject::Handshakes)) {
-            report.rows.push(handshakes_per_core(ground, field, effort, who).await?);
+            report.rows.push(handshakes_per_core(ground, field, effort.brief(), who).await?);
         }
         Ok(())
     }
@@ -118,7 +123,7 @@ impl Plan {
         let all = format!("0-{}", std::thread::available_parallelism().map_or(1, usize::from) - 1);
         move_to(cores.backend.as_deref().unwrap_or(&all))?;
         for protocol in BOTH {
-            let (row, note) = rate_on_one_core(ground, &field, self.effort(), protocol).await?;
+            let (row, note) = rate_on_one_core(ground, &field, self.effort().brief(), protocol).await?;
             report.rows.push(row);
             report.notes.extend(note);
         }

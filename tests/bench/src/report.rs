@@ -67,38 +67,37 @@ impl Row {
 
 impl Goal {
     fn judge(self, row: &Row) -> Verdict {
-        let own = row.values.get(&Kind::Gateway).copied();
-        let other = |kind| row.values.get(&kind).copied();
+        let Some(own) = row.values.get(&Kind::Gateway).copied() else { return self.unknown(row) };
         let written = |value| format!("{} {}", row.written(value), row.unit);
-        let (reach, got, of) = match self {
-            Self::Most(most) => {
-                (format!("≤ {}", written(most)), own.map(|own| (own / most, own <= most)), "it")
-            }
+        let (got, is_missed) = match self {
+            Self::Most(most) => (format!("{}, {:.2} of it", written(own), own / most), own > most),
             Self::MostTimes(times, kind) => {
-                let ratio = own.zip(other(kind)).map(|(own, other)| own / other);
-                (times_of("≤", times, kind), ratio.map(|ratio| (ratio, ratio <= times)), kind.name())
+                let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
+                (format!("{:.2} × {}", own / other, kind.name()), own > other * times)
             }
             Self::LeastTimes(times, kind) => {
-                let ratio = own.zip(other(kind)).map(|(own, other)| own / other);
-                (times_of("≥", times, kind), ratio.map(|ratio| (ratio, ratio >= times)), kind.name())
+                let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
+                (format!("{:.2} × {}", own / other, kind.name()), own < other * times)
             }
             Self::MostAbove(most, kind) => {
-                let above = own.zip(other(kind)).map(|(own, other)| own - other);
-                let reach = format!("≤ {} + {}", kind.name(), written(most));
-                let got = above.map_or("–".to_owned(), |above| format!("+ {}", written(above)));
-                let is_missed = above.is_some_and(|above| above > most);
-                return Verdict { reach, got, is_missed };
+                let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
+                (format!("{} + {}", kind.name(), written(own - other)), own - other > most)
             }
         };
-        match got {
-            Some((ratio, met)) => Verdict { reach, got: format!("{ratio:.2} × {of}"), is_missed: !met },
-            None => Verdict { reach, got: "–".to_owned(), is_missed: false },
-        }
+        Verdict { got, is_missed, ..self.unknown(row) }
     }
-}
 
-fn times_of(sign: &str, times: f64, kind: Kind) -> String {
-    format!("{sign} {times} × {}", kind.name())
+    /// As it is as long as something is not measured.
+    fn unknown(self, row: &Row) -> Verdict {
+        let written = |value| format!("{} {}", row.written(value), row.unit);
+        let reach = match self {
+            Self::Most(most) => format!("≤ {}", written(most)),
+            Self::MostTimes(times, kind) => format!("≤ {times} × {}", kind.name()),
+            Self::LeastTimes(times, kind) => format!("≥ {times} × {}", kind.name()),
+            Self::MostAbove(most, kind) => format!("≤ {} + {}", kind.name(), written(most)),
+        };
+        Verdict { reach, got: "–".to_owned(), is_missed: false }
+    }
 }
 
 impl fmt::Display for Report {
@@ -137,5 +136,28 @@ impl fmt::Display for Report {
             writeln!(f, "\n{note}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_is_marked_and_what_is_not_measured_is_not_judged() {
+        let values = BTreeMap::from([(Kind::Gateway, 30.0), (Kind::Haproxy, 20.0), (Kind::Direct, 29.5)]);
+        for (goal, got, is_missed) in [
+            (Goal::Most(25.0), "30.0 µs, 1.20 of it", true),
+            (Goal::Most(40.0), "30.0 µs, 0.75 of it", false),
+            (Goal::MostTimes(1.5, Kind::Haproxy), "1.50 × haproxy", false),
+            (Goal::MostTimes(1.1, Kind::Haproxy), "1.50 × haproxy", true),
+            (Goal::LeastTimes(2.0, Kind::Haproxy), "1.50 × haproxy", true),
+            (Goal::MostAbove(0.3, Kind::Direct), "direct + 0.5 µs", true),
+            (Goal::MostTimes(0.1, Kind::Kcp), "–", false),
+        ] {
+            let row = Row { values: values.clone(), ..Row::new("CPU", "µs", 1) };
+            let verdict = goal.judge(&row);
+            assert_eq!((verdict.got.as_str(), verdict.is_missed), (got, is_missed), "{goal:?}");
+        }
     }
 }

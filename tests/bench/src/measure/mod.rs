@@ -30,6 +30,13 @@ pub(crate) struct Effort {
     pub(crate) duration: Duration,
 }
 
+impl Effort {
+    /// For what is not as noisy.
+    pub(crate) fn brief(self) -> Self {
+        Self { duration: self.duration.mul_f64(0.6), ..self }
+    }
+}
+
 /// Values of all rounds.
 #[derive(Default)]
 struct Rounds(BTreeMap<Kind, Vec<f64>>);
