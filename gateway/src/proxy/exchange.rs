@@ -2,7 +2,7 @@
 //!
 //! Cost of an ordinary GET beyond the protocols' own: the decision, one copy of the headers (for a second try), no lock
 //! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head.
-//! `make bench` measures both.
+//! `make bench-gateway` measures both.
 
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
