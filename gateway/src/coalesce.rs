@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const ENOUGH: usize = 16 << 10;
 /// More is not taken in until some of it was written.
 const MOST: usize = 64 << 10;
-/// Room that is kept for the next time.
-const KEPT: usize = 4 << 10;
+/// Room that the first of what is collected makes. None is kept: most connections are quiet.
+const ROOM: usize = 4 << 10;
 
 /// The stream as the HTTP/2 library sees it.
 #[derive(Debug)]
@@ -60,11 +60,7 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
             }
             self.collected.advance(written);
         }
-        if self.collected.capacity() > KEPT {
-            self.collected = BytesMut::new();
-        } else {
-            self.collected.clear();
-        }
+        self.collected = BytesMut::new();
         Pin::new(&mut self.stream).poll_flush(context)
     }
 }
@@ -122,6 +118,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         if shared.collected.len() >= MOST && shared.poll_write_out(context)?.is_pending() {
             shared.refused = true;
             return Poll::Pending;
+        }
+        if shared.collected.is_empty() {
+            shared.collected.reserve(buffer.len().max(ROOM));
         }
         shared.collected.extend_from_slice(buffer);
         Poll::Ready(Ok(buffer.len()))

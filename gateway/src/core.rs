@@ -145,7 +145,8 @@ impl Core {
         match RequestPath::parse(asked.uri.path(), paths.clusters) {
             Ok(RequestPath::Local(endpoint)) => {
                 drop(paths);
-                self.local(asked, endpoint).await
+                // Boxed, because it is rare and large: every request's task would have room for it.
+                Box::pin(self.local(asked, endpoint)).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {

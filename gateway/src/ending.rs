@@ -29,7 +29,7 @@ impl Ending {
     }
 
     /// Returns at that moment.
-    pub(crate) async fn reached(&self) {
+    pub(crate) async fn reached(self) {
         let expired = async {
             match self.expires {
                 Some(at) => tokio::time::sleep_until(at).await,

@@ -13,7 +13,7 @@ use crate::upstream::{Lease, StreamPermit};
 /// The body of an answer, and what keeps its way open.
 pub(super) enum Download {
     Http2 { body: h2::RecvStream, permit: StreamPermit },
-    Http1 { body: Incoming, trailers: Option<HeaderMap>, lease: Option<Box<Lease>> },
+    Http1 { body: Incoming, trailers: Option<Box<HeaderMap>>, lease: Option<Box<Lease>> },
 }
 
 impl Download {
@@ -35,7 +35,7 @@ impl Download {
             Self::Http1 { body, trailers, .. } => loop {
                 match body.frame().await?.map(hyper::body::Frame::into_data) {
                     Ok(Ok(chunk)) => return Some(Ok(chunk)),
-                    Ok(Err(other)) => *trailers = other.into_trailers().ok(),
+                    Ok(Err(other)) => *trailers = other.into_trailers().ok().map(Box::new),
                     Err(error) => return Some(Err(Failure::Shard(Broken::Http1(error)))),
                 }
             },
@@ -58,7 +58,7 @@ impl Download {
                 Err(error) if error.reason() == Some(h2::Reason::NO_ERROR) => Ok(None),
                 trailers => trailers.map_err(|error| Failure::of_stream(error, permit)),
             },
-            Self::Http1 { trailers, .. } => Ok(trailers.take()),
+            Self::Http1 { trailers, .. } => Ok(trailers.take().map(|trailers| *trailers)),
         }
     }
 

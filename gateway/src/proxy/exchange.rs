@@ -1,11 +1,12 @@
 //! One request from its head to the last byte of its answer, in one straight pass.
 //!
 //! Cost of an ordinary GET beyond the protocols' own: the decision, one copy of the headers (for a second try), no lock
-//! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head.
-//! `make bench-gateway` measures both.
+//! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head;
+//! what is rare or large is boxed, because every request's task has room for the largest moment of its life and is
+//! moved whole. `make bench-gateway` measures both.
 
 use std::future::{pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ pub(super) async fn drain<C: Client>(client: &mut C) {
         }
     };
     // Who sends more, or slowly, has had the answer, and is told by the end of the stream to stop.
-    let _ = tokio::time::timeout(MAX_DRAIN, reading).await;
+    let _ = Box::pin(tokio::time::timeout(MAX_DRAIN, reading)).await;
 }
 
 /// A request on its way to a shard and the answer on its way back.
@@ -63,8 +64,10 @@ pub(super) struct Exchange<'e, C> {
     client: &'e mut C,
     context: &'e mut Context,
     forward: &'e Forward,
-    /// Of a watch.
-    ending: Option<Ending>,
+    /// What is asked; emptied once it is answered, but for the method.
+    request: &'e mut Parts,
+    /// Returns when a watch is over; nothing else is ever.
+    over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
 }
@@ -82,25 +85,27 @@ impl<'e, C: Client> Exchange<'e, C> {
         client: &'e mut C,
         context: &'e mut Context,
         forward: &'e Forward,
+        request: &'e mut Parts,
     ) -> Self {
         let core = &*plane.core;
-        let is_watch = context.class == RequestClass::Watch;
-        let ending = is_watch.then(|| Ending::new(&core.shutdown, &forward.sender, plane.number()));
+        let over = (context.class == RequestClass::Watch).then(|| {
+            let ending = Ending::new(&core.shutdown, &forward.sender, plane.number());
+            Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
+        });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
-        Self { core, client, context, forward, ending, limit }
+        Self { core, client, context, forward, request, over, limit }
     }
 
     /// Carries both; returns the code that the client got.
-    pub(super) async fn run(mut self, head: Parts) -> u16 {
-        let method = head.method.clone();
-        match self.carry(head).await {
+    pub(super) async fn run(&mut self) -> u16 {
+        match self.carry().await {
             Ok(code) => code,
-            Err(failure) => self.fail(&method, &failure).await,
+            Err(failure) => self.fail(&failure).await,
         }
     }
 
     /// Tells the client, as far as that is still possible.
-    async fn fail(&mut self, method: &Method, failure: &Failure) -> u16 {
+    async fn fail(&mut self, failure: &Failure) -> u16 {
         tracing::debug!(%failure, "a request did not come to its end");
         let Some(code) = self.client.begun() else {
             return match failure.answer(self.core.upstreams.unreachable()) {
@@ -109,7 +114,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(self.core, self.client, method, answer).await
+                    answer_itself(self.core, self.client, &self.request.method, answer).await
                 }
                 None => CLIENT_LEFT,
             };
@@ -126,24 +131,33 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Carries an answer that somebody else asked for; returns the code that the client got.
-    pub(super) async fn pass_on(mut self, method: &Method, answer: Response<Download>) -> u16 {
-        match self.answer(answer, Upload::new(Sink::Nowhere, true)).await {
+    pub(super) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
+        let outcome = match self.begin_answer(answer) {
+            Ok((code, body)) => self.answer(code, body, Upload::new(Sink::Nowhere, true)).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
             Ok(code) => code,
-            Err(failure) => self.fail(method, &failure).await,
+            Err(failure) => self.fail(&failure).await,
         }
     }
 
-    async fn carry(&mut self, head: Parts) -> Result<u16, Failure> {
-        let request = self.request(head)?;
-        let (answer, upload) = self.ask(request).await?;
-        self.forward.upstream.metrics.first_byte(self.context.class, self.context.began.elapsed());
-        self.answer(answer, upload).await
+    async fn carry(&mut self) -> Result<u16, Failure> {
+        self.prepare()?;
+        let mut upload = Upload::new(Sink::Nowhere, true);
+        let (code, body) = {
+            let answer = self.ask(&mut upload).await?;
+            let (class, waited) = (self.context.class, self.context.began.elapsed());
+            self.forward.upstream.metrics.first_byte(class, waited);
+            self.begin_answer(answer)?
+        };
+        self.answer(code, body, upload).await
     }
 
-    /// The request as the shard sees it.
-    fn request(&self, mut head: Parts) -> Result<Request<()>, Failure> {
-        let hop = forward::Hop::of(&head.headers);
-        self.name_authority(&mut head)?;
+    /// Makes of the request what the shard is to see.
+    fn prepare(&mut self) -> Result<(), Failure> {
+        let hop = forward::Hop::of(&self.request.headers);
+        self.name_authority()?;
         let decided = forward::Forwarded {
             path_and_query: &self.forward.path_and_query,
             sender: &self.forward.sender,
@@ -152,19 +166,20 @@ impl<'e, C: Client> Exchange<'e, C> {
             client: self.context.client,
             class: self.context.class,
         };
-        let forged = forward::prepare(&mut head, &hop, &decided)?;
+        let forged = forward::prepare(self.request, &hop, &decided)?;
         self.core.metrics.forged(forged);
-        head.headers.remove(header::TRANSFER_ENCODING);
-        if is_safe(&head.method) {
-            head.headers.remove(header::CONTENT_LENGTH);
+        self.request.headers.remove(header::TRANSFER_ENCODING);
+        if is_safe(&self.request.method) {
+            self.request.headers.remove(header::CONTENT_LENGTH);
         }
-        head.version = Version::HTTP_2;
-        Ok(Request::from_parts(head, ()))
+        self.request.version = Version::HTTP_2;
+        Ok(())
     }
 
     /// The authority stands in the target, where HTTP/2 wants it; a client may have written it as `Host`, which then
     /// goes. A client that need not name any (HTTP/1.0) means the server.
-    fn name_authority(&self, head: &mut Parts) -> Result<(), Failure> {
+    fn name_authority(&mut self) -> Result<(), Failure> {
+        let head = &mut *self.request;
         let invalid = |_| Failure::Malformed("it names no authority");
         let authority = match (head.headers.remove(header::HOST), head.uri.authority()) {
             (Some(host), _) => Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes()))
@@ -182,10 +197,10 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Sends the request and waits for the head of the answer.
-    async fn ask(&mut self, mut request: Request<()>) -> Result<(Response<Download>, Upload), Failure> {
+    async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
         // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
         // connection that others share.
-        let ended = is_safe(request.method()) || self.client.is_done();
+        let ended = is_safe(&self.request.method) || self.client.is_done();
         let began = Instant::now();
         self.forward.upstream.retries.earn();
         let mut sent = 0;
@@ -193,43 +208,34 @@ impl<'e, C: Client> Exchange<'e, C> {
             let permit = match self.place().await? {
                 Place::Http2(permit) => permit,
                 // Boxed, because it is rare.
-                Place::Http1 => return Box::pin(self.ask_over_http1(request, ended)).await,
+                Place::Http1 => return Box::pin(self.ask_over_http1(upload, ended)).await,
             };
-            let Ok(mut sender) = permit.ready().await else { continue };
+            let Ok(sender) = permit.ready().await else { continue };
             if sent == 0 {
                 self.core.metrics.phase(GatewayPhase::Connect, began.elapsed());
             }
             sent += 1;
-            let spare = (sent < MAX_SENT).then(|| copy(&request));
-            let (mut answered, body) = match sender.send_request(request, ended) {
+            let (mut answered, body) = match send(sender, self.request, ended) {
                 Ok(sending) => sending,
                 Err(error) => {
                     // Its connection has ended just now: it was not sent.
                     tracing::debug!(%error, "a request could not be sent");
-                    request = spare.ok_or(Failure::Unreachable)?;
+                    if sent == MAX_SENT {
+                        break;
+                    }
                     continue;
                 }
             };
-            drop(sender);
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            let upload = Upload::new(sink, self.client.is_done());
-            let mut upload = upload.hiding(self.forward.asserted_by.as_ref());
-            let answered = self.head(&mut upload, |context| {
+            *upload = Upload::new(sink, self.client.is_done()).hiding(self.forward.asserted_by.as_ref());
+            let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
             match answered.await {
-                Ok(answer) => {
-                    let answer = answer.map(|body| Download::Http2 { body, permit });
-                    return Ok((answer, upload));
-                }
-                Err(failure) => {
-                    let method = spare.as_ref().map(Request::method);
-                    if !self.may_repeat(&failure, method, &upload) {
-                        return Err(failure);
-                    }
-                    request = spare.ok_or(failure)?;
-                }
+                Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
+                Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
+                Err(failure) => return Err(failure),
             }
         }
         Err(Failure::Unreachable)
@@ -237,15 +243,15 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Whether the request may be sent once more: nothing of it is lost, it changes nothing if it is done twice, and
     /// not too many are repeated.
-    fn may_repeat(&self, failure: &Failure, method: Option<&Method>, upload: &Upload) -> bool {
+    fn may_repeat(&self, failure: &Failure, upload: &Upload) -> bool {
         let repeatable = match failure {
             Failure::Refused => !upload.is_consumed(),
             Failure::Shard(_) | Failure::Hung => {
-                method.is_some_and(is_safe) && self.context.class != RequestClass::Watch
+                is_safe(&self.request.method) && self.context.class != RequestClass::Watch
             }
             _ => false,
         };
-        repeatable && method.is_some() && self.core.upstreams.may_repeat(&self.forward.upstream)
+        repeatable && self.core.upstreams.may_repeat(&self.forward.upstream)
     }
 
     /// A way to the shard. A client that leaves meanwhile must not be asked for: a request that is taken back at once
@@ -273,7 +279,6 @@ impl<'e, C: Client> Exchange<'e, C> {
         upload: &mut Upload,
         mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
     ) -> Result<Response<B>, Failure> {
-        let mut over = pin!(over(self.ending.clone()));
         loop {
             tokio::select! {
                 biased;
@@ -283,7 +288,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 },
                 sent = upload.step(self.client) => self.context.request_bytes += sent? as u64,
                 () = silence(self.limit) => return Err(Failure::Timeout),
-                () = &mut over => return Err(Failure::Over),
+                () = over(&mut self.over) => return Err(Failure::Over),
             }
         }
     }
@@ -291,19 +296,18 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
     async fn ask_over_http1(
         &mut self,
-        request: Request<()>,
+        upload: &mut Upload,
         ended: bool,
-    ) -> Result<(Response<Download>, Upload), Failure> {
-        let mut request = for_http1(request)?;
+    ) -> Result<Response<Download>, Failure> {
+        make_http1(self.request)?;
         let mut fresh = false;
         for _ in 0..MAX_SENT {
             let mut lease = self.lease(fresh).await?;
-            let spare = copy(&request);
+            let request = copy(self.request);
             let (body, sink) = body_for_http1(&request, ended);
-            let upload = Upload::new(sink, self.client.is_done());
-            let mut upload = upload.hiding(self.forward.asserted_by.as_ref());
+            *upload = Upload::new(sink, self.client.is_done()).hiding(self.forward.asserted_by.as_ref());
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)));
-            let answered = self.head(&mut upload, |context| {
+            let answered = self.head(upload, |context| {
                 let answered = std::task::ready!(sending.as_mut().poll(context));
                 Poll::Ready(answered.map(Next::Final).map_err(|mut error| match error.take_message() {
                     Some(_) => Failure::Refused,
@@ -314,14 +318,10 @@ impl<'e, C: Client> Exchange<'e, C> {
                 Ok(answer) => {
                     drop(sending);
                     let lease = Some(Box::new(lease));
-                    let answer = answer.map(|body| Download::Http1 { body, trailers: None, lease });
-                    return Ok((answer, upload));
+                    return Ok(answer.map(|body| Download::Http1 { body, trailers: None, lease }));
                 }
                 // The server closes idle connections when it likes.
-                Err(failure) if lease.reused && self.may_repeat(&failure, Some(spare.method()), &upload) => {
-                    fresh = true;
-                    request = spare;
-                }
+                Err(failure) if lease.reused && self.may_repeat(&failure, upload) => fresh = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -343,9 +343,11 @@ impl<'e, C: Client> Exchange<'e, C> {
         }
     }
 
-    /// Carries the answer to the client; returns its code.
-    async fn answer(&mut self, answer: Response<Download>, mut upload: Upload) -> Result<u16, Failure> {
-        let (mut parts, mut body) = answer.into_parts();
+    /// Tells the client the head of the answer; returns its code and what follows.
+    fn begin_answer(&mut self, answer: Response<Download>) -> Result<(u16, Download), Failure> {
+        // Nobody asks again: what a watch keeps is little.
+        (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
+        let (mut parts, body) = answer.into_parts();
         remove_hop_by_hop(&mut parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {
@@ -354,9 +356,13 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
         }
         let code = parts.status.as_u16();
+        self.client.begin(parts, body.is_end())?;
+        Ok((code, body))
+    }
+
+    /// Carries the body of the answer to the client; returns its code.
+    async fn answer(&mut self, code: u16, mut body: Download, mut upload: Upload) -> Result<u16, Failure> {
         let mut ended = body.is_end();
-        self.client.begin(parts, ended)?;
-        let mut over = pin!(over(self.ending.take()));
         while !ended {
             let at_once = body.data().now_or_never();
             let chunk = match at_once {
@@ -366,7 +372,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                     tokio::select! {
                         biased;
                         flushed = self.client.flush() => flushed?,
-                        () = &mut over => return self.too_late(),
+                        () = over(&mut self.over) => return self.too_late(),
                     }
                     tokio::select! {
                         biased;
@@ -376,7 +382,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                             continue;
                         }
                         () = silence(self.limit) => return Err(Failure::Timeout),
-                        () = &mut over => return Err(Failure::Over),
+                        () = over(&mut self.over) => return Err(Failure::Over),
                     }
                 }
             };
@@ -399,7 +405,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             tokio::select! {
                 biased;
                 // A watch that never pauses must not outlive its credential.
-                () = &mut over => return self.too_late(),
+                () = over(&mut self.over) => return self.too_late(),
                 written = self.client.write(chunk, ended) => written?,
             }
             body.release(size);
@@ -455,17 +461,26 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The same request for a server that speaks HTTP/1.1: the authority goes back into `Host`.
-fn for_http1(mut request: Request<()>) -> Result<Request<()>, Failure> {
+/// Sends a copy of the request: the original may be needed once more.
+fn send(
+    mut sender: h2::client::SendRequest<bytes::Bytes>,
+    request: &Parts,
+    ended: bool,
+) -> Result<(h2::client::ResponseFuture, h2::SendStream<bytes::Bytes>), h2::Error> {
+    sender.send_request(copy(request), ended)
+}
+
+/// Makes the request one for a server that speaks HTTP/1.1: the authority goes back into `Host`.
+fn make_http1(request: &mut Parts) -> Result<(), Failure> {
     const INVALID: Failure = Failure::Malformed("its target is not a URI");
-    let uri = std::mem::take(request.uri_mut()).into_parts();
+    let uri = std::mem::take(&mut request.uri).into_parts();
     if let Some(authority) = uri.authority {
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| INVALID)?;
-        request.headers_mut().insert(header::HOST, host);
+        request.headers.insert(header::HOST, host);
     }
-    *request.uri_mut() = uri.path_and_query.ok_or(INVALID)?.into();
-    *request.version_mut() = Version::HTTP_11;
-    Ok(request)
+    request.uri = uri.path_and_query.ok_or(INVALID)?.into();
+    request.version = Version::HTTP_11;
+    Ok(())
 }
 
 fn body_for_http1(request: &Request<()>, ended: bool) -> (RequestBody, Sink) {
@@ -482,12 +497,12 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-fn copy(request: &Request<()>) -> Request<()> {
+fn copy(request: &Parts) -> Request<()> {
     let mut copy = Request::new(());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
+    *copy.method_mut() = request.method.clone();
+    *copy.uri_mut() = request.uri.clone();
+    *copy.version_mut() = request.version;
+    *copy.headers_mut() = request.headers.clone();
     copy
 }
 
@@ -500,9 +515,9 @@ async fn silence(limit: Option<Duration>) {
 }
 
 /// Returns when a watch is over.
-async fn over(ending: Option<Ending>) {
+async fn over(ending: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
     match ending {
-        Some(ending) => ending.reached().await,
+        Some(ending) => ending.await,
         None => pending().await,
     }
 }

@@ -69,8 +69,7 @@ pub(super) async fn serve_connection(
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                let (plane, connection) = (Arc::clone(plane), Arc::clone(connection));
-                tokio::spawn(async move { serve_request(&plane, &connection, request, respond).await });
+                spawn_request(Arc::clone(plane), Arc::clone(connection), request, respond);
             }
             // Mostly clients that close the connection without a word.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
@@ -79,9 +78,9 @@ pub(super) async fn serve_connection(
     }
 }
 
-async fn serve_request(
-    plane: &DataPlane,
-    connection: &Arc<Connection>,
+fn spawn_request(
+    plane: Arc<DataPlane>,
+    connection: Arc<Connection>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
@@ -93,8 +92,11 @@ async fn serve_request(
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let mut client = Http2 { body, respond, answer: None, code: None, ended: false, expects_continue };
-    // An upgrade is not a thing of HTTP/2.
-    let _ = serve(plane, connection, &mut client, head, fault).await;
+    // One block, so that the task has room for each of these once.
+    tokio::spawn(async move {
+        // An upgrade is not a thing of HTTP/2.
+        let _ = serve(&plane, &connection, &mut client, &mut head, fault).await;
+    });
 }
 
 /// One request.
@@ -117,7 +119,8 @@ impl Client for Http2 {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
             let mut head = Response::new(());
             *head.status_mut() = StatusCode::CONTINUE;
-            self.interim(head).await?;
+            // Boxed, because it is rare.
+            Box::pin(self.interim(head)).await?;
         }
         let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
         if let Some(chunk) = &chunk {

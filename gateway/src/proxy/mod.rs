@@ -1,7 +1,7 @@
 //! The data plane: asks the core what happens to a request, and carries bytes.
 //!
-//! A door hands over accepted connections, as pingora's `ServerApp` has it. From there on both protocols are spoken
-//! here, and every request takes one straight pass ([`exchange`]) whichever protocol its client and its server speak.
+//! pingora brings accepted connections and the life cycle. From there on both protocols are spoken here, and every
+//! request takes one straight pass ([`exchange`]) whichever protocol its client and its server speak.
 
 mod backend;
 mod client;
@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, response};
+use http::{Method, Request, response};
 use pingora::apps::ServerApp;
 use pingora::protocols::http::v2::server::H2Options;
 use pingora::protocols::{ALPN, Stream};
@@ -43,7 +43,7 @@ use exchange::Exchange;
 /// The status of requests whose client left before there was an answer, in metrics only.
 const CLIENT_LEFT: u16 = 499;
 
-/// The gateway as its doors see it.
+/// The gateway as pingora's listeners see it.
 pub(crate) struct DataPlane {
     core: Arc<Core>,
     /// Counts exchanges without an end of their own.
@@ -96,39 +96,40 @@ async fn serve<C: Client>(
     plane: &DataPlane,
     connection: &Arc<Connection>,
     client: &mut C,
-    head: Parts,
+    head: &mut Parts,
     fault: Option<host::Fault>,
 ) -> After {
     let core = &*plane.core;
     let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
     let mut context =
         Context::begin(class, connection.peer.ip(), connection.begin_request(), core.metrics.open(class));
-    let method = head.method.clone();
     let decision = if let Some(fault) = fault {
         Decision::Answer(Answer::bad_request(fault))
-    } else if method == Method::CONNECT {
+    } else if head.method == Method::CONNECT {
         Decision::Answer(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
     } else {
         let asked = Asked { method: &head.method, uri: &head.uri, headers: &head.headers, connection };
         core.decide(asked).await
     };
     let code = match decision {
-        Decision::Answer(answer) => answer_itself(core, client, &method, answer).await,
+        Decision::Answer(answer) => answer_itself(core, client, &head.method, answer).await,
         Decision::PickShard => {
             let answer = pick_shard(core, client).await;
-            answer_itself(core, client, &method, answer).await
+            answer_itself(core, client, &head.method, answer).await
         }
         Decision::Forward(forward) if class == RequestClass::Upgrade => {
+            let (empty, ()) = Request::new(()).into_parts();
+            let head = std::mem::replace(head, empty);
             return After::Upgrade(Box::new(Upgrade { forward, head, context }));
         }
         Decision::Forward(forward) => {
-            let exchange = Exchange::new(plane, client, &mut context, &forward);
-            let code = exchange.run(head).await;
+            let mut exchange = Exchange::new(plane, client, &mut context, &forward, head);
+            let code = exchange.run().await;
             record_shard(&context, &forward);
             code
         }
     };
-    record(core, &context, &method, code);
+    record(core, &context, &head.method, code);
     After::Answered
 }
 

@@ -52,8 +52,8 @@ pub(super) async fn open<C: Client>(
             }
             Ok(response) => {
                 let answer = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
-                let Upgrade { forward, context, .. } = &mut *upgrade;
-                Exchange::new(plane, client, context, forward).pass_on(&method, answer).await
+                let Upgrade { forward, context, head } = &mut *upgrade;
+                Exchange::new(plane, client, context, forward, head).pass_on(answer).await
             }
             Err(failure) => match failure.answer(core.upstreams.unreachable()) {
                 Some(answer) => answer_itself(core, client, &method, answer).await,

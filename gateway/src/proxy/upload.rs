@@ -28,7 +28,8 @@ pub(super) struct Upload {
     sink: Sink,
     /// Read from the client and not sent yet.
     chunk: Bytes,
-    trailers: Option<HeaderMap>,
+    /// Boxed, because they are rare.
+    trailers: Option<Box<HeaderMap>>,
     /// Further headers by which the server is told who asks.
     names: Option<Arc<AssertionNames>>,
     /// Nothing more is to be read from the client.
@@ -82,7 +83,8 @@ impl Upload {
                 None => {
                     // Trailers that nobody reads keep a stream from being at its end.
                     let names = self.names.as_deref();
-                    self.trailers = client.trailers().await?.map(|trailers| without_claims(trailers, names));
+                    let trailers = client.trailers().await?;
+                    self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, names)));
                     self.read = true;
                 }
             }
@@ -132,7 +134,7 @@ impl Upload {
             Sink::Http2(stream) => {
                 // A stream that is over needs no end.
                 let _ = match self.trailers.take() {
-                    Some(trailers) => stream.send_trailers(trailers),
+                    Some(trailers) => stream.send_trailers(*trailers),
                     None => stream.send_data(Bytes::new(), true),
                 };
             }
@@ -141,7 +143,7 @@ impl Upload {
                     && let Ok(place) = parts.reserve().await
                     && let Some(trailers) = self.trailers.take()
                 {
-                    place.send(Part::Frame(Frame::trailers(trailers)));
+                    place.send(Part::Frame(Frame::trailers(*trailers)));
                 }
                 if let Ok(place) = parts.reserve().await {
                     place.send(Part::End);

@@ -114,7 +114,7 @@ async fn one_request(
     head: Head,
     last: bool,
 ) -> Outcome {
-    let Head { parts, framing, keep_alive, expects_continue } = head;
+    let Head { mut parts, framing, keep_alive, expects_continue } = head;
     let fault = host::fault_over_http1(&parts);
     // Whom these are for, and so what comes after them, is not clear.
     let doubtful = fault.is_some() || parts.method == Method::CONNECT;
@@ -128,9 +128,10 @@ async fn one_request(
         answer: None,
         aborted: false,
     };
-    match serve(plane, connection, &mut client, parts, fault).await {
+    match serve(plane, connection, &mut client, &mut parts, fault).await {
         After::Answered => client.outcome().await,
-        After::Upgrade(upgrade) => match tunnel::open(plane, &mut client, upgrade).await {
+        // Boxed, because it is rare.
+        After::Upgrade(upgrade) => match Box::pin(tunnel::open(plane, &mut client, upgrade)).await {
             None => client.outcome().await,
             Some(tunnel) => {
                 let wire = client.wire;
@@ -138,7 +139,7 @@ async fn one_request(
                 answer::write_whole_head(&mut wire.output, status, &tunnel.headers);
                 if wire.flush().await.is_ok() {
                     let ahead = std::mem::take(&mut wire.input).freeze();
-                    tunnel.carry(plane, ahead, &mut wire.stream).await;
+                    Box::pin(tunnel.carry(plane, ahead, &mut wire.stream)).await;
                 }
                 Outcome::Close
             }
