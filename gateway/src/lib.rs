@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod gulp;
 mod identity;
 mod index;
+mod lanes;
 mod listener;
 mod local;
 mod mapping;

@@ -21,6 +21,7 @@ use crate::cors::Cors;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
+use crate::lanes::Lanes;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::LivePaths;
@@ -82,6 +83,9 @@ pub enum StartError {
     /// The setting index.shardSelector means nothing.
     #[error("index.shardSelector: {0}")]
     Selector(String),
+    /// The system has no room for the threads that serve.
+    #[error("the threads that serve connections cannot be started")]
+    Threads(#[source] std::io::Error),
     /// A fault in the program.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -98,6 +102,7 @@ impl FatalError for StartError {
             | Self::Kubeconfig(_)
             | Self::Cors(_)
             | Self::Selector(_)
+            | Self::Threads(_)
             | Self::Metrics(_) => None,
         }
     }
@@ -180,6 +185,7 @@ impl Gateway {
 
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
+        let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
         let mut policies = Vec::new();
         let mut bound = Vec::new();
         for door_config in &config.listeners {
@@ -207,6 +213,7 @@ impl Gateway {
                 limits: config.limits.clone(),
                 shutdown: shutdown.clone(),
                 metrics: gateway_metrics.door(&door_config.name),
+                lanes: Arc::clone(&lanes),
             };
             policies.push((door, authentication));
             bound.push((listener, options));

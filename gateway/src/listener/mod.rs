@@ -17,6 +17,7 @@ use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::ConnectionLimits;
 use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
+use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use prometheus::{Histogram, IntCounter, IntGauge};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -27,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::gulp::Gulp;
 use crate::identity::Tokens;
+use crate::lanes::Lanes;
 use connection::ClientStream;
 pub(crate) use connection::{Connection, OpenRequest, connection_of};
 
@@ -35,7 +37,7 @@ const BACKLOG: u32 = 1024;
 /// What an HTTP/2 client may send ahead on one stream and on all of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Response bytes queued per HTTP/2 stream before whoever writes more has to wait.
+/// Response bytes queued per HTTP/2 stream before pingora is asked to wait.
 const SEND_BUFFER: usize = 64 << 10;
 /// Streams that a client may reset before we have looked at them (CVE-2023-44487), and streams that its faults
 /// make us reset (CVE-2025-8671), per connection.
@@ -150,6 +152,8 @@ pub(crate) struct DoorOptions {
     pub(crate) shutdown: Shutdown,
     /// What is counted.
     pub(crate) metrics: DoorMetrics,
+    /// Where connections are served.
+    pub(crate) lanes: Arc<Lanes>,
 }
 
 /// How HTTP/2 is spoken with clients. Begins with pingora's bounded defaults: the raw ones of the library
@@ -212,10 +216,17 @@ impl BoundDoor {
                 (Ok(slot), Ok((stream, peer))) => {
                     backoff = Duration::ZERO;
                     let (options, app, draining) = (Arc::clone(&options), Arc::clone(&app), draining.clone());
-                    tracker.spawn(async move {
-                        serve_connection(&options, app, stream, peer, draining).await;
-                        drop(slot);
-                    });
+                    let Ok(stream) = stream.into_std() else { continue };
+                    let place = options.lanes.place();
+                    let runtime = place.runtime().clone();
+                    let serving = async move {
+                        // From here on its lane waits for it.
+                        if let Ok(stream) = TcpStream::from_std(stream) {
+                            serve_connection(&options, app, stream, peer, draining).await;
+                        }
+                        drop((slot, place));
+                    };
+                    tracker.spawn_on(serving, &runtime);
                 }
                 (_, outcome) => {
                     // Mostly out of file descriptors; there is no event for "some are free again".
@@ -244,25 +255,43 @@ async fn serve_connection<A>(
 ) where
     A: ServerApp + Send + Sync + 'static,
 {
+    options.metrics.open.inc();
+    let _closed = OnDrop(&options.metrics.open);
+    // Boxed, so that the task of an open connection has no room for a handshake.
+    let established = tokio::select! {
+        established = Box::pin(establish(options, stream, peer)) => established,
+        () = options.shutdown.over() => return,
+    };
+    let Some((stream, connection)) = established else { return };
+    tokio::select! {
+        _ = app.process_new(stream, &draining) => {}
+        () = idle(&options.limits, &connection) => {}
+        () = options.shutdown.over() => {}
+    }
+}
+
+/// Agrees on TLS with a client.
+async fn establish(
+    options: &DoorOptions,
+    stream: TcpStream,
+    peer: SocketAddr,
+) -> Option<(Stream, Arc<Connection>)> {
     let accepted = Instant::now();
     let metrics = &options.metrics;
-    metrics.open.inc();
-    let _closed = OnDrop(&metrics.open);
     tune(&stream);
     let acceptor = TlsAcceptor::from(options.tls.load());
     let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(Gulp::new(stream)));
-    // Boxed, so that the task of an open connection has no room for a handshake.
-    let established = tokio::select! {
-        established = Box::pin(handshake) => established,
-        () = options.shutdown.over() => return,
-    };
-    let stream = match established {
+    let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
-            return metrics.handshakes_failed.inc();
+            metrics.handshakes_failed.inc();
+            return None;
         }
-        Err(_) => return metrics.handshakes_timeout.inc(),
+        Err(_) => {
+            metrics.handshakes_timeout.inc();
+            return None;
+        }
     };
     let session = stream.get_ref().1;
     match session.handshake_kind() {
@@ -270,20 +299,15 @@ async fn serve_connection<A>(
         _ => metrics.handshakes_full.inc(),
     }
     metrics.handshake_seconds.observe(accepted.elapsed().as_secs_f64());
-
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let connection = Arc::new(Connection::new(id, Arc::clone(&options.door), peer, &chain));
-    let stream = match ClientStream::new(stream, Arc::clone(&connection)) {
-        Ok(stream) => stream,
+    match ClientStream::new(stream, Arc::clone(&connection)) {
+        Ok(stream) => Some((Box::new(stream), connection)),
         Err(error) => {
-            return tracing::error!(%error, "a connection could not be prepared");
+            tracing::error!(%error, "a connection could not be prepared");
+            None
         }
-    };
-    tokio::select! {
-        _ = app.process_new(Box::new(stream), &draining) => {}
-        () = idle(&options.limits, &connection) => {}
-        () = options.shutdown.over() => {}
     }
 }
 

@@ -18,6 +18,7 @@ use super::streams::{Established, Origin, StreamPermit};
 use super::wire::Wire;
 use super::{ONLY_HTTP1_FOR, Upstream, UpstreamError, UpstreamOptions, lifetime};
 use crate::gulp::Gulp;
+use crate::lanes::Lane;
 
 /// How long an endpoint may be alone in trying.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -45,7 +46,7 @@ impl Upstream {
         };
         match self.race(options.connect_timeout, attempt).await? {
             (address, Some(established)) => {
-                let origin = Origin { address, group_key: credential.group_key };
+                let origin = Origin { address, group_key: credential.group_key, lane: Lane::current() };
                 Ok(self.connections.add(established, origin, lifetime(options)))
             }
             (_, None) => {

@@ -1,7 +1,8 @@
 //! HTTP/2 connections to one server, and the streams on them.
 //!
 //! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
-//! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest. What comes
+//! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest among those of its
+//! lane. What comes
 //! late for a stream that a client has left is expected, and counts as nobody's fault.
 
 use std::net::SocketAddr;
@@ -18,11 +19,12 @@ use h2::{Ping, PingPong};
 
 use super::wire::Wire;
 use crate::coalesce::coalesce;
+use crate::lanes::Lane;
 
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
 /// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
 const MAX_STREAMS: usize = 200;
-/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`].
+/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`] per lane.
 const BUSY: usize = 150;
 const MAX_BESIDE: usize = 4;
 /// What a shard may send ahead on a stream.
@@ -62,6 +64,8 @@ pub(super) struct Origin {
     pub(super) address: SocketAddr,
     /// Of the credential that it was opened with.
     pub(super) group_key: u64,
+    /// Where its bytes are read and written.
+    pub(super) lane: Option<Lane>,
 }
 
 /// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
@@ -106,14 +110,18 @@ impl Connections {
             let usable = open.iter().filter(|connection| connection.origin.group_key == group_key);
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
+        let lane = Lane::current();
+        let is_far = |connection: &Connection| lane.is_some() && connection.origin.lane != lane;
+        // One of another lane does until there is one here.
         let cost = |connection: &&Arc<Connection>| {
-            (connection.old.load(Ordering::Relaxed), connection.streams.load(Ordering::Relaxed))
+            let is_old = connection.old.load(Ordering::Relaxed);
+            (is_far(connection), is_old, connection.streams.load(Ordering::Relaxed))
         };
         let Some(best) = usable().min_by_key(cost) else { return (None, false) };
-        let (is_old, streams) = cost(&best);
-        let more = is_old || {
-            let count = usable().count();
-            (streams >= BUSY && count < MAX_BESIDE) || count < endpoints().min(MAX_BESIDE)
+        let (far, is_old, streams) = cost(&best);
+        let more = far || is_old || {
+            let near = usable().filter(|connection| !is_far(connection)).count();
+            (streams >= BUSY && near < MAX_BESIDE) || usable().count() < endpoints().min(MAX_BESIDE)
         };
         let taken = if best.take() { Some(best) } else { usable().find(|connection| connection.take()) };
         let permit = taken
