@@ -110,6 +110,9 @@ impl<'e, C: Client> Exchange<'e, C> {
         let Some(code) = self.client.begun() else {
             return match failure.answer(self.core.upstreams.unreachable()) {
                 Some(answer) => {
+                    // Nothing of the request is gone yet.
+                    let request = &*self.request;
+                    let answer = answer.into_wanted_form(&request.headers, request.uri.query());
                     let answer = match &self.forward.allowed_origin {
                         Some(origin) => origin.decorate(answer),
                         None => answer,

@@ -103,10 +103,15 @@ async fn serve<C: Client>(
     let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
     let mut context =
         Context::begin(class, connection.peer.ip(), connection.begin_request(), core.metrics.open(class));
-    let decision = if let Some(fault) = fault {
-        Decision::Answer(Answer::bad_request(fault))
-    } else if head.method == Method::CONNECT {
-        Decision::Answer(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
+    let refused = match fault {
+        Some(fault) => Some(Answer::bad_request(fault)),
+        None if head.method == Method::CONNECT => {
+            Some(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
+        }
+        None => None,
+    };
+    let decision = if let Some(answer) = refused {
+        Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query()))
     } else {
         let asked = Asked { method: &head.method, uri: &head.uri, headers: &head.headers, connection };
         core.decide(asked).await

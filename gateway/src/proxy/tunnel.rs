@@ -56,7 +56,15 @@ pub(super) async fn open<C: Client>(
                 Exchange::new(plane, client, context, forward, head).pass_on(answer).await
             }
             Err(failure) => match failure.answer(core.upstreams.unreachable()) {
-                Some(answer) => answer_itself(core, client, &method, answer).await,
+                Some(answer) => {
+                    let head = &upgrade.head;
+                    let answer = answer.into_wanted_form(&head.headers, head.uri.query());
+                    let answer = match &upgrade.forward.allowed_origin {
+                        Some(origin) => origin.decorate(answer),
+                        None => answer,
+                    };
+                    answer_itself(core, client, &method, answer).await
+                }
                 None => CLIENT_LEFT,
             },
         }
