@@ -115,7 +115,6 @@ pub(crate) async fn identify(
         Outcome::Anonymous if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(path)) => {
             Ok(Sender::Known(Identity::anonymous()))
         }
-        Outcome::Anonymous if home.is_some() && !policy.credentials_needed => Ok(Sender::PassedOn),
         Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
         Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
     }
