@@ -238,6 +238,13 @@ pub enum KcpBehaviour {
     Retries,
     /// A webhook or a structured authentication configuration alone does not make a credential necessary.
     AuthenticationMethods,
+    /// No shard is asked on open connections whether it is there.
+    Pings,
+    /// A process that drains stays ready, and cuts all watches off at the end of the window.
+    Drain,
+    /// Of the files of doors, shards and mapped paths only serving certificates and authorities of clients are
+    /// watched.
+    Reloads,
 }
 
 /// Something useful that a new installation gets besides the bare API (kcp's `--batteries-included`).

@@ -119,16 +119,19 @@ impl DoorAuthentication {
     fn files(&self) -> Vec<PathBuf> {
         let config = self.config.load();
         let authentication = &config.authentication;
+        let authorities = [config.client_ca.as_deref(), authentication.request_header.client_ca.as_deref()];
+        let authorities = authorities.into_iter().flatten().map(Path::to_owned);
+        if self.as_kcp.load().contains(&KcpBehaviour::Reloads) {
+            return authorities.collect();
+        }
         let inputs = [
-            config.client_ca.as_deref(),
-            authentication.request_header.client_ca.as_deref(),
             authentication.token_file.as_deref(),
             authentication.configuration.as_deref(),
             authentication.oidc.as_ref().and_then(|oidc| oidc.ca_file.as_deref()),
             authentication.webhook.as_ref().map(|webhook| &*webhook.kubeconfig),
         ];
         let keys = authentication.service_accounts.key_files.iter().map(|file| &**file);
-        inputs.into_iter().flatten().chain(keys).map(Path::to_owned).collect()
+        authorities.chain(inputs.into_iter().flatten().chain(keys).map(Path::to_owned)).collect()
     }
 
     fn policy(&self) -> Result<DoorPolicy, AuthenticationError> {

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::KcpBehaviour;
-use fairlead_process::{Health, Shutdown, Status};
+use fairlead_process::{Drain, Health, Shutdown, Status};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri, Version};
@@ -324,6 +324,11 @@ impl Core {
     /// Whether something is to be done as kcp does it.
     pub(crate) fn does(&self, behaviour: KcpBehaviour) -> bool {
         self.as_kcp.load().contains(&behaviour)
+    }
+
+    /// What ends exchanges without an end of their own while the process drains.
+    pub(crate) fn drain(&self) -> Option<Drain> {
+        (!self.does(KcpBehaviour::Drain)).then(|| self.shutdown.drain())
     }
 
     pub(crate) fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {

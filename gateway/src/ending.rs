@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use fairlead_process::{Drain, Shutdown};
+use fairlead_process::Drain;
 use tokio::time::Instant;
 
 use crate::identity::Sender;
@@ -10,7 +10,8 @@ use crate::identity::Sender;
 /// The end of one watch or tunnel.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
-    drain: Drain,
+    /// `None` if it goes on until it is cut off.
+    drain: Option<Drain>,
     /// Spreads the ends of a drain over its window.
     number: u64,
     expires: Option<Instant>,
@@ -18,18 +19,24 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// The end of an exchange of `sender`; `number` differs between exchanges.
-    pub(crate) fn new(shutdown: &Shutdown, sender: &Sender, number: u64) -> Self {
+    pub(crate) fn new(drain: Option<Drain>, sender: &Sender, number: u64) -> Self {
         let expires = match sender {
             Sender::Known(identity) => identity
                 .expires()
                 .map(|at| Instant::now() + at.duration_since(SystemTime::now()).unwrap_or_default()),
             Sender::PassedOn => None,
         };
-        Self { drain: shutdown.drain(), number, expires }
+        Self { drain, number, expires }
     }
 
     /// Returns at that moment.
     pub(crate) async fn reached(self) {
+        let drained = async {
+            match &self.drain {
+                Some(drain) => drain.end_of_stream(self.number).await,
+                None => std::future::pending().await,
+            }
+        };
         let expired = async {
             match self.expires {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -37,7 +44,7 @@ impl Ending {
             }
         };
         tokio::select! {
-            () = self.drain.end_of_stream(self.number) => {}
+            () = drained => {}
             () = expired => {}
         }
     }

@@ -145,7 +145,15 @@ impl Gateway {
             let failures: Vec<String> = failing.failures().into_iter().map(|(what, _)| what).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
-        health.shutdown(shutdown);
+        let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
+        health.check("shutdown", &[Probe::Ready], move || {
+            let stays_ready = as_kcp_now.load().contains(&KcpBehaviour::Drain);
+            if leaving.is_announced() && !stays_ready {
+                Err("process is shutting down".to_owned())
+            } else {
+                Ok(())
+            }
+        });
         router.set_labels_behind_mounts(behind_mounts(&config));
         let authentication = workspace_authentication(&config);
         let index = IndexParts {
@@ -325,6 +333,10 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     if old.paths.mapping_file != new.paths.mapping_file {
         needed.push("paths.mappingFile");
     }
+    let reads_once = |config: &GatewayConfig| config.as_kcp.contains(&KcpBehaviour::Reloads);
+    if reads_once(old) != reads_once(new) {
+        needed.push("asKcp: reloads");
+    }
     if old.limits != new.limits {
         needed.push("limits");
     }
@@ -342,6 +354,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
         read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
         ping_interval: config.upstream.ping_interval.get(),
+        pings: !config.as_kcp.contains(&KcpBehaviour::Pings),
         idle_timeout: config.upstream.idle_timeout.get(),
         max_age: config.upstream.connection_age.get(),
         unreachable: if config.as_kcp.contains(&KcpBehaviour::Unreachable) {
@@ -359,6 +372,7 @@ fn paths(
     reloads: &Reloads,
 ) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
     let paths = Arc::new(LivePaths::built_in(config.paths.services));
+    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
     let credential = match &config.paths.mapping_file {
         None => {
             let files = CredentialFiles {
@@ -366,11 +380,16 @@ fn paths(
                 private_key: config.upstream.private_key.to_path_buf(),
                 authorities: config.upstream.server_ca.to_path_buf(),
             };
-            reloads.register("credential for shards", files.files(), move || files.load())?
+            let watched = if reads_once { Vec::new() } else { files.files().into() };
+            reloads.register("credential for shards", watched, move || files.load())?
         }
         Some(file) => {
             let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
-            reloads.register_naming("mapping file", [file.clone()], move || read_by.read(&file))?
+            let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
+            reloads.register_naming("mapping file", watched, move || {
+                let read = read_by.read(&file);
+                read.map(|(credential, named)| (credential, if reads_once { Vec::new() } else { named }))
+            })?
         }
     };
     Ok((paths, credential))

@@ -89,7 +89,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     ) -> Self {
         let core = &*plane.core;
         let over = (context.class == RequestClass::Watch).then(|| {
-            let ending = Ending::new(&core.shutdown, &forward.sender, plane.number());
+            let ending = Ending::new(core.drain(), &forward.sender, plane.number());
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());

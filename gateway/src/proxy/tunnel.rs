@@ -40,7 +40,7 @@ pub(super) async fn open<C: Client>(
     let code = if client.is_done() {
         match ask(plane, client, &upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                let ending = Ending::new(&core.shutdown, &upgrade.forward.sender, plane.number());
+                let ending = Ending::new(core.drain(), &upgrade.forward.sender, plane.number());
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => return Some(Tunnel { headers, upgraded, upgrade, ending }),

@@ -46,8 +46,10 @@ pub(crate) struct UpstreamOptions {
     pub(crate) read_timeout: Duration,
     /// Without a request for this long, a connection is closed.
     pub(crate) idle_timeout: Duration,
-    /// How often a shard is asked on a quiet connection whether it is there.
+    /// How often a connection is looked after: whether it is idle or old, and whether the shard is there.
     pub(crate) ping_interval: Duration,
+    /// Whether the shard is asked for that.
+    pub(crate) pings: bool,
     /// After this long a connection is replaced; what is open on it goes on.
     pub(crate) max_age: Duration,
     /// What a client hears of a server that cannot be reached.
@@ -349,6 +351,7 @@ fn lifetime(options: UpstreamOptions) -> Lifetime {
     let younger = options.max_age.mul_f64(AGE_JITTER * random_share());
     Lifetime {
         ping_interval: options.ping_interval,
+        pings: options.pings,
         idle_timeout: options.idle_timeout,
         max_age: options.max_age.saturating_sub(younger),
     }

@@ -50,8 +50,10 @@ pub(super) struct Connections {
 /// How long connections live.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// How often the shard is asked whether it is there.
+    /// How often the connection is looked after.
     pub(super) ping_interval: Duration,
+    /// Whether the shard is asked each time whether it is there.
+    pub(super) pings: bool,
     /// Without a stream for this long, a connection is closed.
     pub(super) idle_timeout: Duration,
     /// So old, it takes no more streams once there is another.
@@ -281,6 +283,9 @@ async fn watch_over(
             held.retire(all);
         }
         drop(held);
+        if !lifetime.pings {
+            continue;
+        }
         match tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
             Ok(Ok(_)) => {}
             // It ends by itself.
