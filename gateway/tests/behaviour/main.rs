@@ -3,16 +3,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod authentication;
+mod breaking;
 mod contract;
+mod credentials;
+mod document;
 mod ending;
+mod events;
 mod figures;
+mod forms;
 mod golden;
 mod http1;
 mod identity;
 mod index;
 mod index_faults;
 mod index_sources;
+mod issuer;
 mod mapping;
+mod matrix;
+mod membership;
 mod outcomes;
 mod paths;
 mod peers;
@@ -20,8 +28,15 @@ mod pki;
 mod process;
 #[allow(dead_code, reason = "shared with the hostile tests")]
 mod program;
+mod relay;
 mod rotation;
+mod scale;
+mod scrape;
+mod sessions;
 mod shard;
 mod streaming;
+mod switches;
+mod tokens;
+mod tunnels;
 mod upstream;
 mod world;

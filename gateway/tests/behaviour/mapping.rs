@@ -28,23 +28,13 @@ impl Mapped {
         mapped
     }
 
-    fn write(&self, mut entries: Vec<Value>) {
-        let directory = self.world.directory.path();
-        for entry in &mut entries {
-            for (key, file) in [
-                ("backend_server_ca", "serving-ca.crt"),
-                ("proxy_client_cert", "front-proxy.crt"),
-                ("proxy_client_key", "front-proxy.key"),
-            ] {
-                entry[key] = json!(directory.join(file));
-            }
-        }
-        // JSON is YAML.
-        fs::write(directory.join("mapping.yaml"), Value::from(entries).to_string()).unwrap();
+    fn write(&self, entries: Vec<Value>) {
+        self.world.write_mapping("mapping.yaml", entries);
     }
 }
 
-fn clusters() -> Value {
+/// The entry by which logical clusters are looked for on shards.
+pub fn clusters() -> Value {
     json!({"path": "/clusters/", "backend": "https://ignored.invalid"})
 }
 

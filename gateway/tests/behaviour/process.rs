@@ -89,6 +89,8 @@ fn as_front_proxy(world: &World) -> Vec<String> {
         format!("--client-ca-file={}", path("client-ca.crt")),
         format!("--tls-cert-file={}", path("tls.crt")),
         format!("--tls-private-key-file={}", path("tls.key")),
+        // With the quotes that the operator writes around the whole list.
+        "--authentication-drop-groups=\"system:masters,system:kcp:logical-cluster-admin\"".to_owned(),
         "--v=4".to_owned(),
         "--profiler-address=localhost:1".to_owned(),
         "--feature-gates=WorkspaceMounts=true,NoSuchGate=false".to_owned(),

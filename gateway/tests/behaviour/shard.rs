@@ -60,6 +60,10 @@ pub struct State {
     pub identities: Mutex<BTreeMap<Vec<String>, String>>,
     /// Requests other than the index's own.
     pub requests: AtomicUsize,
+    /// Request bodies that broke off.
+    pub broken: watch::Sender<usize>,
+    /// Counts up when all HTTP/2 connections are told to go away.
+    goaway: watch::Sender<usize>,
 }
 
 #[derive(Default)]
@@ -95,6 +99,8 @@ impl Shard {
             most_waiting: AtomicUsize::new(0),
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
+            broken: watch::Sender::new(0),
+            goaway: watch::Sender::new(0),
         });
         let server = tokio::spawn(serve(listener, TlsAcceptor::from(tls), Arc::clone(&state)));
         Self { address, state, server }
@@ -129,6 +135,11 @@ impl State {
     /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
         self.open.lock().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// Tells the clients of all HTTP/2 connections to ask elsewhere (GOAWAY); what they have asked is answered.
+    pub fn send_goaway(&self) {
+        self.goaway.send_modify(|count| *count += 1);
     }
 
     /// Remembers what a request says about who sends it, in whatever spelling a careless reader might accept.
@@ -216,6 +227,7 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
         let (stream, _) = listener.accept().await.unwrap();
         state.connections.fetch_add(1, Ordering::SeqCst);
         let (tls, shared) = (tls.clone(), Arc::clone(&state));
+        let mut goaway = state.goaway.subscribe();
         let connection = tokio::spawn(async move {
             let Ok(stream) = tls.accept(stream).await else { return };
             let session = stream.get_ref().1;
@@ -229,7 +241,13 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
             if is_http2 {
                 let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 server.max_concurrent_streams(1000);
-                let _ = server.serve_connection(io, service).await;
+                let mut connection = std::pin::pin!(server.serve_connection(io, service));
+                tokio::select! {
+                    _ = &mut connection => return,
+                    _ = goaway.changed() => {}
+                }
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
             } else {
                 let server = hyper::server::conn::http1::Builder::new();
                 let _ = server.serve_connection(io, service).with_upgrades().await;
@@ -255,6 +273,10 @@ async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incomi
         Some("/apis/core.kcp.io/v1alpha1/shards") => Some("shards"),
         Some("/apis/core.kcp.io/v1alpha1/logicalclusters") if path.contains('*') => Some("logicalclusters"),
         Some("/apis/tenancy.kcp.io/v1alpha1/workspaces:1de17174") => Some("workspaces"),
+        Some("/apis/tenancy.kcp.io/v1alpha1/workspacetypes:1de17174") => Some("workspacetypes"),
+        Some("/apis/tenancy.kcp.io/v1alpha1/workspaceauthenticationconfigurations:1de17174") => {
+            Some("workspaceauthenticationconfigurations")
+        }
         Some("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io") => {
             return json_response(&json!({"metadata": {}, "status": {"identityHash": "1de17174"}}));
         }
@@ -452,6 +474,8 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
     if !has_connection {
         return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
     }
+    let arrived: Vec<&str> = request.headers().keys().map(http::HeaderName::as_str).collect();
+    let arrived = arrived.join(" ");
     tokio::spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         let mut stream = TokioIo::new(upgraded);
@@ -466,6 +490,7 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, protocol)
+        .header("x-arrived", arrived)
         .body(empty())
         .unwrap()
 }
@@ -475,7 +500,10 @@ async fn echo(state: &State, peer: Option<String>, request: Request<Incoming>) -
     let collected = body.collect().await;
     let (body, trailers) = match collected {
         Ok(collected) => (collected.trailers().cloned(), collected.to_bytes()),
-        Err(_) => (None, Bytes::new()),
+        Err(_) => {
+            state.broken.send_modify(|count| *count += 1);
+            (None, Bytes::new())
+        }
     }
     .swap();
     if let Some(trailers) = &trailers {

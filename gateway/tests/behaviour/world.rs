@@ -152,6 +152,23 @@ impl World {
         self.root.state.put("shards", name, shard);
     }
 
+    /// A mapping file, whose entries get the files of the world.
+    pub fn write_mapping(&self, name: &str, mut entries: Vec<Value>) -> std::path::PathBuf {
+        let path = |name: &str| self.directory.path().join(name);
+        for entry in &mut entries {
+            for (key, file) in [
+                ("backend_server_ca", "serving-ca.crt"),
+                ("proxy_client_cert", "front-proxy.crt"),
+                ("proxy_client_key", "front-proxy.key"),
+            ] {
+                entry[key] = json!(path(file));
+            }
+        }
+        // JSON is YAML.
+        fs::write(path(name), Value::from(entries).to_string()).unwrap();
+        path(name)
+    }
+
     /// A file for `shards.kubeconfig`'s user at another server.
     pub fn kubeconfig_of(&self, shard: &Shard) -> std::path::PathBuf {
         let text = fs::read_to_string(self.directory.path().join("shards.kubeconfig")).unwrap();

@@ -1,0 +1,130 @@
+//! The documents that say which test shows what: whatever they name is there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The tables of CONTRACT.md and how many rows each has; one that loses a row is noticed.
+const TABLES: [(&str, usize); 6] = [
+    ("## Outcomes", 21),
+    ("## Events", 15),
+    ("## Life of a shard", 8),
+    ("## What kcp does not test", 20),
+    ("## Traps of the data plane", 14),
+    ("## Deliberate differences", 18),
+];
+
+/// A piece of code in a table's last column, as a path of modules and the name of a test.
+#[derive(Debug)]
+struct Named {
+    file: PathBuf,
+    test: String,
+}
+
+impl Named {
+    /// `a::b` is the test `b` in `behaviour/a.rs`; `hostile/…`, `faults/…` and `src/…` stand in this crate, `/…` anywhere.
+    fn parse(text: &str) -> Self {
+        let (module, test) = text.rsplit_once("::").unwrap_or_else(|| panic!("{text:?} names no test"));
+        let gateway = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = match module {
+            path if path.starts_with('/') => gateway.join(format!("..{path}.rs")),
+            path if path.starts_with("src/") => gateway.join(format!("{path}.rs")),
+            path if path.contains('/') => gateway.join(format!("tests/{path}.rs")),
+            path => gateway.join(format!("tests/behaviour/{path}.rs")),
+        };
+        Self { file, test: test.to_owned() }
+    }
+
+    /// Why there is no such test.
+    fn fault(&self) -> Option<&'static str> {
+        let Ok(source) = fs::read_to_string(&self.file) else { return Some("there is no such file") };
+        let lines: Vec<&str> = source.lines().map(str::trim).collect();
+        let heads = [format!("fn {}(", self.test), format!("async fn {}(", self.test)];
+        let Some(at) = lines.iter().position(|line| heads.iter().any(|head| line.starts_with(head))) else {
+            return Some("there is no such function");
+        };
+        let attributes =
+            lines[..at].iter().rev().take_while(|line| line.starts_with("#[")).collect::<Vec<_>>();
+        if !attributes.iter().any(|line| line.starts_with("#[test") || line.starts_with("#[tokio::test")) {
+            return Some("it is no test");
+        }
+        attributes.iter().any(|line| line.starts_with("#[ignore")).then_some("it is not run")
+    }
+}
+
+/// What stands between backticks.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn cells(row: &str) -> Vec<&str> {
+    row.trim().trim_matches('|').split('|').map(str::trim).collect()
+}
+
+#[test]
+fn every_row_of_the_contract_has_tests_and_they_are_there() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/CONTRACT.md");
+    let document = fs::read_to_string(document).unwrap();
+    let mut faults = Vec::new();
+    for (title, count) in TABLES {
+        let section = document.split("\n## ").find(|section| title[3..] == *section.lines().next().unwrap());
+        let section = section.unwrap_or_else(|| panic!("there is no section {title:?}"));
+        // Without the head and the line below it.
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+        assert_eq!(rows.len(), count, "rows of {title:?}");
+        for row in rows {
+            let cells = cells(row);
+            assert!(cells.iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
+            let named: Vec<Named> = code(cells[cells.len() - 1]).map(Named::parse).collect();
+            if named.is_empty() {
+                faults.push(format!("nothing shows it: {row}"));
+            }
+            for named in named {
+                faults.extend(named.fault().map(|fault| format!("{named:?}: {fault}")));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A parser's panic over somebody's certificate would else end the gateway for all.
+#[test]
+fn a_panic_ends_one_task() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("[profile.release]"));
+    assert!(manifest.contains("panic = \"unwind\"") && !manifest.contains("\"abort\""), "{manifest}");
+}
+
+/// What kcp does and we do only when told to has a row, under the name that the configuration has for it.
+#[test]
+fn every_switch_is_in_the_contract() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/CONTRACT.md");
+    let document = fs::read_to_string(document).unwrap();
+    for switch in crate::matrix::EVERYTHING {
+        let name = serde_json::to_string(&switch).unwrap();
+        let name = format!("`asKcp: {}`", name.trim_matches('"'));
+        assert!(document.contains(&name), "{name}");
+    }
+}
+
+/// The table of attacks in the other test program.
+#[test]
+fn every_attack_has_a_test_that_is_there() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let table = fs::read_to_string(tests.join("hostile/main.rs")).unwrap();
+    let sources: Vec<String> = ["behaviour", "hostile"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(tests.join(folder)).unwrap())
+        .filter_map(|file| fs::read_to_string(file.unwrap().path()).ok())
+        .collect();
+    let mut count = 0;
+    for row in table.lines().filter(|line| line.starts_with("//! | ")).skip(1) {
+        let last = *cells(&row["//! ".len()..]).last().unwrap();
+        for name in code(last).filter_map(|code| Some(code.rsplit_once("::")?.1)) {
+            count += 1;
+            let head = format!("fn {name}(");
+            assert!(sources.iter().any(|source| source.contains(&head)), "{name}, in {row}");
+        }
+    }
+    assert!(count > 30, "{count} names were found");
+}

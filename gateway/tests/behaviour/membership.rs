@@ -1,0 +1,134 @@
+//! Shards that join, leave, move, go down and come back (front-proxy.md 2.6), while requests and watches are under way.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::shard::Shard;
+use crate::world::{Answer, Http2, ORG, World, logical_cluster, request, until};
+
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What alpha is doing for its clients when something happens to it.
+struct UnderWay {
+    watch: Response<Incoming>,
+    read: JoinHandle<Answer>,
+    write: JoinHandle<Answer>,
+}
+
+impl UnderWay {
+    async fn at_alpha(world: &World, client: &Http2) -> Self {
+        let ask = |method: Method| {
+            let client = client.clone();
+            tokio::spawn(
+                async move { client.send(request(method, "/clusters/root:org/wait", &[], "x")).await },
+            )
+        };
+        let (read, write) = (ask(Method::GET), ask(Method::POST));
+        let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+        let watch = client.open(watch).await.unwrap();
+        until(&world.alpha.state.waiting, |waiting| *waiting == 2).await;
+        until(&world.alpha.state.streams, |open| *open == 1).await;
+        Self { watch, read, write }
+    }
+
+    /// It goes on, where it was, to a good end.
+    async fn ends_well(mut self, alpha: &Shard) {
+        alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
+        let event = timeout(LIMIT, self.watch.body_mut().frame()).await.expect("no event").unwrap().unwrap();
+        assert_eq!(event.into_data().unwrap(), "{}\n");
+        alpha.state.release.send_replace(true);
+        for asked in [self.read, self.write] {
+            let answer = timeout(LIMIT, asked).await.expect("no answer").unwrap();
+            assert_eq!((answer.status, &answer.json()["released"]), (200, &json!(true)));
+        }
+        assert_eq!((*alpha.state.waiting.borrow(), *alpha.state.streams.borrow()), (0, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_removed_shard_has_begun_it_finishes() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let under_way = UnderWay::at_alpha(&world, &client).await;
+    world.root.state.delete("shards", "alpha");
+    while client.get("/clusters/root:org/api").await.status != 403 {}
+    assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.status, 403);
+    under_way.ends_well(&world.alpha).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_begun_at_the_old_url_of_a_shard_ends_there() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    let under_way = UnderWay::at_alpha(&world, &client).await;
+    let moved = world.another_shard("alpha-moved").await;
+    moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
+    world.register("alpha", &moved.url());
+    loop {
+        let answer = client.get("/clusters/root:org/api").await;
+        assert_eq!(answer.status, 200, "nothing is lost meanwhile");
+        if answer.json()["shard"] == "alpha-moved" {
+            break;
+        }
+    }
+    under_way.ends_well(&world.alpha).await;
+    // What happens at the new place is seen.
+    let id = "after00000000001";
+    moved.state.put("logicalclusters", id, logical_cluster(id, Some("after")));
+    while client.get(&format!("/clusters/{id}/api")).await.status != 200 {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_root_shard_is_missed_only_where_nobody_else_knows() {
+    let world = World::new().await;
+    let client = world.http2(Some(&world.user())).await;
+    // Asked before and after; the answer to the first is remembered.
+    let reader = world.client_ca.client("metrics-reader", &[]);
+    assert_eq!(world.get(Some(&reader), "/metrics").await.status, 200);
+    let under_way = UnderWay::at_alpha(&world, &client).await;
+    world.root.kill().await;
+    for (path, expected) in [
+        ("/clusters/root:org/api", 200),
+        ("/clusters/0rg0000000000001/api", 200),
+        // Known where it is; nobody is there.
+        ("/clusters/root/api", 503),
+        // It may have been created since.
+        ("/clusters/root:new/api", 503),
+        ("/clusters/nope000000000001/api", 503),
+        ("/clusters/Nope/api", 403),
+        ("/readyz", 200),
+        ("/livez", 200),
+    ] {
+        assert_eq!(client.get(path).await.status, expected, "{path}");
+    }
+    // Who may see metrics is the root shard's to say, except of those who may see everything.
+    let stranger = world.client_ca.client("somebody", &[]);
+    for (certificate, expected) in [(&world.operator(), 200), (&reader, 200), (&stranger, 500)] {
+        let answer = world.get(Some(certificate), "/metrics").await;
+        assert_eq!(answer.status, expected, "{}", answer.text);
+    }
+    under_way.ends_well(&world.alpha).await;
+    // The others are heard: what comes there is routed to.
+    let id = "late000000000001";
+    world.alpha.state.put("logicalclusters", id, logical_cluster(id, Some("late")));
+    while client.get(&format!("/clusters/{id}/api")).await.status != 200 {}
+    // Back at its place, it is asked again.
+    let tls = world.serving_ca.server().server_config(&[&world.client_ca, &world.front_proxy_ca]);
+    let back = Shard::start_at("root", tls, world.root.address).await;
+    for (name, shard) in [("root", &back), ("alpha", &world.alpha)] {
+        back.state.put("shards", name, json!({"metadata": {"name": name}, "spec": {"baseURL": shard.url()}}));
+    }
+    back.state.put("logicalclusters", "root", logical_cluster("root", None));
+    while client.get("/clusters/root/api").await.status != 200 {}
+    while client.get("/clusters/root:new/api").await.status != 403 {}
+    while world.get(Some(&stranger), "/metrics").await.status != 403 {}
+}
