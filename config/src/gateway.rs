@@ -25,7 +25,7 @@ settings! {
         /// cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
-        /// mountLabels, retries, authenticationMethods, pings, drain, reloads. gateway/tests/CONTRACT.md explains each.
+        /// mountLabels, retries, authenticationMethods, pings, drain, reloads. gateway/README.md explains each.
         as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();

@@ -230,7 +230,7 @@ pub enum KcpBehaviour {
     Unsynced,
     /// The plain words "Not available." for a workspace in phase Unavailable, not a `Status`.
     UnavailableBody,
-    /// An empty 502, not a 503 `Status`, for a shard that does not answer.
+    /// An empty 502, not a 503 or 502 `Status`, for a shard that cannot be reached or breaks off before it answers.
     Unreachable,
     /// Path labels behind a mount are ignored, not unknown.
     MountLabels,

@@ -79,7 +79,10 @@ impl Failure {
             Self::Unreachable => unreachable_answer(unreachable),
             Self::Timeout | Self::Hung => Answer::gateway_timeout(),
             Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
-            Self::Shard(_) => Answer::bad_gateway(),
+            Self::Shard(_) => match unreachable {
+                Unreachable::ServiceUnavailable => Answer::bad_gateway(),
+                Unreachable::BadGateway => empty_bad_gateway("bad_gateway"),
+            },
             Self::Over => {
                 Answer::unavailable("the gateway is going away or the credential has expired", "over")
             }
@@ -97,12 +100,15 @@ pub(super) fn unreachable_answer(unreachable: Unreachable) -> Answer {
         Unreachable::ServiceUnavailable => {
             Answer::unavailable("the shard cannot be reached", "connect_failed")
         }
-        Unreachable::BadGateway => {
-            let mut response = Response::new(Bytes::new());
-            *response.status_mut() = StatusCode::BAD_GATEWAY;
-            Answer::new(response, "connect_failed")
-        }
+        Unreachable::BadGateway => empty_bad_gateway("connect_failed"),
     }
+}
+
+/// What kcp says of a shard that did not answer, whatever the reason.
+fn empty_bad_gateway(why: &'static str) -> Answer {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    Answer::new(response, why)
 }
 
 /// Whether the shard is known not to have looked at the request.

@@ -107,23 +107,51 @@ fn every_switch_is_in_the_contract() {
     }
 }
 
+/// Where the README says that the gateway differs.
+#[test]
+fn every_test_that_the_readme_names_is_there() {
+    let gateway = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = fs::read_to_string(gateway.join("README.md")).unwrap();
+    let section = document.split("\n## ").find(|section| section.starts_with("Where it differs")).unwrap();
+    let mut sources = String::new();
+    read_all(&gateway.join("tests"), &mut sources);
+    read_all(&gateway.join("src"), &mut sources);
+    let mut count = 0;
+    for row in section.lines().filter(|line| line.starts_with('|')) {
+        let last = *cells(row).last().unwrap();
+        let names = code(last).filter_map(|code| Some(code.rsplit_once("::")?.1));
+        for name in names.filter(|name| !name.contains('…')) {
+            count += 1;
+            assert!(sources.contains(&format!("fn {name}(")), "{name}, in {row}");
+        }
+    }
+    assert!(count > 30, "{count} names were found");
+}
+
+fn read_all(folder: &Path, sources: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
 /// The table of attacks in the other test program.
 #[test]
 fn every_attack_has_a_test_that_is_there() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let table = fs::read_to_string(tests.join("hostile/main.rs")).unwrap();
-    let sources: Vec<String> = ["behaviour", "hostile"]
-        .iter()
-        .flat_map(|folder| fs::read_dir(tests.join(folder)).unwrap())
-        .filter_map(|file| fs::read_to_string(file.unwrap().path()).ok())
-        .collect();
+    let mut sources = String::new();
+    read_all(&tests, &mut sources);
     let mut count = 0;
     for row in table.lines().filter(|line| line.starts_with("//! | ")).skip(1) {
         let last = *cells(&row["//! ".len()..]).last().unwrap();
         for name in code(last).filter_map(|code| Some(code.rsplit_once("::")?.1)) {
             count += 1;
-            let head = format!("fn {name}(");
-            assert!(sources.iter().any(|source| source.contains(&head)), "{name}, in {row}");
+            assert!(sources.contains(&format!("fn {name}(")), "{name}, in {row}");
         }
     }
     assert!(count > 30, "{count} names were found");

@@ -78,11 +78,12 @@ async fn as_kcp_nothing_is_repeated_and_an_unreachable_shard_is_an_empty_502() {
     let client = world.http2(Some(&world.user())).await;
     let read = tokio::spawn({
         let client = client.clone();
-        async move { client.get("/clusters/root:org/wait").await.status }
+        async move { client.get("/clusters/root:org/wait").await }
     });
     until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
     world.alpha.state.cut_connections();
-    assert_eq!(timeout(LIMIT, read).await.unwrap().unwrap(), 502);
+    let answer = timeout(LIMIT, read).await.unwrap().unwrap();
+    assert_eq!((answer.status, answer.text.as_str()), (502, ""));
     let elsewhere = world.another_shard("nobody").await;
     std::mem::replace(&mut world.alpha, elsewhere).stop().await;
     let answer = client.get("/clusters/root:org/api").await;
