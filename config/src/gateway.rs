@@ -21,8 +21,8 @@ settings! {
         upstream ("upstream"): UpstreamConfig = UpstreamConfig::default();
         /// Which paths lead where.
         paths ("paths"): PathsConfig = PathsConfig::default();
-        /// Origins whose browsers may use the API, as regular expressions over the whole Origin header; without any,
-        /// cross-origin requests get no permission. Flag: --cors-allowed-origins.
+        /// Origins whose browsers may use the API, as regular expressions that match anywhere in the Origin header unless
+        /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
         /// mountLabels, retries, authenticationMethods, pings, drain, reloads. gateway/README.md explains each.
@@ -102,7 +102,7 @@ settings! {
         shards_kubeconfig ("shardsKubeconfig"): SecretFile = "shards.kubeconfig".into();
         /// Kubeconfigs of shards that are asked for the list of shards in place of the root shard: any of them, or of those
         /// that are found, when one fails. They need group system:kcp:admin. The root shard is then only asked for the
-        /// identity of an API export. Flag: --shard-peer-kubeconfig.
+        /// identity of an API export and who may read metrics. Flag: --shard-peer-kubeconfig.
         shard_peer_kubeconfigs ("shardPeerKubeconfigs"): Vec<SecretFile> = Vec::new();
         /// Names of the shards to follow; empty for all. Workspaces of other shards do not exist for this gateway; paths
         /// that begin at root need the root shard.
@@ -126,7 +126,8 @@ settings! {
         server_ca ("serverCA"): InputFile = "serving-ca.crt".into();
         /// Time to open a connection to a shard, TLS included.
         connect_timeout ("connectTimeout"): Timespan = Timespan::from_secs(3);
-        /// Time until a shard begins to answer; watches and upgrades have no limit.
+        /// Time, and 5 s more, for which a shard may be silent before and while it answers; open watches and tunnels have no
+        /// limit.
         response_timeout ("responseTimeout"): Timespan = Timespan::from_secs(60);
         /// Without a request for this long, a connection to a shard is closed.
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(60);

@@ -64,7 +64,8 @@ settings! {
         /// A connection without a request for this long is closed. Longer than the 90 s of Go clients, so that it is
         /// the client that gives up an idle connection and no request meets a closing one.
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(120);
-        /// HTTP/2 peers get a ping after this time without traffic and have the same time again to answer.
+        /// HTTP/2 peers get a ping after this time without traffic and have the same time again to answer. The gateway's
+        /// doors send none: there TCP finds dead peers, within two minutes.
         keep_alive_interval ("keepAliveInterval"): Timespan = Timespan::from_secs(30);
     }
 

@@ -19,7 +19,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The front door of an installation: finds the shard of a workspace and forwards requests to it.
 ///
-/// Without --config, the flags of kcp-front-proxy are understood; see --mapping-file --help.
+/// Without --config, the flags of kcp-front-proxy are understood; `fairlead-gateway --help` lists them.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

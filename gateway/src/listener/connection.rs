@@ -1,4 +1,4 @@
-//! What is known of a client's connection, and the stream that carries it through pingora.
+//! What is known of a client's connection, and the stream that carries it through pingora's interface.
 
 use std::any::Any;
 use std::fmt;
@@ -105,7 +105,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A client's TLS stream as pingora wants it.
+/// A client's TLS stream as pingora's `ServerApp` takes it.
 ///
 /// Own, in place of pingora's, because that one parses the peer's certificates with `expect` and has no
 /// place for what we know of a connection.

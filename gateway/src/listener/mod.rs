@@ -37,7 +37,7 @@ const BACKLOG: u32 = 1024;
 /// What an HTTP/2 client may send ahead on one stream and on all of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Response bytes queued per HTTP/2 stream before pingora is asked to wait.
+/// Response bytes queued per HTTP/2 stream before whoever writes more has to wait.
 const SEND_BUFFER: usize = 64 << 10;
 /// Streams that a client may reset before we have looked at them (CVE-2023-44487), and streams that its faults
 /// make us reset (CVE-2025-8671), per connection.

@@ -1,7 +1,7 @@
 //! The data plane: asks the core what happens to a request, and carries bytes.
 //!
-//! pingora brings accepted connections and the life cycle. From there on both protocols are spoken here, and every
-//! request takes one straight pass ([`exchange`]) whichever protocol its client and its server speak.
+//! A door hands over accepted connections, as pingora's `ServerApp` has it. From there on both protocols are spoken
+//! here, and every request takes one straight pass ([`exchange`]) whichever protocol its client and its server speak.
 
 mod backend;
 mod client;
@@ -43,7 +43,7 @@ use exchange::Exchange;
 /// The status of requests whose client left before there was an answer, in metrics only.
 const CLIENT_LEFT: u16 = 499;
 
-/// The gateway as pingora's listeners see it.
+/// The gateway as its doors see it.
 pub(crate) struct DataPlane {
     core: Arc<Core>,
     /// Counts exchanges without an end of their own.

@@ -1,4 +1,4 @@
-//! One request at a time asks the pool for a connection, so that a cold start dials once.
+//! One request at a time opens a connection, so that a cold start dials once.
 //!
 //! Without it three hundred cold requests would open three hundred connections. Who waited
 //! while a dial failed shares its failure instead of dialling again, so that a dead shard costs one
@@ -17,7 +17,7 @@ pub(crate) struct Gate {
     failures: Arc<AtomicU64>,
 }
 
-/// The right to ask the pool; given back when dropped.
+/// The right to dial; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Pass {
     _turn: OwnedMutexGuard<()>,
