@@ -42,6 +42,8 @@ pub(crate) struct Configuration {
 pub(crate) struct WorkspaceAuthentication {
     by_type: ArcSwap<FxHashMap<Arc<str>, Arc<[Configuration]>>>,
     none: Arc<[Configuration]>,
+    /// Shards of which everything was read once, and is shown.
+    synced: ArcSwap<FxHashSet<Arc<str>>>,
     state: Mutex<State>,
     shown: Notify,
 }
@@ -89,6 +91,7 @@ impl WorkspaceAuthentication {
         Self {
             by_type: ArcSwap::default(),
             none: Arc::default(),
+            synced: ArcSwap::default(),
             state: Mutex::default(),
             shown: Notify::new(),
         }
@@ -104,12 +107,11 @@ impl WorkspaceAuthentication {
         Arc::clone(self.by_type.load().get(workspace_type).unwrap_or(&self.none))
     }
 
-    /// Whether everything on these shards was read once: before that, a type without configurations may have some.
+    /// Whether everything on these shards was read once and is shown: before that, a type without configurations may
+    /// have some.
     pub(crate) fn is_synced<'s>(&self, mut shards: impl Iterator<Item = &'s Arc<str>>) -> bool {
-        let state = self.state.lock();
-        shards.all(|name| {
-            state.shards.get(name).is_some_and(|shard| shard.types.synced && shard.configurations.synced)
-        })
+        let synced = self.synced.load();
+        shards.all(|name| synced.contains(name))
     }
 
     /// A shard is gone.
@@ -150,6 +152,9 @@ impl WorkspaceAuthentication {
         let undisputed = homes.into_iter().filter(|(name, _)| !disputed.contains(name));
         let by_type = undisputed.map(|(name, (_, found))| (Arc::clone(name), found.into()));
         self.by_type.store(Arc::new(by_type.collect()));
+        let synced =
+            state.shards.iter().filter(|(_, shard)| shard.types.synced && shard.configurations.synced);
+        self.synced.store(Arc::new(synced.map(|(name, _)| Arc::clone(name)).collect()));
         self.shown.notify_one();
     }
 }
