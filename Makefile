@@ -1,4 +1,4 @@
-# Everything is built with one profile, so that nothing is compiled twice.
+# Everything but what is shipped is built with one profile, so that nothing is compiled twice.
 
 BIN := target/release
 # Extra arguments, for example `make up ARGS='--shards 3 --fresh'`.
@@ -24,10 +24,12 @@ test: build
 bench: build
 	@BIN=$(BIN) DIR=target/bench PORT=$(BENCH_PORT) deploy/bench.sh $(ARGS)
 
-## Measure the gateway beside haproxy, nginx, a bare forwarder, the backend directly, and the program that
-## $KCP_FRONT_PROXY names; needs an otherwise idle machine. For a first impression: ARGS=--quick.
-bench-gateway: build
-	@$(BIN)/bench-gateway $(ARGS)
+## Measure the gateway, built as it is shipped, beside haproxy, nginx, a bare forwarder, the backend directly, and the
+## program that $KCP_FRONT_PROXY names; needs an otherwise idle machine. For a first impression: ARGS=--quick.
+bench-gateway:
+	@deploy/tools.sh
+	cargo build --profile dist -p fairlead-gateway -p fairlead-bench --bins
+	@target/dist/bench-gateway $(ARGS)
 
 ## What reviewers should not have to say.
 lint:

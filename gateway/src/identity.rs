@@ -95,8 +95,9 @@ pub(crate) async fn identify(
     let outcome = match home {
         None => policy.chain.authenticate(&connection.credentials, headers, now).await,
         Some(Home { authenticator, cluster }) => {
-            let chain = &policy.chain;
-            chain.authenticate_in(&connection.credentials, headers, now, authenticator, cluster).await
+            let (chain, credentials) = (&policy.chain, &connection.credentials);
+            // Boxed, because few workspaces have any, and every request's task would have room for it.
+            Box::pin(chain.authenticate_in(credentials, headers, now, authenticator, cluster)).await
         }
     };
     match outcome {
