@@ -2,8 +2,7 @@
 //!
 //! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
 //! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest among those of its
-//! lane. What comes
-//! late for a stream that a client has left is expected, and counts as nobody's fault.
+//! lane. What comes late for a stream that a client has left is expected, and counts as nobody's fault.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
