@@ -13,6 +13,8 @@ flags=(-Cpasses=sancov-module)
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=("-Cllvm-args=-sanitizer-coverage-$option")
 done
+# The same versions as in what is fuzzed.
+cp ../../Cargo.lock Cargo.lock
 # Only what runs on the target is instrumented, not what runs while compiling.
 RUSTFLAGS="${flags[*]}" cargo build --release --target "$host" --target-dir "$built"
 
