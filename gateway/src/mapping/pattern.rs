@@ -64,7 +64,8 @@ impl Pattern {
         let below = below.strip_suffix('/').unwrap_or(below);
         let mut segments = Vec::new();
         for segment in below.split('/').filter(|_| !below.is_empty()) {
-            if matches!(segment, "" | "." | "..") {
+            // Also where a dot is written as `%2e`: a request's would be cleaned away.
+            if matches!(&*percent_decode_str(segment).decode_utf8_lossy(), "" | "." | "..") {
                 return Err(PatternError::Unclean(path.to_owned()));
             }
             segments.push(Segment::parse(segment)?);
@@ -202,9 +203,19 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused() {
-        for path in
-            ["", "a/", "/a//b", "/a/../b", "/./", "/{cluster}/{cluster}", "/x{cluster}", "/{}", "/{a...}"]
-        {
+        for path in [
+            "",
+            "a/",
+            "/a//b",
+            "/a/../b",
+            "/./",
+            "/%2e/x/",
+            "/a/.%2E",
+            "/{cluster}/{cluster}",
+            "/x{cluster}",
+            "/{}",
+            "/{a...}",
+        ] {
             assert!(Pattern::parse(path).is_err(), "{path:?}");
         }
     }
