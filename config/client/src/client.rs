@@ -16,6 +16,7 @@ use crate::credentials::{Credentials, CredentialsError, UnverifiedTls};
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, KubeStatus};
 use crate::kubeconfig::ResolvedContext;
+use crate::names::Names;
 use crate::pool::{Lease, Pool};
 
 /// A client of one server. Clones, also those with other path prefixes, share its connections and credentials.
@@ -46,6 +47,8 @@ pub struct ClientOptions {
     pub max_event_bytes: usize,
     /// The `User-Agent` header; servers derive the default field manager from what precedes its slash.
     pub user_agent: HeaderValue,
+    /// What tells the server's addresses.
+    pub names: Names,
 }
 
 /// A request below the client's path prefix.
@@ -270,6 +273,7 @@ impl Default for ClientOptions {
             max_response_bytes: 256 << 20,
             max_event_bytes: 16 << 20,
             user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
+            names: Names::of_the_system(),
         }
     }
 }

@@ -36,15 +36,19 @@ pub(crate) struct SendFailure {
     pub(crate) error: Arc<dyn Error + Send + Sync>,
 }
 
-/// Opens a connection. The caller limits the time.
+/// Opens a connection. The caller limits the time. `turn` says which of several addresses is tried first.
 pub(crate) async fn dial(
     endpoint: &Endpoint,
     credentials: &Credentials,
     options: &ClientOptions,
+    turn: usize,
 ) -> Result<Connection, ClientError> {
     let name: Arc<str> = format!("{}:{}", endpoint.host(), endpoint.port()).into();
     let connect = |source| ClientError::Connect { endpoint: name.clone(), source: Arc::new(source) };
-    let tcp = TcpStream::connect((endpoint.host(), endpoint.port())).await.map_err(connect)?;
+    let mut addresses = options.names.look_up(endpoint.host(), endpoint.port()).await.map_err(connect)?;
+    let first = turn.checked_rem(addresses.len()).unwrap_or_default();
+    addresses.rotate_left(first);
+    let tcp = TcpStream::connect(&addresses[..]).await.map_err(connect)?;
     tcp.set_nodelay(true).map_err(connect)?;
     if !endpoint.is_tls() {
         return http1_handshake(tcp, &name).await;

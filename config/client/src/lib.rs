@@ -21,6 +21,7 @@ mod credentials;
 mod endpoint;
 mod error;
 mod kubeconfig;
+mod names;
 mod object;
 mod pool;
 mod reflector;
@@ -37,6 +38,7 @@ pub use error::{Blame, ClientError, KubeStatus, StatusCause, StatusDetails};
 pub use kubeconfig::{
     Cluster, Context, Kubeconfig, KubeconfigError, Material, ResolvedContext, User, default_kubeconfig_path,
 };
+pub use names::Names;
 pub use object::{Ignored, List, ListMeta, ObjectHead, ObjectMeta};
 pub use reflector::{Event, ListWatch, Phase, Piece, Reflector, ReflectorOptions, ReflectorStatus};
 pub use resource::{DeleteOptions, PatchType, Preconditions, Query, WriteOptions};

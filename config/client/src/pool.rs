@@ -58,6 +58,7 @@ impl Pool {
             dial: None,
             backoff: Backoff::new(FIRST_REDIAL, LONGEST_REDIAL),
             not_before: None,
+            dials: 0,
         };
         Arc::new(Self { endpoint, options, credentials, state: Mutex::new(state) })
     }
@@ -107,14 +108,14 @@ impl Pool {
     }
 
     /// Opens a connection and files it. Waits first if the last try failed a moment ago.
-    async fn dial(self: Arc<Self>, not_before: Option<Instant>) -> Result<(), ClientError> {
+    async fn dial(self: Arc<Self>, not_before: Option<Instant>, turn: usize) -> Result<(), ClientError> {
         if let Some(time) = not_before {
             tokio::time::sleep_until(time).await;
         }
         let credentials = self.credentials.load_full();
         let limit = self.options.connect_timeout;
-        let result = tokio::time::timeout(limit, dial(&self.endpoint, &credentials, &self.options)).await;
-        let result = result.unwrap_or_else(|_| {
+        let dialling = dial(&self.endpoint, &credentials, &self.options, turn);
+        let result = tokio::time::timeout(limit, dialling).await.unwrap_or_else(|_| {
             let what = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
             Err(ClientError::Timeout { what: what.into(), after: limit })
         });
@@ -186,6 +187,8 @@ struct State {
     dial: Option<DialOutcome>,
     backoff: Backoff,
     not_before: Option<Instant>,
+    /// So far. Each begins with another of the server's addresses: one may accept and never answer.
+    dials: usize,
 }
 
 struct Multiplexed {
@@ -217,11 +220,12 @@ impl State {
         }
         let (done, outcome) = oneshot::channel();
         let pool = pool.clone();
-        let not_before = self.not_before;
+        let (not_before, turn) = (self.not_before, self.dials);
+        self.dials = turn.wrapping_add(1);
         let endpoint: Arc<str> = pool.endpoint.to_string().into();
         tokio::spawn(async move {
             // Nobody may be waiting any more; the connection is filed all the same.
-            let _ = done.send(pool.dial(not_before).await);
+            let _ = done.send(pool.dial(not_before, turn).await);
         });
         let outcome = async move {
             outcome.await.unwrap_or_else(|stopped| {

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
 use fairlead_client::{
-    Blame, Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, PatchType, Request,
-    TrustRoots, WatchEventKind, WriteOptions,
+    Blame, Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, Names, PatchType,
+    Request, TrustRoots, WatchEventKind, WriteOptions,
 };
+use futures_util::FutureExt as _;
 use http::Version;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use crate::support::{Pki, Protocols, Server, Wire, client, impatient};
 
@@ -133,6 +135,22 @@ async fn an_error_answer_is_an_error_with_its_status() {
     assert_eq!(error.to_string(), "TooManyRequests: slow down (429)");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
     assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn an_address_that_accepts_and_never_answers_is_left_for_the_next_one() {
+    let pki = Pki::new();
+    let mut server = Server::start(&pki).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addresses = [silent.local_addr().unwrap(), ([127, 0, 0, 1], server.port).into()];
+    let names = Names::known_to(move |_, _| async move { Ok(addresses.into()) }.boxed());
+    let connect_timeout = Duration::from_millis(300);
+    let client = client(&pki, server.port, ClientOptions { names, connect_timeout, ..Default::default() });
+    let error = client.get("/").await.unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }) && error.is_retryable(), "{error}");
+    let again = tokio::spawn(async move { client.get("/").await });
+    server.call().await.reply(200, "");
+    assert_eq!(again.await.unwrap().unwrap().status, 200);
 }
 
 #[tokio::test]
