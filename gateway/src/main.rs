@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use fairlead_certs::write_self_signed;
+use fairlead_client::Names;
 use fairlead_config::{ConfigError, GatewayConfig};
 use fairlead_gateway::{
     Environment, FlagError, FrontProxyFlags, Gateway, Parsed, StartError, follow_configuration,
@@ -120,6 +121,7 @@ fn serve(plan: Plan) -> Result<(), Failure> {
             tasks: Tasks::new(shutdown.clone()),
             metrics,
             shutdown: shutdown.clone(),
+            names: Names::of_the_system(),
         };
         let gateway = Gateway::start(config, &environment)?;
         if let Some(file) = &followed {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
+use fairlead_client::Names;
 use fairlead_config::{DoorConfig, GatewayConfig, IndexConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
@@ -47,6 +48,8 @@ pub struct Environment {
     pub shutdown: Shutdown,
     /// Where its tasks run.
     pub tasks: Tasks,
+    /// What tells the addresses of shards and other servers.
+    pub names: Names,
 }
 
 /// A running gateway.
@@ -117,9 +120,9 @@ impl Gateway {
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         // Before anything of pingora runs: it would take another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let Environment { metrics, reloads, shutdown, tasks } = environment;
+        let Environment { metrics, reloads, shutdown, tasks, names } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
-        let clients = shard_clients(&config, reloads)?;
+        let clients = shard_clients(&config, reloads, names)?;
         let (paths, credential) = paths(&config, reloads)?;
 
         let writer = TableWriter::new();
@@ -175,7 +178,12 @@ impl Gateway {
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
             workspaces: authentication.map(WorkspaceAuthenticators::new),
-            upstreams: Upstreams::new(credential, upstream_options(&config), shard_metrics(&gateway_metrics)),
+            upstreams: Upstreams::new(
+                credential,
+                upstream_options(&config),
+                shard_metrics(&gateway_metrics),
+                names.clone(),
+            ),
             picker,
             metrics: Arc::clone(&gateway_metrics),
             health,

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use fairlead_client::{
-    Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, ResolvedContext,
-    UnverifiedTls,
+    Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, Names,
+    ResolvedContext, UnverifiedTls,
 };
 use fairlead_config::{GatewayConfig, SecretFile};
 use fairlead_process::{MetricsError, Reloads};
@@ -18,7 +18,11 @@ use crate::server::StartError;
 ///
 /// # Errors
 /// [`StartError`] if a kubeconfig cannot be used.
-pub(crate) fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result<ShardClients, StartError> {
+pub(crate) fn shard_clients(
+    config: &GatewayConfig,
+    reloads: &Reloads,
+    names: &Names,
+) -> Result<ShardClients, StartError> {
     let of_root = |file: &Path| Ok(read(file)?.resolve(None)?);
     let root: ResolvedContext = of_root(&config.index.root_shard_kubeconfig)?;
     let root_credentials =
@@ -30,6 +34,7 @@ pub(crate) fn shard_clients(config: &GatewayConfig, reloads: &Reloads) -> Result
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
         ping_interval: config.upstream.ping_interval.get(),
+        names: names.clone(),
         ..ClientOptions::default()
     };
     let peers = peer_clients(&config.index.shard_peer_kubeconfigs, &options, reloads)?;

@@ -306,12 +306,21 @@ impl<'e, C: Client> Exchange<'e, C> {
         let mut fresh = false;
         for _ in 0..MAX_SENT {
             let mut lease = self.lease(fresh).await?;
-            let request = copy(self.request);
+            let mut request = copy(self.request);
             let (body, sink) = body_for_http1(&request, ended);
             *upload = Upload::new(sink, self.client.is_done()).hiding(self.forward.asserted_by.as_ref());
-            let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)));
+            let mut interims = interims_over_http1(&mut request);
+            let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
+            let mut final_answer = None;
             let answered = self.head(upload, |context| {
-                let answered = std::task::ready!(sending.as_mut().poll(context));
+                // First, so that every interim answer from before is there when it is.
+                if let Poll::Ready(answered) = sending.as_mut().poll(context) {
+                    final_answer = Some(answered);
+                }
+                if let Poll::Ready(Some(interim)) = interims.poll_recv(context) {
+                    return Poll::Ready(Ok(Next::Interim(interim)));
+                }
+                let Some(answered) = final_answer.take() else { return Poll::Pending };
                 Poll::Ready(answered.map(Next::Final).map_err(|mut error| match error.take_message() {
                     Some(_) => Failure::Refused,
                     None => Failure::Shard(Broken::Http1(error.into_error())),
@@ -484,6 +493,20 @@ fn make_http1(request: &mut Parts) -> Result<(), Failure> {
     request.uri = uri.path_and_query.ok_or(INVALID)?.into();
     request.version = Version::HTTP_11;
     Ok(())
+}
+
+/// The interim answers to a request. They are hints: more than a few at a time are not kept.
+fn interims_over_http1(request: &mut Request<()>) -> mpsc::Receiver<Response<()>> {
+    const KEPT: usize = 8;
+    let (sender, interims) = mpsc::channel(KEPT);
+    hyper::ext::on_informational(request, move |head| {
+        let mut interim = Response::new(());
+        *interim.status_mut() = head.status();
+        *interim.headers_mut() = head.headers().clone();
+        remove_hop_by_hop(interim.headers_mut());
+        let _ = sender.try_send(interim);
+    });
+    interims
 }
 
 fn body_for_http1(request: &Request<()>, ended: bool) -> (RequestBody, Sink) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fairlead_client::Names;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
@@ -18,8 +19,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 const PENALTY: Duration = Duration::from_secs(10);
 
 /// The addresses of one server.
-#[derive(Default)]
 pub(super) struct Addresses {
+    names: Names,
     known: ArcSwap<Known>,
     looking_up: tokio::sync::Mutex<()>,
     /// Until when an endpoint is avoided.
@@ -35,6 +36,17 @@ struct Known {
 }
 
 impl Addresses {
+    /// Nothing is looked up before it is asked for.
+    pub(super) fn new(names: Names) -> Self {
+        Self {
+            names,
+            known: ArcSwap::default(),
+            looking_up: tokio::sync::Mutex::default(),
+            avoided: Mutex::default(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
     /// The addresses in the order in which they should be tried: those that failed a moment ago last, those with the
     /// least load first, equal ones in turn. Empty if the name cannot be looked up.
     ///
@@ -96,11 +108,8 @@ impl Addresses {
             return self.known.store(Arc::new(Known { addresses, expires: None }));
         }
         let expires = Some(Instant::now() + TTL);
-        let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, port))).await;
-        let found: Vec<SocketAddr> = match looked_up {
-            Ok(Ok(found)) => found.collect(),
-            _ => Vec::new(),
-        };
+        let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, self.names.look_up(host, port)).await;
+        let found = looked_up.ok().and_then(Result::ok).unwrap_or_default();
         let addresses = if found.is_empty() {
             tracing::warn!(host, "the address cannot be looked up");
             // What is known stays in use; it is not looked up again with every request.
@@ -114,7 +123,7 @@ impl Addresses {
     #[cfg(test)]
     fn of(addresses: &[SocketAddr]) -> Self {
         let known = Known { addresses: addresses.to_vec(), expires: None };
-        Self { known: ArcSwap::from_pointee(known), ..Self::default() }
+        Self { known: ArcSwap::from_pointee(known), ..Self::new(Names::of_the_system()) }
     }
 }
 
@@ -148,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_in_numbers_needs_no_look_up() {
-        let addresses = Addresses::default();
+        let addresses = Addresses::new(Names::of_the_system());
         assert_eq!(addresses.in_order("127.0.0.1", 6443, |_| 0).await, [address(1)]);
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_client::Endpoint;
+use fairlead_client::{Endpoint, Names};
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -80,6 +80,7 @@ pub(crate) struct Upstreams {
     credential: ArcSwap<Reloadable<UpstreamCredential>>,
     options: ArcSwap<UpstreamOptions>,
     metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+    names: Names,
     shards: ArcSwap<ByName>,
     backends: ArcSwap<ByName>,
     adding: Mutex<()>,
@@ -158,11 +159,13 @@ impl Upstreams {
         credential: Arc<Reloadable<UpstreamCredential>>,
         options: UpstreamOptions,
         metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+        names: Names,
     ) -> Self {
         Self {
             credential: ArcSwap::new(credential),
             options: ArcSwap::from_pointee(options),
             metrics,
+            names,
             shards: ArcSwap::default(),
             backends: ArcSwap::default(),
             adding: Mutex::new(()),
@@ -226,7 +229,7 @@ impl Upstreams {
             url: Arc::clone(url),
             credential: Arc::clone(credential),
             endpoint,
-            addresses: Addresses::default(),
+            addresses: Addresses::new(self.names.clone()),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),

@@ -1,7 +1,8 @@
 //! What is forwarded and how, line by line of the contract with clients and shards.
 
+use bytes::Bytes;
 use http::Method;
-
+use http_body_util::{BodyExt, Full};
 use serde_json::json;
 
 use crate::shard::GZIP;
@@ -136,8 +137,46 @@ async fn answers_of_a_shard_arrive_as_they_are() {
             let gzip = request(Method::GET, &format!("/clusters/{workspace}/gzip"), &fields, "");
             let response = client.open(gzip).await.unwrap();
             assert_eq!(response.headers()["content-encoding"], "gzip");
-            let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(body, GZIP);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_pass_byte_for_byte_whatever_they_are_made_of() {
+    let world = World::new().await;
+    let _old = world.old_workspace().await;
+    let client = world.http2(Some(&world.user())).await;
+    let mut http1 = world.http1(Some(&world.user())).await;
+    let bytes = |start: &[u8]| -> Bytes { start.iter().copied().chain(0..=255).collect() };
+    for (kind, coding, body) in [
+        ("application/vnd.kubernetes.protobuf", None, bytes(b"k8s\0")),
+        ("application/vnd.kubernetes.protobuf;stream=watch", None, bytes(&[0, 0, 0, 7])),
+        ("application/cbor", None, bytes(&[0xd9, 0xd9, 0xf7])),
+        ("application/apply-patch+cbor", None, bytes(&[0xbf])),
+        ("application/json", Some("gzip"), Bytes::from_static(GZIP)),
+        ("application/octet-stream", None, Bytes::new()),
+    ] {
+        for workspace in ["root:org", "root:old"] {
+            let mirrored = || {
+                let path = format!("/clusters/{workspace}/mirror");
+                let fields = [("content-type", Some(kind)), ("content-encoding", coding)];
+                let given = |(name, value): (_, Option<_>)| value.map(|value| (name, value));
+                let fields: Vec<_> = fields.into_iter().filter_map(given).collect();
+                request(Method::POST, &path, &fields, "").map(|_| Full::new(body.clone()))
+            };
+            let over_http2 = client.open(mirrored()).await.unwrap();
+            let mut over_http1 = mirrored();
+            over_http1.headers_mut().insert("host", "localhost".parse().unwrap());
+            http1.ready().await.unwrap();
+            let over_http1 = http1.send_request(over_http1).await.unwrap();
+            for response in [over_http2, over_http1] {
+                let field = |name| response.headers().get(name).map(|value| value.to_str().unwrap());
+                assert_eq!((field("content-type"), field("content-encoding")), (Some(kind), coding));
+                let mirrored = response.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(mirrored, body, "{kind} at {workspace}");
+            }
         }
     }
 }

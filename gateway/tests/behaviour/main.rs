@@ -17,6 +17,7 @@ mod identity;
 mod index;
 mod index_faults;
 mod index_sources;
+mod interim;
 mod issuer;
 mod mapping;
 mod matrix;
@@ -28,11 +29,13 @@ mod pki;
 mod process;
 #[allow(dead_code, reason = "shared with the hostile tests")]
 mod program;
+#[allow(dead_code, reason = "shared with the tests of faults")]
 mod relay;
 mod rotation;
 mod scale;
 mod scrape;
 mod sessions;
+#[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;
 mod streaming;
 mod switches;

@@ -116,10 +116,19 @@ impl Leaf {
 
 /// A client that believes this authority, shows this certificate and speaks this protocol.
 pub fn client_config(server: &Authority, certificate: Option<&Leaf>, alpn: &[u8]) -> Arc<ClientConfig> {
+    client_config_of(&[server], certificate, alpn)
+}
+
+/// The same, believing several.
+pub fn client_config_of(
+    servers: &[&Authority],
+    certificate: Option<&Leaf>,
+    alpn: &[u8],
+) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots(&[server]));
+        .with_root_certificates(roots(servers));
     let mut config = match certificate {
         Some(leaf) => {
             let (chain, key) = leaf.der();

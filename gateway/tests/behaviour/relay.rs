@@ -12,19 +12,30 @@ pub struct Relay {
     /// Bytes towards the shard.
     pub sent: watch::Sender<usize>,
     silenced: watch::Sender<usize>,
+    /// Whether new connections are accepted and nothing more.
+    mute: watch::Sender<bool>,
 }
 
 impl Relay {
     pub async fn to(shard: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let relay = Self { address, sent: watch::Sender::new(0), silenced: watch::Sender::new(0) };
-        let (sent, silenced) = (relay.sent.clone(), relay.silenced.clone());
+        let relay = Self {
+            address,
+            sent: watch::Sender::new(0),
+            silenced: watch::Sender::new(0),
+            mute: watch::Sender::new(false),
+        };
+        let (sent, silenced, mute) = (relay.sent.clone(), relay.silenced.clone(), relay.mute.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (sent, mut silence) = (sent.clone(), silenced.subscribe());
+                let (sent, mut silence, is_mute) = (sent.clone(), silenced.subscribe(), *mute.borrow());
                 tokio::spawn(async move {
-                    let server = TcpStream::connect(shard).await.unwrap();
+                    if is_mute {
+                        let _ = silence.wait_for(|_| false).await;
+                        return drop(client);
+                    }
+                    let Ok(server) = TcpStream::connect(shard).await else { return };
                     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
                         (client.into_split(), server.into_split());
                     tokio::select! {
@@ -48,6 +59,17 @@ impl Relay {
     /// The connections that there are pass nothing on any more; new ones do.
     pub fn fall_silent(&self) {
         self.silenced.send_modify(|count| *count += 1);
+    }
+
+    /// Neither do new ones, from now on: they are accepted and not answered.
+    pub fn stop_answering(&self) {
+        self.mute.send_replace(true);
+        self.fall_silent();
+    }
+
+    /// New connections work again.
+    pub fn answer(&self) {
+        self.mute.send_replace(false);
     }
 }
 

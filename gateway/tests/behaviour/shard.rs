@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -31,11 +31,13 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 pub struct Shard {
     pub address: SocketAddr,
     pub state: Arc<State>,
-    server: JoinHandle<()>,
+    server: Mutex<JoinHandle<()>>,
 }
 
 pub struct State {
     pub name: String,
+    /// What new connections are shown, and asked for.
+    tls: Mutex<Arc<rustls::ServerConfig>>,
     log: Mutex<Log>,
     changed: watch::Sender<u64>,
     /// Open `/stream` responses.
@@ -46,9 +48,11 @@ pub struct State {
     pub connections: AtomicUsize,
     /// Lists served to the index.
     pub lists: AtomicUsize,
+    /// Watches that the index has opened.
+    pub followed: watch::Sender<usize>,
     /// While this is true, lists are not answered.
     pub held: watch::Sender<bool>,
-    open: Mutex<Vec<AbortHandle>>,
+    open: Mutex<Vec<Open>>,
     /// `/wait` answers when this becomes true.
     pub release: watch::Sender<bool>,
     /// Bytes that `/big` responses have sent.
@@ -64,6 +68,18 @@ pub struct State {
     pub broken: watch::Sender<usize>,
     /// Counts up when all HTTP/2 connections are told to go away.
     goaway: watch::Sender<usize>,
+}
+
+/// A connection, and whose it is once that is known.
+struct Open {
+    task: AbortHandle,
+    peer: Arc<OnceLock<String>>,
+}
+
+impl Open {
+    fn is_of(&self, peer: &str) -> bool {
+        self.peer.get().is_some_and(|name| name == peer)
+    }
 }
 
 #[derive(Default)]
@@ -85,12 +101,14 @@ impl Shard {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
             name: name.to_owned(),
+            tls: Mutex::new(tls),
             log: Mutex::default(),
             changed: watch::Sender::new(0),
             streams: watch::Sender::new(0),
             events: broadcast::Sender::new(1024),
             connections: AtomicUsize::new(0),
             lists: AtomicUsize::new(0),
+            followed: watch::Sender::new(0),
             held: watch::Sender::new(false),
             open: Mutex::default(),
             release: watch::Sender::new(false),
@@ -102,8 +120,14 @@ impl Shard {
             broken: watch::Sender::new(0),
             goaway: watch::Sender::new(0),
         });
-        let server = tokio::spawn(serve(listener, TlsAcceptor::from(tls), Arc::clone(&state)));
+        let server = Mutex::new(tokio::spawn(serve(listener, Arc::clone(&state))));
         Self { address, state, server }
+    }
+
+    /// One that was killed comes back where it was, with all that it knew.
+    pub async fn revive(&self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        *self.server.lock() = tokio::spawn(serve(listener, Arc::clone(&self.state)));
     }
 
     pub fn url(&self) -> String {
@@ -112,15 +136,13 @@ impl Shard {
 
     /// Closes the listener and all connections.
     pub async fn stop(self) {
-        self.server.abort();
-        let _ = self.server.await;
-        self.state.cut_connections();
+        self.kill().await;
     }
 
     /// The same, for a shard that stays where it is.
     pub async fn kill(&self) {
-        self.server.abort();
-        while !self.server.is_finished() {
+        self.server.lock().abort();
+        while !self.server.lock().is_finished() {
             tokio::task::yield_now().await;
         }
         self.state.cut_connections();
@@ -129,12 +151,36 @@ impl Shard {
 
 impl State {
     pub fn open_connections(&self) -> usize {
-        self.open.lock().iter().filter(|connection| !connection.is_finished()).count()
+        self.open.lock().iter().filter(|connection| !connection.task.is_finished()).count()
     }
 
     /// Cuts all connections; new ones are accepted.
     pub fn cut_connections(&self) {
-        self.open.lock().drain(..).for_each(|connection| connection.abort());
+        self.open.lock().drain(..).for_each(|connection| connection.task.abort());
+    }
+
+    /// The same for those of one peer, by the common name of its certificate.
+    pub fn cut_connections_of(&self, peer: &str) {
+        let open = self.open.lock();
+        open.iter()
+            .filter(|connection| connection.is_of(peer))
+            .for_each(|connection| connection.task.abort());
+    }
+
+    /// How many connections of one peer are open.
+    pub fn open_connections_of(&self, peer: &str) -> usize {
+        let open = self.open.lock();
+        open.iter().filter(|connection| connection.is_of(peer) && !connection.task.is_finished()).count()
+    }
+
+    /// What new connections are shown, and asked for.
+    pub fn tls(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.tls.lock())
+    }
+
+    /// New connections are shown another certificate, or asked for one of other authorities.
+    pub fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
+        *self.tls.lock() = tls;
     }
 
     /// Tells the clients of all HTTP/2 connections to ask elsewhere (GOAWAY); what they have asked is answered.
@@ -222,16 +268,21 @@ impl State {
     }
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
+async fn serve(listener: TcpListener, state: Arc<State>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         state.connections.fetch_add(1, Ordering::SeqCst);
-        let (tls, shared) = (tls.clone(), Arc::clone(&state));
+        let (tls, shared) = (TlsAcceptor::from(state.tls()), Arc::clone(&state));
+        let known = Arc::<OnceLock<String>>::default();
+        let open_peer = Arc::clone(&known);
         let mut goaway = state.goaway.subscribe();
         let connection = tokio::spawn(async move {
             let Ok(stream) = tls.accept(stream).await else { return };
             let session = stream.get_ref().1;
             let peer = session.peer_certificates().map(|chain| common_name(&chain[0]));
+            if let Some(peer) = &peer {
+                let _ = known.set(peer.clone());
+            }
             let is_http2 = session.alpn_protocol() == Some(b"h2");
             let service = service_fn(move |request| {
                 let (state, peer) = (Arc::clone(&shared), peer.clone());
@@ -253,7 +304,7 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<State>) {
                 let _ = server.serve_connection(io, service).with_upgrades().await;
             }
         });
-        state.open.lock().push(connection.abort_handle());
+        state.open.lock().push(Open { task: connection.abort_handle(), peer: open_peer });
     }
 }
 
@@ -319,11 +370,17 @@ async fn by_name(
     }
     match last {
         "stream" => stream(state),
+        // Resumable, unlike the one above.
+        "numbers" => {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            collection_answer(Arc::clone(state), "numbers", &query).await
+        }
         "broken" => broken(state),
         "big" => big(&state.big_sent),
         "kib" => Response::new(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
+        "mirror" => mirror(request).await,
         "upgrade" => upgrade(request),
         "trailers" => trailers(),
         name if name.starts_with("code-") => Response::builder()
@@ -389,6 +446,9 @@ async fn collection_answer(state: Arc<State>, collection: &'static str, query: &
         let mut response = json_response(&gone);
         *response.status_mut() = StatusCode::GONE;
         return response;
+    }
+    if collection != "numbers" {
+        state.followed.send_modify(|count| *count += 1);
     }
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
@@ -493,6 +553,18 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
         .header("x-arrived", arrived)
         .body(empty())
         .unwrap()
+}
+
+/// Gives back what came, byte for byte.
+async fn mirror(request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let mut response = Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING] {
+        let values = head.headers.get(&name).cloned();
+        response.headers_mut().extend(values.map(|value| (name, value)));
+    }
+    response
 }
 
 async fn echo(state: &State, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {

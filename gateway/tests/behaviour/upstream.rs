@@ -4,14 +4,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairlead_client::Names;
 use fairlead_config::{GatewayConfig, KcpBehaviour, Timespan};
+use futures_util::FutureExt as _;
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::world::{Answer, Choices, World, request, until};
+use crate::shard::Shard;
+use crate::world::{Answer, Choices, World, logical_cluster, request, until};
 
 const WATCH: &str = "/clusters/root:org/stream?watch=true";
 const HOST: [(&str, &str); 1] = [("host", "localhost")];
@@ -122,6 +125,45 @@ async fn a_shard_that_accepts_and_says_nothing_costs_its_own_requests_a_moment_a
         assert_eq!((answer.status, answer.headers["retry-after"].to_str().unwrap()), (503, "1"));
     }
     accepting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
+    let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let endpoints = [world.another_shard("several").await, world.another_shard("several").await];
+    let addresses = endpoints.each_ref().map(|endpoint| endpoint.address);
+    world.environment.names = Names::known_to(move |_, _| async move { Ok(addresses.into()) }.boxed());
+    world.register("several", "https://localhost:6443");
+    let id = "several000000001";
+    for endpoint in &endpoints {
+        endpoint.state.put("logicalclusters", id, logical_cluster(id, Some("several")));
+    }
+    world.put_workspace("root", "several", json!({"cluster": id}), "Ready");
+    world.start().await;
+    let client = world.http2(Some(&world.user())).await;
+    let connected = async {
+        let is_connected = |endpoint: &Shard| endpoint.state.open_connections_of("kcp-front-proxy") > 0;
+        while !endpoints.iter().all(is_connected) {
+            assert_eq!(client.get("/clusters/root:several/api").await.status, 200);
+        }
+    };
+    timeout(LIMIT, connected).await.expect("an endpoint is not connected to");
+    let requests: Vec<_> = (0..20)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.get("/clusters/root:several/wait").await.status })
+        })
+        .collect();
+    for endpoint in &endpoints {
+        let half = until(&endpoint.state.waiting, |waiting| *waiting >= 5);
+        timeout(LIMIT, half).await.expect("an endpoint has not got its share");
+    }
+    for endpoint in &endpoints {
+        endpoint.state.release.send_replace(true);
+    }
+    for status in requests {
+        assert_eq!(status.await.unwrap(), 200);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use bytes::Bytes;
+use fairlead_client::Names;
 use fairlead_config::GatewayConfig;
 use fairlead_gateway::{Environment, Gateway};
 use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
@@ -317,13 +318,18 @@ pub struct Answer {
 
 impl Answer {
     pub async fn of(response: Response<Incoming>) -> Self {
+        Self::read(response).await.unwrap()
+    }
+
+    /// The same for an answer that may break off.
+    pub async fn read(response: Response<Incoming>) -> hyper::Result<Self> {
         let (head, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Self {
+        let body = body.collect().await?.to_bytes();
+        Ok(Self {
             status: head.status.as_u16(),
             headers: head.headers,
             text: String::from_utf8_lossy(&body).into_owned(),
-        }
+        })
     }
 
     pub fn json(&self) -> Value {
@@ -353,6 +359,7 @@ pub fn environment() -> Environment {
         tasks: Tasks::new(shutdown.clone()),
         metrics,
         shutdown,
+        names: Names::of_the_system(),
     }
 }
 
