@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway lint audit hostile h2spec fuzz
+.PHONY: up build test bench bench-gateway lint audit hostile faults h2spec fuzz
 
 ## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
 up: build
@@ -45,6 +45,10 @@ audit:
 ## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others.
 hostile: build
 	@HOSTILE_REQUESTS=$${HOSTILE_REQUESTS:-1000000} cargo test --release -p fairlead-gateway --test hostile -- --nocapture campaign $(ARGS)
+
+## Everything that may go wrong in an installation, with outages of a minute (`make test`: of two seconds). FAULT_SECONDS and FAULT_FILTER choose others.
+faults: build
+	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
 ## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build

@@ -1,0 +1,237 @@
+//! Clients of the gateway: several identities over both protocols, on connections that are kept and shared.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Version};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::pki::{Authority, client_config_of};
+
+/// Streams on one connection.
+const STREAMS: usize = 60;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    Alice,
+    Bob,
+    /// By a token.
+    Carol,
+}
+
+pub const IDENTITIES: [Identity; 3] = [Identity::Alice, Identity::Bob, Identity::Carol];
+/// For the gateway's token file.
+pub const TOKENS: &str = "carols-token,carol,3,team\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Whether a request may go over a connection that is open already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    Kept,
+    Own,
+}
+
+/// What clients show, and whom they believe.
+pub struct Credentials {
+    http1: [Arc<rustls::ClientConfig>; 3],
+    http2: [Arc<rustls::ClientConfig>; 3],
+}
+
+pub struct Clients {
+    address: SocketAddr,
+    credentials: watch::Sender<Arc<Credentials>>,
+    http2: [tokio::sync::Mutex<Vec<Arc<Http2>>>; 3],
+    http1: [Mutex<VecDeque<Http1>>; 3],
+}
+
+struct Http2 {
+    sender: http2::SendRequest<Full<Bytes>>,
+    open: AtomicUsize,
+    credentials: Arc<Credentials>,
+}
+
+struct Http1 {
+    sender: http1::SendRequest<Full<Bytes>>,
+    credentials: Arc<Credentials>,
+}
+
+/// The connection of an answer that is still being read.
+pub struct Held(Kind);
+
+enum Kind {
+    Http1(Http1, Identity),
+    Http2(#[expect(dead_code, reason = "kept for its end")] Stream),
+}
+
+/// One of the streams on a connection.
+struct Stream(Arc<Http2>);
+
+impl Identity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alice => "alice",
+            Self::Bob => "bob",
+            Self::Carol => "carol",
+        }
+    }
+}
+
+impl Credentials {
+    pub fn new(believed: &[&Authority], users: &Authority) -> Self {
+        let of = |alpn: &[u8]| {
+            IDENTITIES.map(|identity| {
+                let certificate =
+                    (identity != Identity::Carol).then(|| users.client(identity.name(), &["team"]));
+                client_config_of(believed, certificate.as_ref(), alpn)
+            })
+        };
+        Self { http1: of(b"http/1.1"), http2: of(b"h2") }
+    }
+}
+
+impl Clients {
+    pub fn new(address: SocketAddr, credentials: Credentials) -> Self {
+        Self {
+            address,
+            credentials: watch::Sender::new(Arc::new(credentials)),
+            http2: Default::default(),
+            http1: Default::default(),
+        }
+    }
+
+    /// From now on requests go over connections with these; whoever follows a watch hears of it.
+    pub fn change_credentials(&self, credentials: Credentials) {
+        self.credentials.send_replace(Arc::new(credentials));
+    }
+
+    pub fn credentials(&self) -> watch::Receiver<Arc<Credentials>> {
+        self.credentials.subscribe()
+    }
+
+    /// The head of the answer. What it holds is to be kept until its body was read.
+    pub async fn send(
+        &self,
+        identity: Identity,
+        protocol: Protocol,
+        connection: Connection,
+        mut request: Request<Full<Bytes>>,
+    ) -> io::Result<(Response<Incoming>, Held)> {
+        if identity == Identity::Carol {
+            let token = HeaderValue::from_static("Bearer carols-token");
+            request.headers_mut().insert(http::header::AUTHORIZATION, token);
+        }
+        match protocol {
+            Protocol::Http2 => {
+                let connection = match connection {
+                    Connection::Kept => self.shared(identity).await?,
+                    Connection::Own => Arc::new(self.open_http2(identity).await?),
+                };
+                let held = Held(Kind::Http2(Stream(Arc::clone(&connection))));
+                let mut sender = connection.sender.clone();
+                sender.ready().await.map_err(io::Error::other)?;
+                Ok((sender.send_request(request).await.map_err(io::Error::other)?, held))
+            }
+            Protocol::Http1 => {
+                *request.version_mut() = Version::HTTP_11;
+                request.headers_mut().insert(http::header::HOST, HeaderValue::from_static("localhost"));
+                let idle = match connection {
+                    Connection::Kept => self.idle(identity),
+                    Connection::Own => None,
+                };
+                let mut connection = match idle {
+                    Some(idle) => idle,
+                    None => self.open_http1(identity).await?,
+                };
+                let answer = connection.sender.send_request(request).await.map_err(io::Error::other)?;
+                Ok((answer, Held(Kind::Http1(connection, identity))))
+            }
+        }
+    }
+
+    /// The body was read to its end: the connection may serve again.
+    pub fn give_back(&self, held: Held) {
+        if let Held(Kind::Http1(connection, identity)) = held {
+            self.http1[identity as usize].lock().push_back(connection);
+        }
+    }
+
+    fn now(&self) -> Arc<Credentials> {
+        Arc::clone(&self.credentials.borrow())
+    }
+
+    /// An open connection over HTTP/2 with room, or a new one; others wait meanwhile.
+    async fn shared(&self, identity: Identity) -> io::Result<Arc<Http2>> {
+        let now = self.now();
+        let mut pool = self.http2[identity as usize].lock().await;
+        pool.retain(|known| !known.sender.is_closed() && Arc::ptr_eq(&known.credentials, &now));
+        let room = pool.iter().find(|known| known.open.load(Ordering::Relaxed) < STREAMS);
+        let connection = match room {
+            Some(connection) => Arc::clone(connection),
+            None => {
+                let connection = Arc::new(self.open_http2(identity).await?);
+                pool.push(Arc::clone(&connection));
+                return Ok(connection);
+            }
+        };
+        connection.open.fetch_add(1, Ordering::Relaxed);
+        Ok(connection)
+    }
+
+    fn idle(&self, identity: Identity) -> Option<Http1> {
+        let now = self.now();
+        let mut idle = self.http1[identity as usize].lock();
+        idle.retain(|known| !known.sender.is_closed() && Arc::ptr_eq(&known.credentials, &now));
+        let ready = idle.iter().position(|known| known.sender.is_ready())?;
+        idle.remove(ready)
+    }
+
+    /// With one stream counted.
+    async fn open_http2(&self, identity: Identity) -> io::Result<Http2> {
+        let credentials = self.now();
+        let stream = self.connect(&credentials.http2[identity as usize]).await?;
+        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (sender, connection) = handshake.await.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        Ok(Http2 { sender, open: AtomicUsize::new(1), credentials })
+    }
+
+    async fn open_http1(&self, identity: Identity) -> io::Result<Http1> {
+        let credentials = self.now();
+        let stream = self.connect(&credentials.http1[identity as usize]).await?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        Ok(Http1 { sender, credentials })
+    }
+
+    async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::clone(tls)).connect(name, stream).await
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

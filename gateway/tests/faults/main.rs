@@ -1,0 +1,127 @@
+//! What goes wrong in an installation, while 500 requests a second and 500 watches are under way: certificates and
+//! authorities are replaced, files are damaged, shards and connections die, hang and vanish.
+//!
+//! Each row of the tables below is such a fault. It is over when every shard serves again, the index hears of what is new on
+//! each, every request is answered and every watch has the last event. Then nothing may have happened to shards that
+//! are not part of it: no request failed, no watch ended, no event was missed or came twice. The shard that suffers
+//! refuses in a way that makes clients try again, and its watches go on where they were: no event is missed there
+//! either.
+//!
+//! `FAULT_FILTER` names the rows to run, by a part of their names; `FAULT_SECONDS` says how long outages last that could
+//! be of any length (`make faults`: a minute).
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
+
+mod clients;
+mod files;
+mod installation;
+mod load;
+mod outages;
+mod party;
+mod rotation;
+mod tally;
+mod watches;
+
+// The world of the other tests; not all of it is needed here.
+#[path = "../behaviour/pki.rs"]
+#[allow(dead_code, reason = "shared")]
+mod pki;
+#[path = "../behaviour/program.rs"]
+#[allow(dead_code, reason = "shared")]
+mod program;
+#[path = "../behaviour/relay.rs"]
+#[allow(dead_code, reason = "shared")]
+mod relay;
+#[path = "../behaviour/shard.rs"]
+#[allow(dead_code, reason = "shared")]
+mod shard;
+#[path = "../behaviour/world.rs"]
+#[allow(dead_code, reason = "shared")]
+mod world;
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use installation::Installation;
+use tally::Harm;
+
+/// Requests in a second.
+const SECOND: u64 = 500;
+const WATCHES: usize = 500;
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Something that goes wrong.
+struct Fault {
+    name: &'static str,
+    /// The shard that is part of it, and how far it may be harmed.
+    suffers: Option<&'static str>,
+    cause: fn(&Installation) -> BoxFuture<'_, ()>,
+}
+
+const fn harmless(name: &'static str, cause: fn(&Installation) -> BoxFuture<'_, ()>) -> Fault {
+    Fault { name, suffers: None, cause }
+}
+
+const fn to(shard: &'static str, name: &'static str, cause: fn(&Installation) -> BoxFuture<'_, ()>) -> Fault {
+    Fault { name, suffers: Some(shard), cause }
+}
+
+const OURS: &[Fault] = &[
+    harmless("the serving certificate is replaced", rotation::of_the_serving_certificate),
+    harmless("the clients' authority is replaced", rotation::of_the_clients_authority),
+    harmless("certificates towards shards are replaced", rotation::towards_shards),
+    harmless("every file is written again", files::written_again),
+    harmless("every file is damaged and mended", files::damaged_and_mended),
+    to("gamma", "a shard is killed and comes back", outages::of_a_shard),
+    to("root", "the root shard is gone for a while", outages::of_the_root_shard),
+    harmless("the index's connections are cut", outages::of_the_index),
+    to("gamma", "connections to a shard are half open", outages::half_open),
+    to("gamma", "a shard accepts and never answers", outages::in_silence),
+];
+
+const AS_KCP: &[Fault] = &[
+    harmless("certificates named in a mapping file are replaced", rotation::towards_shards),
+    harmless("every file is written again, mapping file included", files::written_again),
+    harmless("every file is damaged and mended, mapping file included", files::damaged_and_mended),
+    to("gamma", "one of two addresses accepts and never answers", outages::of_one_endpoint),
+    harmless("one of two addresses goes on like that", outages::that_is_known_already),
+    harmless("one of two addresses answers again", outages::over_for_one_endpoint),
+];
+
+/// One after the other: both want the machine for themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_harm_nobody_who_is_not_part_of_them() {
+    let mut failures = suffer(Installation::ours().await, OURS).await;
+    failures.extend(suffer(Installation::as_kcp().await, AS_KCP).await);
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
+}
+
+async fn suffer(mut installation: Installation, faults: &[Fault]) -> Vec<String> {
+    let wanted = std::env::var("FAULT_FILTER").unwrap_or_default();
+    let mut failures = Vec::new();
+    for fault in faults.iter().filter(|fault| fault.name.contains(&wanted)) {
+        let (pause, sent) = (installation.load.pause().await, installation.load.sent());
+        installation.parties.iter().for_each(|party| party.tally.reset());
+        drop(pause);
+        installation.load.goes_on_for(SECOND / 4).await;
+        (fault.cause)(&installation).await;
+        installation.recovers().await;
+        let _pause = installation.load.pause().await;
+        installation.assert_alive();
+        println!("{}: {} requests", fault.name, installation.load.sent() - sent);
+        for party in &installation.parties {
+            let harm = if fault.suffers == Some(&*party.name) { Harm::Interrupted } else { Harm::Nothing };
+            let figures = party.tally.figures();
+            println!("    {}: {figures:?}", party.name);
+            if let Some(complaint) = figures.complaint(harm) {
+                failures.push(format!("{}: {}: {complaint}", fault.name, party.name));
+            }
+        }
+    }
+    failures
+}
+
+fn outage_seconds() -> u64 {
+    std::env::var("FAULT_SECONDS").map_or(2, |seconds| seconds.parse().expect("FAULT_SECONDS: a number"))
+}
