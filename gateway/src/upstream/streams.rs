@@ -111,18 +111,16 @@ impl Connections {
             let usable = open.iter().filter(|connection| connection.origin.group_key == group_key);
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
-        let lane = Lane::current();
-        let is_far = |connection: &Connection| lane.is_some() && connection.origin.lane != lane;
         // One of another lane does until there is one here.
         let cost = |connection: &&Arc<Connection>| {
             let is_old = connection.old.load(Ordering::Relaxed);
-            (is_far(connection), is_old, connection.streams.load(Ordering::Relaxed))
+            (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
         };
         let Some(best) = usable().min_by_key(cost) else { return (None, false) };
         let (far, is_old, streams) = cost(&best);
         let more = far || is_old || {
-            let near = usable().filter(|connection| !is_far(connection)).count();
-            (streams >= BUSY && near < MAX_BESIDE) || usable().count() < endpoints().min(MAX_BESIDE)
+            let near = usable().filter(|connection| !connection.is_far()).count();
+            near < MAX_BESIDE && (streams >= BUSY || near < endpoints())
         };
         let taken = if best.take() { Some(best) } else { usable().find(|connection| connection.take()) };
         let permit = taken
@@ -130,10 +128,12 @@ impl Connections {
         (permit, more)
     }
 
-    /// Streams to an endpoint and connections, as one number to compare endpoints by.
+    /// Streams of this lane to an endpoint and its connections, as one number to compare endpoints by: each lane spreads
+    /// its own.
     pub(super) fn load(&self, address: SocketAddr) -> usize {
         let open = self.open.load();
-        let there = open.iter().filter(|connection| connection.origin.address == address);
+        let there =
+            open.iter().filter(|connection| connection.origin.address == address && !connection.is_far());
         there.map(|connection| 1 + connection.streams.load(Ordering::Relaxed)).sum()
     }
 
@@ -218,6 +218,12 @@ impl Connection {
         let limit = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let more = |streams| (streams < limit).then_some(streams + 1);
         self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Whether another lane reads and writes it.
+    fn is_far(&self) -> bool {
+        let lane = Lane::current();
+        lane.is_some() && self.origin.lane != lane
     }
 
     fn is_idle_for(&self, limit: Duration) -> bool {
