@@ -12,6 +12,7 @@ use fairlead_authn::{
     SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook, TrustPurpose,
     UnknownAlgorithm, WebhookError, WebhookSettings,
 };
+use fairlead_client::Kubeconfig;
 use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, TokenPolicy};
 use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
@@ -84,7 +85,7 @@ impl DoorAuthentication {
         reloads: &Reloads,
         door: impl FnOnce(DoorPolicy) -> Door,
     ) -> Result<Arc<Door>, LoadError> {
-        let what = format!("credentials of door {}", self.config.load().name);
+        let what = self.what();
         let files = self.files();
         let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Arc<Door>>::new()));
         let target = Arc::clone(&opened);
@@ -105,10 +106,13 @@ impl DoorAuthentication {
     }
 
     /// Puts other settings of the door in force, unless they cannot be: then all stays as it was.
-    pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door) {
+    pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door, reloads: &Reloads) {
         let before = self.config.swap(Arc::new(config.clone()));
         match self.policy() {
-            Ok(policy) => door.policy.store(Arc::new(policy)),
+            Ok(policy) => {
+                door.policy.store(Arc::new(policy));
+                reloads.follow(&self.what(), &self.files());
+            }
             Err(error) => {
                 self.config.store(before);
                 tracing::error!(door = %door.name, %error, "the door's settings stay as they were");
@@ -116,6 +120,12 @@ impl DoorAuthentication {
         }
     }
 
+    /// What it is called in logs and metrics.
+    fn what(&self) -> String {
+        format!("credentials of door {}", self.config.load().name)
+    }
+
+    /// Everything that the authenticators are made of, also what a kubeconfig among it names.
     fn files(&self) -> Vec<PathBuf> {
         let config = self.config.load();
         let authentication = &config.authentication;
@@ -131,7 +141,10 @@ impl DoorAuthentication {
             authentication.webhook.as_ref().map(|webhook| &*webhook.kubeconfig),
         ];
         let keys = authentication.service_accounts.key_files.iter().map(|file| &**file);
-        authorities.chain(inputs.into_iter().flatten().chain(keys).map(Path::to_owned)).collect()
+        let webhook = authentication.webhook.as_ref();
+        let named = webhook.map(|webhook| named_by(&webhook.kubeconfig)).unwrap_or_default();
+        let inputs = inputs.into_iter().flatten().chain(keys).map(Path::to_owned);
+        authorities.chain(inputs).chain(named).collect()
     }
 
     fn policy(&self) -> Result<DoorPolicy, AuthenticationError> {
@@ -246,6 +259,12 @@ impl DoorAuthentication {
         }
         Ok(union)
     }
+}
+
+/// The files that a kubeconfig names. One that cannot be read names none; whoever loads it says why.
+fn named_by(kubeconfig: &Path) -> Vec<PathBuf> {
+    let context = Kubeconfig::load(kubeconfig).ok().and_then(|kubeconfig| kubeconfig.resolve(None).ok());
+    context.map(|context| context.files().map(Path::to_owned).collect()).unwrap_or_default()
 }
 
 fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticationError> {

@@ -58,6 +58,7 @@ pub struct Gateway {
     pub doors: Vec<(String, SocketAddr)>,
     core: Arc<Core>,
     policies: Vec<(Arc<Door>, Arc<DoorAuthentication>)>,
+    reloads: Reloads,
     config: GatewayConfig,
     ready: watch::Receiver<bool>,
 }
@@ -248,7 +249,7 @@ impl Gateway {
             tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
             tasks.spawn("door", listener.serve(options, Arc::clone(&app)));
         }
-        Ok(Self { doors, core, policies, config, ready: when_ready })
+        Ok(Self { doors, core, policies, reloads: reloads.clone(), config, ready: when_ready })
     }
 
     /// Returns when everything was read once, as `/readyz` says it.
@@ -264,7 +265,7 @@ impl Gateway {
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         for (door, authentication) in &self.policies {
             if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
-                authentication.reconfigure(changed, door);
+                authentication.reconfigure(changed, door, &self.reloads);
             }
         }
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
@@ -317,9 +318,22 @@ pub fn follow_configuration(
 
 fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
     let doors = |config: &GatewayConfig| -> Vec<_> {
-        let door = |door: &DoorConfig| (door.name.clone(), door.serving.clone(), door.client_ca.clone());
+        let door = |door: &DoorConfig| {
+            // Whether certificates are identities at all is settled when a door opens.
+            let by_certificate =
+                door.client_ca.is_some() || door.authentication.request_header.client_ca.is_some();
+            (
+                door.name.clone(),
+                door.serving.clone(),
+                door.client_ca.clone(),
+                door.tls.clone(),
+                by_certificate,
+            )
+        };
         config.listeners.iter().map(door).collect()
     };
+    let workspaces =
+        |config: &GatewayConfig| config.listeners.iter().any(|door| door.authentication.workspaces);
     let files = |config: &GatewayConfig| {
         let upstream = &config.upstream;
         (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone())
@@ -337,6 +351,12 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     }
     if index(old) != index(new) {
         needed.push("index");
+    }
+    if workspaces(new) && !workspaces(old) {
+        needed.push("authentication.workspaces");
+    }
+    if old.upstream.ping_interval != new.upstream.ping_interval {
+        needed.push("upstream.pingInterval of the index");
     }
     if old.paths.mapping_file != new.paths.mapping_file {
         needed.push("paths.mappingFile");

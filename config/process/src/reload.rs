@@ -171,6 +171,18 @@ impl Reloads {
         Ok(reloadable)
     }
 
+    /// Has what was registered as `what` depend on these files from now on, because it was made anew of others. Those that
+    /// are new are loaded at the next look.
+    pub fn follow(&self, what: &str, files: &[PathBuf]) {
+        let watched: Vec<_> = self.watched.lock().clone();
+        for entry in watched {
+            let mut entry = entry.lock();
+            if entry.what == what {
+                entry.follow(files.to_vec());
+            }
+        }
+    }
+
     /// What could not be reloaded, with the reason: the last good one is in effect instead.
     pub fn failures(&self) -> Vec<(String, String)> {
         let watched: Vec<_> = self.watched.lock().clone();

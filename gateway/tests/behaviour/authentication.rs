@@ -117,6 +117,22 @@ async fn groups_are_dropped_passed_on_and_reloaded() {
     assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer other")]).await), "carol");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_named_while_it_serves_is_followed_like_those_before() {
+    let mut world = world(|_| ()).await;
+    let mut changed = world.config.clone();
+    with_token_file(&mut world);
+    changed.listeners[0].authentication.token_file =
+        world.config.listeners[0].authentication.token_file.clone();
+    world.gateway.as_mut().unwrap().reconfigure(changed);
+    assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer good")]).await), "bob");
+    world.environment.reloads.check_now();
+    fs::write(world.directory.path().join("tokens.csv"), "other,carol,8\n").unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer other")]).await), "carol");
+    assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer good")]).await), "401");
+}
+
 /// The second hop of a mounted workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
