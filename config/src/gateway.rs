@@ -137,6 +137,24 @@ settings! {
         /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
         /// rather than dead, loses the connection: its requests fail and its part of the index ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
+        /// Shards that are spoken to in another way than the others.
+        shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
+    }
+
+    /// How the gateway speaks to one shard. What is not set is as for all others.
+    pub struct ShardUpstreamConfig {
+        /// The shard's name.
+        name ("name"): String = String::new();
+        /// PEM file: the certificate by which this shard believes the gateway's X-Remote-* headers.
+        certificate ("certificate"): Option<InputFile> = None;
+        /// PEM file: its private key.
+        private_key ("privateKey"): Option<SecretFile> = None;
+        /// PEM bundle: authorities of this shard's serving certificate.
+        server_ca ("serverCA"): Option<InputFile> = None;
+        /// The name that its serving certificate has to have, in place of the host of its URL.
+        server_name ("serverName"): Option<String> = None;
+        /// Kubeconfig by which the index reads this shard, in place of index.shardsKubeconfig; its server is ignored.
+        kubeconfig ("kubeconfig"): Option<SecretFile> = None;
     }
 }
 
@@ -186,9 +204,29 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
             checker.at_least("connectionAge", self.upstream.connection_age, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
+            for (index, shard) in self.upstream.shards.iter().enumerate() {
+                let earlier = &self.upstream.shards[..index];
+                checker.within(&format!("shards[{index}]"), |checker| shard.check(earlier, checker));
+            }
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("limits", |checker| self.limits.check(checker));
+    }
+}
+
+impl ShardUpstreamConfig {
+    fn check(&self, earlier: &[Self], checker: &mut Checker) {
+        if self.name.is_empty() {
+            checker.fault("name", "no shard is named", "give the name of its Shard object");
+        }
+        if let Some(twin) = earlier.iter().position(|other| other.name == self.name) {
+            let message = format!("shard {:?} has an entry already: shards[{twin}]", self.name);
+            checker.fault("name", &message, "one entry per shard");
+        }
+        if self.certificate.is_some() != self.private_key.is_some() {
+            let message = "of certificate and privateKey only one is set";
+            checker.fault("certificate", message, "a certificate and its key belong together");
+        }
     }
 }
 

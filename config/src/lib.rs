@@ -26,7 +26,7 @@ pub use check::Checker;
 pub use defaults::defaults_yaml;
 pub use gateway::{
     DoorConfig, DoorTlsConfig, GatewayConfig, IndexConfig, NamedCertificateConfig, PathsConfig,
-    UpstreamConfig,
+    ShardUpstreamConfig, UpstreamConfig,
 };
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};

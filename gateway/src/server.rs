@@ -35,7 +35,9 @@ use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
-use crate::upstream::{CredentialFiles, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams};
+use crate::upstream::{
+    CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams,
+};
 use crate::workspaces::WorkspaceAuthenticators;
 
 /// What a process lends the gateway.
@@ -181,6 +183,7 @@ impl Gateway {
             workspaces: authentication.map(WorkspaceAuthenticators::new),
             upstreams: Upstreams::new(
                 credential,
+                own_credentials(&config, reloads)?,
                 upstream_options(&config),
                 shard_metrics(&gateway_metrics),
                 names.clone(),
@@ -336,7 +339,8 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
         |config: &GatewayConfig| config.listeners.iter().any(|door| door.authentication.workspaces);
     let files = |config: &GatewayConfig| {
         let upstream = &config.upstream;
-        (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone())
+        let shards = upstream.shards.clone();
+        (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone(), shards)
     };
     let index = |config: &GatewayConfig| {
         let miss_wait = GatewayConfig::default().index.miss_wait;
@@ -407,6 +411,7 @@ fn paths(
                 certificate: config.upstream.certificate.to_path_buf(),
                 private_key: config.upstream.private_key.to_path_buf(),
                 authorities: config.upstream.server_ca.to_path_buf(),
+                server_name: None,
             };
             let watched = if reads_once { Vec::new() } else { files.files().into() };
             reloads.register("credential for shards", watched, move || files.load())?
@@ -421,6 +426,28 @@ fn paths(
         }
     };
     Ok((paths, credential))
+}
+
+/// Who the gateway is towards shards that are spoken to in a way of their own, and whom it takes them for.
+fn own_credentials(config: &GatewayConfig, reloads: &Reloads) -> Result<OwnCredentials, LoadError> {
+    let usual = &config.upstream;
+    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let mut own = OwnCredentials::default();
+    for shard in &usual.shards {
+        if shard.certificate.is_none() && shard.server_ca.is_none() && shard.server_name.is_none() {
+            continue;
+        }
+        let files = CredentialFiles {
+            certificate: shard.certificate.as_ref().unwrap_or(&usual.certificate).to_path_buf(),
+            private_key: shard.private_key.as_ref().unwrap_or(&usual.private_key).to_path_buf(),
+            authorities: shard.server_ca.as_ref().unwrap_or(&usual.server_ca).to_path_buf(),
+            server_name: shard.server_name.clone(),
+        };
+        let what = format!("credential for shard {}", shard.name);
+        let watched = if reads_once { Vec::new() } else { files.files().into() };
+        own.insert(shard.name.as_str().into(), reloads.register(&what, watched, move || files.load())?);
+    }
+    Ok(own)
 }
 
 fn mount_rules(config: &GatewayConfig) -> MountRules {

@@ -32,14 +32,14 @@ impl ShardLookup {
             return Ok(None);
         };
         let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
-        let (url, cluster) = match self.router.route(&reference, Caller::WithCredentials).await {
-            Route::Shard { url, cluster, .. } => (url, cluster),
+        let (name, url, cluster) = match self.router.route(&reference, Caller::WithCredentials).await {
+            Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::Busy => {
                 return Err(failed(&"the index has not seen its workspace yet"));
             }
             Route::Mount(_) | Route::Unavailable | Route::Unknown => return Ok(None),
         };
-        let client = self.client(&url).map_err(|error| failed(&error))?;
+        let client = self.client(&name, &url).map_err(|error| failed(&error))?;
         let path = format!("/clusters/{cluster}{}", object.path());
         match client.get(&path).await {
             Ok(answer) => FoundObject::from_json(&answer.body).map(Some).map_err(|error| failed(&error)),
@@ -48,11 +48,11 @@ impl ShardLookup {
         }
     }
 
-    fn client(&self, url: &Arc<str>) -> Result<Client, fairlead_client::EndpointError> {
+    fn client(&self, name: &str, url: &Arc<str>) -> Result<Client, fairlead_client::EndpointError> {
         if let Some(client) = self.known.load().get(url) {
             return Ok(client.clone());
         }
-        let client = self.clients.of(url)?;
+        let client = self.clients.of(name, url)?;
         self.known.rcu(|known| {
             let mut known = FxHashMap::clone(known);
             known.insert(Arc::clone(url), client.clone());

@@ -10,6 +10,7 @@ use fairlead_client::{
 };
 use fairlead_config::{GatewayConfig, SecretFile};
 use fairlead_process::{MetricsError, Reloads};
+use rustc_hash::FxHashMap;
 
 use crate::index::{PeerClients, ShardClients};
 use crate::server::StartError;
@@ -29,8 +30,17 @@ pub(crate) fn shard_clients(
         credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, of_root, reloads)?;
     let server = root.endpoint.clone();
     let of_shards = move |file: &Path| Ok(read(file)?.resolve_at(&server)?);
-    let credentials =
+    let shared =
         credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, of_shards, reloads)?;
+    let of_single =
+        config.upstream.shards.iter().filter_map(|shard| Some((shard, shard.kubeconfig.as_ref()?)));
+    let mut own = FxHashMap::default();
+    for (shard, file) in of_single {
+        let server = root.endpoint.clone();
+        let resolve = move |file: &Path| Ok(read(file)?.resolve_at(&server)?);
+        let what = format!("kubeconfig of shard {}", shard.name);
+        own.insert(Arc::from(shard.name.as_str()), credentials(&what, file, resolve, reloads)?);
+    }
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
         ping_interval: config.upstream.ping_interval.get(),
@@ -39,7 +49,7 @@ pub(crate) fn shard_clients(
     };
     let peers = peer_clients(&config.index.shard_peer_kubeconfigs, &options, reloads)?;
     let root = Client::with_credentials(root.endpoint.with_prefix(""), root_credentials, options);
-    Ok(ShardClients { root, credentials, peers })
+    Ok(ShardClients { root, credentials: shared, own, peers })
 }
 
 fn peer_clients(

@@ -89,6 +89,8 @@ pub(crate) struct ShardClients {
     pub(crate) root: Client,
     /// The credentials for every shard, replaced on rotation.
     pub(crate) credentials: Arc<ArcSwap<Credentials>>,
+    /// Those of shards that have their own, by name.
+    pub(crate) own: FxHashMap<Arc<str>, Arc<ArcSwap<Credentials>>>,
     /// Who is asked for the list of shards in place of the root shard.
     pub(crate) peers: Option<PeerClients>,
 }
@@ -105,13 +107,14 @@ pub(crate) struct PeerClients {
 }
 
 impl ShardClients {
-    /// A client of the server at a base URL.
+    /// A client of a shard at its base URL.
     ///
     /// # Errors
     /// For what is no URL.
-    pub(crate) fn of(&self, url: &str) -> Result<Client, EndpointError> {
+    pub(crate) fn of(&self, shard: &str, url: &str) -> Result<Client, EndpointError> {
         let endpoint = Endpoint::parse(url)?;
-        Ok(Client::with_credentials(endpoint, Arc::clone(&self.credentials), self.root.options().clone()))
+        let credentials = self.own.get(shard).unwrap_or(&self.credentials);
+        Ok(Client::with_credentials(endpoint, Arc::clone(credentials), self.root.options().clone()))
     }
 
     fn source(&self) -> ShardSource {
@@ -268,8 +271,8 @@ impl Index {
     fn who_knows_the_identity(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
         let (clients, table) = (self.parts.clients.clone(), self.parts.writer.table());
         move || {
-            let owner = table.load().owner_of("root").map(|shard| Arc::clone(&shard.spec.url));
-            let owner = owner.and_then(|url| clients.of(&url).ok());
+            let owner = table.load().owner_of("root").map(|shard| shard.spec.clone());
+            let owner = owner.and_then(|spec| clients.of(&spec.name, &spec.url).ok());
             let is_another =
                 |owner: &Client| owner.endpoint().to_string() != clients.root.endpoint().to_string();
             [clients.root.clone()].into_iter().chain(owner.filter(is_another)).collect()
@@ -327,7 +330,7 @@ impl Index {
         if !self.parts.options.selection.includes(&spec) {
             return self.forget(&name);
         }
-        let client = match self.parts.clients.of(&url) {
+        let client = match self.parts.clients.of(&name, &url) {
             Ok(client) => client,
             Err(error) => {
                 tracing::warn!(shard = %name, %error, "a shard without a usable base URL is not followed");

@@ -124,7 +124,8 @@ impl Loaded {
     fn read(path: &Path) -> Result<Self, MappingsError> {
         let load = |entry: Entry| {
             let [authorities, certificate, private_key] = entry.files();
-            let credential = CredentialFiles { certificate, private_key, authorities }.load();
+            let credential = CredentialFiles { certificate, private_key, authorities, server_name: None };
+            let credential = credential.load();
             match credential {
                 Ok(credential) => Ok((entry, credential)),
                 Err(error) => Err(MappingsError::Credential { place: entry.place.to_string(), error }),

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Where the material lies.
@@ -20,6 +20,8 @@ pub(crate) struct CredentialFiles {
     pub(crate) private_key: PathBuf,
     /// PEM: the authorities of shards' serving certificates.
     pub(crate) authorities: PathBuf,
+    /// The name that serving certificates have to have, in place of the host of a URL.
+    pub(crate) server_name: Option<String>,
 }
 
 /// A client certificate and the authorities for the servers, ready for use. Immutable: a reload makes a
@@ -32,6 +34,8 @@ pub(crate) struct UpstreamCredential {
     pub(super) stream_tls: Arc<rustls::ClientConfig>,
     /// For tunnels: HTTP/1.1 only.
     pub(super) tunnel_tls: Arc<rustls::ClientConfig>,
+    /// Whom the server has to be, in place of the host of its URL.
+    pub(super) server_name: Option<ServerName<'static>>,
 }
 
 impl fmt::Debug for UpstreamCredential {
@@ -56,6 +60,9 @@ pub(crate) enum CredentialError {
     /// A file has nothing in it that is wanted, or something that is no certificate.
     #[error("{0} holds no usable certificate")]
     NoCertificate(PathBuf),
+    /// A server cannot be called so.
+    #[error("{0:?} is no name of a server")]
+    ServerName(String),
     /// Certificate and key do not fit.
     #[error("the certificate {certificate} cannot be used with its key")]
     Pair {
@@ -103,7 +110,13 @@ impl CredentialFiles {
             hasher.write(part);
         }
         hasher.write(key.secret_der());
+        hasher.write(self.server_name.as_deref().unwrap_or_default().as_bytes());
+        let server_name = self
+            .server_name
+            .clone()
+            .map(|name| ServerName::try_from(name.clone()).map_err(|_| CredentialError::ServerName(name)));
         Ok(UpstreamCredential {
+            server_name: server_name.transpose()?,
             group_key: hasher.finish(),
             stream_tls: Arc::new(stream_tls),
             tunnel_tls: Arc::new(tunnel_tls),

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::streams::{Established, Origin, StreamPermit};
 use super::wire::Wire;
-use super::{ONLY_HTTP1_FOR, Upstream, UpstreamError, UpstreamOptions, lifetime};
+use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, lifetime};
 use crate::gulp::Gulp;
 use crate::lanes::Lane;
 
@@ -35,7 +35,7 @@ impl Upstream {
         let credential = &self.credential.load();
         let attempt = |address| {
             let connecting = async move {
-                let wire = self.wire(address, &credential.stream_tls).await?;
+                let wire = self.wire(address, credential, &credential.stream_tls).await?;
                 if !wire.speaks_http2() {
                     return Ok(None);
                 }
@@ -56,13 +56,11 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection for whatever `tls` offers.
-    pub(super) async fn dial(
-        &self,
-        tls: &Arc<rustls::ClientConfig>,
-        limit: Duration,
-    ) -> Result<Wire, UpstreamError> {
-        let (_, wire) = self.race(limit, |address| self.wire(address, tls).boxed()).await?;
+    /// Opens a connection for HTTP/1.1.
+    pub(super) async fn dial(&self, limit: Duration) -> Result<Wire, UpstreamError> {
+        let credential = &self.credential.load();
+        let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
+        let (_, wire) = self.race(limit, attempt).await?;
         Ok(wire)
     }
 
@@ -83,6 +81,7 @@ impl Upstream {
     async fn wire(
         &self,
         address: SocketAddr,
+        credential: &UpstreamCredential,
         tls: &Arc<rustls::ClientConfig>,
     ) -> Result<Wire, UpstreamError> {
         let stream = TcpStream::connect(address).await?;
@@ -90,7 +89,10 @@ impl Upstream {
         if !self.endpoint.is_tls() {
             return Ok(Wire::Plain(stream));
         }
-        let name = ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)?;
+        let name = match &credential.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)?,
+        };
         let connector = TlsConnector::from(Arc::clone(tls));
         Ok(Wire::Tls(Box::new(connector.connect(name, Gulp::new(stream)).await?)))
     }

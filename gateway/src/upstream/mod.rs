@@ -78,6 +78,8 @@ const AGE_JITTER: f64 = 0.2;
 pub(crate) struct Upstreams {
     /// For shards, and for backends without one of their own.
     credential: ArcSwap<Reloadable<UpstreamCredential>>,
+    /// For shards that have one of their own, by name.
+    own: OwnCredentials,
     options: ArcSwap<UpstreamOptions>,
     metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
     names: Names,
@@ -87,6 +89,9 @@ pub(crate) struct Upstreams {
 }
 
 type ByName = FxHashMap<Arc<str>, Arc<Upstream>>;
+
+/// Who the gateway is towards single shards, and whom it takes them for.
+pub(crate) type OwnCredentials = FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>;
 
 /// A server that is no shard, as a mapping describes it.
 #[derive(Clone, Debug)]
@@ -157,12 +162,14 @@ impl Upstreams {
     /// No connections yet. `metrics` makes the metrics of a shard by its name.
     pub(crate) fn new(
         credential: Arc<Reloadable<UpstreamCredential>>,
+        own: OwnCredentials,
         options: UpstreamOptions,
         metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
         names: Names,
     ) -> Self {
         Self {
             credential: ArcSwap::new(credential),
+            own,
             options: ArcSwap::from_pointee(options),
             metrics,
             names,
@@ -182,13 +189,14 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError::Url`] if the shard's URL is not one.
     pub(crate) fn get(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, UpstreamError> {
-        let credential = self.credential.load();
+        let shared = self.credential.load();
+        let credential = self.own.get(name).unwrap_or(&shared);
         if let Some(known) = self.shards.load().get(name)
-            && known.is(url, &credential)
+            && known.is(url, credential)
         {
             return Ok(Arc::clone(known));
         }
-        self.add(&self.shards, name, url, &credential)
+        self.add(&self.shards, name, url, credential)
     }
 
     /// The server of a mapped path, as cheap as [`Self::get`].
@@ -286,7 +294,7 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
     pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
-        upstream.dial(&upstream.credential.load().tunnel_tls, self.options().connect_timeout).await
+        upstream.dial(self.options().connect_timeout).await
     }
 
     /// How long a shard may take to begin its answer.

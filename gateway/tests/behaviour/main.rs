@@ -23,6 +23,7 @@ mod mapping;
 mod matrix;
 mod membership;
 mod outcomes;
+mod own_credentials;
 mod paths;
 mod peers;
 mod pki;

@@ -40,6 +40,12 @@ impl Authority {
         self.issue(CertificateParams::new(names).unwrap(), ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// A server that is to be called so, wherever it is.
+    pub fn server_named(&self, name: &str) -> Leaf {
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     pub fn client(&self, name: &str, groups: &[&str]) -> Leaf {
         self.issue(subject(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
