@@ -14,9 +14,9 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use fairlead_config::{
     AuthenticationConfig, ConnectionLimits, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig,
-    IndexConfig, InputFile, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig, PathsConfig,
-    RequestHeaderConfig, ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig, Timespan,
-    TlsVersion, WebhookConfig,
+    IndexConfig, InputFile, KcpBehaviour, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig,
+    PathsConfig, RequestHeaderConfig, ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig,
+    Timespan, TlsVersion, WebhookConfig,
 };
 use fairlead_process::FatalError;
 
@@ -133,6 +133,7 @@ impl Given {
                 ..PathsConfig::default()
             },
             cors_allowed_origins: self.list("cors-allowed-origins")?,
+            as_kcp: self.as_kcp()?,
             limits: ConnectionLimits {
                 max_streams_per_connection: streams.unwrap_or(100).min(1000),
                 ..ConnectionLimits::default()
@@ -142,6 +143,15 @@ impl Given {
             ..GatewayConfig::default()
         };
         Ok(FrontProxyFlags { config, self_signed, warning: self.warning() })
+    }
+
+    fn as_kcp(&self) -> Result<Vec<KcpBehaviour>, FlagError> {
+        let flag = "as-kcp";
+        let known = |name: &String| {
+            let behaviour = serde_json::from_value(name.as_str().into());
+            behaviour.map_err(|_| value(flag, name, "behaviour such as unreachable"))
+        };
+        self.list(flag)?.iter().map(known).collect()
     }
 
     /// The listener, and where to put a certificate of its own making.

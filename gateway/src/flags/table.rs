@@ -42,8 +42,14 @@ const fn flag(name: &'static str, kind: Kind, use_: Use, help: &'static str) -> 
 use Kind::{List, Repeated, Switch, Value};
 use Use::{Idle, Ignored, Obeyed};
 
-/// All of them: those of the version that was recorded, and those announced since.
+/// All of them: those of the version that was recorded, those announced since, and one of our own.
 pub(super) const FLAGS: &[Flag] = &[
+    flag(
+        "as-kcp",
+        List,
+        Obeyed,
+        "What to do as kcp's front proxy does instead of better; by name, as asKcp of the configuration",
+    ),
     flag("mapping-file", Value, Obeyed, "Path mapping file (required)"),
     flag(
         "root-kubeconfig",

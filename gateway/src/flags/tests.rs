@@ -93,6 +93,14 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
 }
 
 #[test]
+fn what_is_to_be_as_in_kcp_is_named() {
+    use KcpBehaviour::{Retries, UnavailableBody, Unreachable};
+    assert_eq!(config(&[]).as_kcp, []);
+    let named = config(&["--as-kcp=unreachable,retries", "--as-kcp=unavailableBody"]).as_kcp;
+    assert_eq!(named, [Unreachable, Retries, UnavailableBody]);
+}
+
+#[test]
 fn what_has_no_effect_is_named_once() {
     let flags =
         parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
@@ -111,6 +119,7 @@ fn wrong_command_lines_are_refused_in_one_sentence() {
         (&["--oidc-issuer-url=https://x"], "--oidc-issuer-url needs --oidc-client-id"),
         (&["--tls-cert-file=x"], "--tls-cert-file needs --tls-private-key-file"),
         (&["--feature-gates=A"], r#"--feature-gates: "A" is no pair such as key=value"#),
+        (&["--as-kcp=retries,slow"], r#"--as-kcp: "slow" is no behaviour such as unreachable"#),
         (&["--tls-min-version=SSL"], r#"--tls-min-version: "SSL" is no version such as VersionTLS12"#),
     ] {
         assert_eq!(parse(arguments).unwrap_err().to_string(), expected, "{arguments:?}");
