@@ -5,7 +5,8 @@
 //! on a runtime that shares its tasks between threads, wake-ups and contended locks were a fifth of a request's cost
 //! (`make bench-gateway`). The price is that one connection cannot use more than one core.
 //!
-//! What is not a connection (index, reloads, accepting) runs on the process's own runtime.
+//! What is not a connection (index, reloads, accepting) runs on the process's own runtime. Clients that all lanes share (of
+//! issuers, for look-ups of service accounts) run where they were first used.
 
 use std::cell::Cell;
 use std::io;

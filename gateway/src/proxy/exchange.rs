@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::uri::{Authority, Scheme};
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tokio::sync::mpsc;
 
 use super::backend::Download;
@@ -70,6 +70,14 @@ pub(super) struct Exchange<'e, C> {
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
+}
+
+/// An answer whose head the client has been told.
+struct Begun {
+    code: u16,
+    /// Nothing follows.
+    ended: bool,
+    body: Download,
 }
 
 /// Where a request can be sent.
@@ -136,7 +144,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// Carries an answer that somebody else asked for; returns the code that the client got.
     pub(super) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
         let outcome = match self.begin_answer(answer) {
-            Ok((code, body)) => self.answer(code, body, Upload::new(Sink::Nowhere, true)).await,
+            Ok(begun) => self.answer(begun, Upload::new(Sink::Nowhere, true)).await,
             Err(failure) => Err(failure),
         };
         match outcome {
@@ -148,13 +156,13 @@ impl<'e, C: Client> Exchange<'e, C> {
     async fn carry(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
         let mut upload = Upload::new(Sink::Nowhere, true);
-        let (code, body) = {
+        let begun = {
             let answer = self.ask(&mut upload).await?;
             let (class, waited) = (self.context.class, self.context.began.elapsed());
             self.forward.upstream.metrics.first_byte(class, waited);
             self.begin_answer(answer)?
         };
-        self.answer(code, body, upload).await
+        self.answer(begun, upload).await
     }
 
     /// Makes of the request what the shard is to see.
@@ -201,9 +209,6 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Sends the request and waits for the head of the answer.
     async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
-        // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
-        // connection that others share.
-        let ended = is_safe(&self.request.method) || self.client.is_done();
         let began = Instant::now();
         self.forward.upstream.retries.earn();
         let mut sent = 0;
@@ -211,13 +216,14 @@ impl<'e, C: Client> Exchange<'e, C> {
             let permit = match self.place().await? {
                 Place::Http2(permit) => permit,
                 // Boxed, because it is rare.
-                Place::Http1 => return Box::pin(self.ask_over_http1(upload, ended)).await,
+                Place::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
             };
             let Ok(sender) = permit.ready().await else { continue };
             if sent == 0 {
                 self.core.metrics.phase(GatewayPhase::Connect, began.elapsed());
             }
             sent += 1;
+            let (ended, done) = self.is_ended();
             let (mut answered, body) = match send(sender, self.request, ended) {
                 Ok(sending) => sending,
                 Err(error) => {
@@ -230,7 +236,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 }
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            *upload = Upload::new(sink, self.client.is_done()).hiding(self.forward.asserted_by.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.asserted_by.as_ref());
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
@@ -242,6 +248,15 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
         }
         Err(Failure::Unreachable)
+    }
+
+    /// Whether nothing follows the head that is sent, and whether the client has nothing more to say. Asked for every
+    /// attempt: one that failed may have read the end of the body.
+    fn is_ended(&self) -> (bool, bool) {
+        let done = self.client.is_done();
+        // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
+        // connection that others share.
+        (done || is_safe(&self.request.method), done)
     }
 
     /// Whether the request may be sent once more: nothing of it is lost, it changes nothing if it is done twice, and
@@ -286,6 +301,9 @@ impl<'e, C: Client> Exchange<'e, C> {
             tokio::select! {
                 biased;
                 next = poll_fn(&mut next) => match next? {
+                    // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
+                    Next::Interim(interim)
+                        if matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) => {}
                     Next::Interim(interim) => self.client.interim(interim).await?,
                     Next::Final(answer) => return Ok(answer),
                 },
@@ -297,18 +315,15 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
-    async fn ask_over_http1(
-        &mut self,
-        upload: &mut Upload,
-        ended: bool,
-    ) -> Result<Response<Download>, Failure> {
+    async fn ask_over_http1(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
         make_http1(self.request)?;
         let mut fresh = false;
         for _ in 0..MAX_SENT {
             let mut lease = self.lease(fresh).await?;
             let mut request = copy(self.request);
+            let (ended, done) = self.is_ended();
             let (body, sink) = body_for_http1(&request, ended);
-            *upload = Upload::new(sink, self.client.is_done()).hiding(self.forward.asserted_by.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.asserted_by.as_ref());
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;
@@ -356,7 +371,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Tells the client the head of the answer; returns its code and what follows.
-    fn begin_answer(&mut self, answer: Response<Download>) -> Result<(u16, Download), Failure> {
+    fn begin_answer(&mut self, answer: Response<Download>) -> Result<Begun, Failure> {
         // Nobody asks again: what a watch keeps is little.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         let (mut parts, body) = answer.into_parts();
@@ -367,14 +382,14 @@ impl<'e, C: Client> Exchange<'e, C> {
                 parts.headers.insert(name, value);
             }
         }
-        let code = parts.status.as_u16();
-        self.client.begin(parts, body.is_end())?;
-        Ok((code, body))
+        let (code, ended) = (parts.status.as_u16(), body.is_end());
+        self.client.begin(parts, ended)?;
+        Ok(Begun { code, ended, body })
     }
 
     /// Carries the body of the answer to the client; returns its code.
-    async fn answer(&mut self, code: u16, mut body: Download, mut upload: Upload) -> Result<u16, Failure> {
-        let mut ended = body.is_end();
+    async fn answer(&mut self, begun: Begun, mut upload: Upload) -> Result<u16, Failure> {
+        let Begun { code, mut ended, mut body } = begun;
         while !ended {
             let at_once = body.data().now_or_never();
             let chunk = match at_once {

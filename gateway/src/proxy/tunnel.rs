@@ -2,7 +2,7 @@
 //! protocols, bytes are carried both ways until one side ends. No byte of the client passes before.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -43,7 +43,11 @@ pub(super) async fn open<C: Client>(
                 let ending = Ending::new(core.drain(), &upgrade.forward.sender, plane.number());
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
-                    Ok(upgraded) => return Some(Tunnel { headers, upgraded, upgrade, ending }),
+                    Ok(upgraded) => {
+                        // Nobody asks again; what a tunnel keeps is little, and no credential.
+                        (upgrade.head.uri, upgrade.head.headers) = (Uri::default(), HeaderMap::new());
+                        return Some(Tunnel { headers, upgraded, upgrade, ending });
+                    }
                     Err(error) => {
                         tracing::debug!(%error, "the shard did not switch protocols after all");
                         answer_itself(core, client, &method, Answer::bad_gateway()).await

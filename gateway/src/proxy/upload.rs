@@ -85,6 +85,7 @@ impl Upload {
                     let names = self.names.as_deref();
                     let trailers = client.trailers().await?;
                     self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, names)));
+                    self.consumed |= self.trailers.is_some();
                     self.read = true;
                 }
             }

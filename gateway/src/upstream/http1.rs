@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::wire::Wire;
+use crate::lanes::Lane;
 
 /// Connections kept for later.
 const MAX_KEPT: usize = 32;
@@ -25,6 +26,7 @@ pub(super) struct Idle(Mutex<Vec<Kept>>);
 struct Kept {
     sender: SendRequest<RequestBody>,
     group_key: u64,
+    lane: Option<Lane>,
     since: Instant,
 }
 
@@ -34,6 +36,8 @@ pub(crate) struct Lease {
     /// It has served before, and the server may have closed it meanwhile.
     pub(crate) reused: bool,
     group_key: u64,
+    /// Where its bytes are read and written.
+    lane: Option<Lane>,
     idle: Arc<Idle>,
 }
 
@@ -56,33 +60,36 @@ pub(crate) enum Part {
 pub(crate) struct BrokenOff;
 
 impl Idle {
-    /// The connection that was used last, if it is still good.
+    /// The connection that was used last, if it is still good; of this lane, if there is one.
     pub(super) fn take(self: &Arc<Self>, group_key: u64, idle_timeout: Duration) -> Option<Lease> {
         let mut kept = self.0.lock();
         kept.retain(|kept| {
             kept.group_key == group_key && kept.since.elapsed() < idle_timeout && kept.sender.is_ready()
         });
-        let Kept { sender, .. } = kept.pop()?;
-        Some(Lease { sender, reused: true, group_key, idle: Arc::clone(self) })
+        let here = Lane::current();
+        let near = kept.iter().rposition(|kept| kept.lane == here);
+        let place = near.or(kept.len().checked_sub(1))?;
+        let Kept { sender, lane, .. } = kept.remove(place);
+        Some(Lease { sender, reused: true, group_key, lane, idle: Arc::clone(self) })
     }
 
     /// A new connection.
     pub(super) async fn begin(self: &Arc<Self>, wire: Wire, group_key: u64) -> hyper::Result<Lease> {
         let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
         tokio::spawn(connection);
-        Ok(Lease { sender, reused: false, group_key, idle: Arc::clone(self) })
+        Ok(Lease { sender, reused: false, group_key, lane: Lane::current(), idle: Arc::clone(self) })
     }
 }
 
 impl Lease {
     /// The answer has come to its end: the connection may serve again, once it is ready.
     pub(crate) fn give_back(self) {
-        let Self { mut sender, group_key, idle, .. } = self;
+        let Self { mut sender, group_key, lane, idle, .. } = self;
         tokio::spawn(async move {
             if sender.ready().await.is_ok() {
                 let mut kept = idle.0.lock();
                 if kept.len() < MAX_KEPT {
-                    kept.push(Kept { sender, group_key, since: Instant::now() });
+                    kept.push(Kept { sender, group_key, lane, since: Instant::now() });
                 }
             }
         });

@@ -4,6 +4,7 @@
 //! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest among those of its
 //! lane. What comes late for a stream that a client has left is expected, and counts as nobody's fault.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -112,12 +113,16 @@ impl Connections {
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
         // One of another lane does until there is one here.
-        let cost = |connection: &&Arc<Connection>| {
+        let cost = |connection: &Arc<Connection>| {
             let is_old = connection.old.load(Ordering::Relaxed);
             (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
         };
-        let Some(best) = usable().min_by_key(cost) else { return (None, false) };
-        let (far, is_old, streams) = cost(&best);
+        // Equals have their turns: else all but the first would be idle, be closed, and be opened again.
+        let (turn, count) = (next_turn(), open.len().max(1));
+        let in_turn = |(place, _): &(usize, _)| place.wrapping_add(turn) % count;
+        let best = usable().enumerate().min_by_key(|found| (cost(found.1), in_turn(found)));
+        let Some((_, best)) = best else { return (None, false) };
+        let (far, is_old, streams) = cost(best);
         let more = far || is_old || {
             let near = usable().filter(|connection| !connection.is_far()).count();
             near < MAX_BESIDE && (streams >= BUSY || near < endpoints())
@@ -176,6 +181,14 @@ impl Connections {
         });
         permit
     }
+}
+
+/// Another number for every request of this thread.
+fn next_turn() -> usize {
+    thread_local! {
+        static TURN: Cell<usize> = const { Cell::new(0) };
+    }
+    TURN.replace(TURN.get().wrapping_add(1))
 }
 
 impl Established {
