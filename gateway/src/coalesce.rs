@@ -1,4 +1,4 @@
-//! One write for many frames.
+//! One write for many frames, and turns for those who read.
 //!
 //! The HTTP/2 library flushes after every frame with a body worth mentioning, and its connection is woken for each
 //! stream that has something to send; under load that is one TLS record and one system call per answer. Here a
@@ -18,6 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const ENOUGH: usize = 16 << 10;
 /// More is not taken in until some of it was written.
 const MOST: usize = 64 << 10;
+/// Reads in a row before the others have their turn. What has come and nobody has taken yet counts against the peer: the
+/// library gives a connection up over some thousand small frames.
+const MOST_READS: u8 = 2;
 /// Room that the first of what is collected makes. None is kept: most connections are quiet.
 const ROOM: usize = 4 << 10;
 
@@ -38,6 +41,8 @@ pub(crate) struct Writer<S> {
 struct Shared<S> {
     stream: S,
     collected: BytesMut,
+    /// In a row.
+    reads: u8,
     /// The library was told to wait for room.
     refused: bool,
     /// Nothing can be written any more.
@@ -46,8 +51,13 @@ struct Shared<S> {
 
 /// Two sides of one stream.
 pub(crate) fn coalesce<S>(stream: S) -> (Coalesced<S>, Writer<S>) {
-    let shared =
-        Arc::new(Mutex::new(Shared { stream, collected: BytesMut::new(), refused: false, broken: false }));
+    let shared = Arc::new(Mutex::new(Shared {
+        stream,
+        collected: BytesMut::new(),
+        reads: 0,
+        refused: false,
+        broken: false,
+    }));
     (Coalesced(Arc::clone(&shared)), Writer { shared, waited: false })
 }
 
@@ -105,7 +115,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
         if shared.broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        Pin::new(&mut shared.stream).poll_read(context, buffer)
+        if shared.reads == MOST_READS {
+            shared.reads = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = Pin::new(&mut shared.stream).poll_read(context, buffer);
+        shared.reads = if read.is_ready() { shared.reads + 1 } else { 0 };
+        read
     }
 }
 
@@ -143,7 +160,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
     use futures_util::task::noop_waker_ref;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -162,6 +179,21 @@ mod tests {
         let mut read = [0; 64];
         let count = far.read(&mut read).await.unwrap();
         assert_eq!(&read[..count], b"one two three");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_sends_much_does_not_keep_the_others_from_their_turn() {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let (mut stream, _writer) = coalesce(near);
+        far.write_all(&[b'x'; 4096]).await.unwrap();
+        let mut context = Context::from_waker(noop_waker_ref());
+        let mut read = |stream: &mut Coalesced<_>| {
+            let mut space = [0; 1024];
+            let mut buffer = ReadBuf::new(&mut space);
+            Pin::new(stream).poll_read(&mut context, &mut buffer).is_ready()
+        };
+        let turns: Vec<bool> = (0..6).map(|_| read(&mut stream)).collect();
+        assert_eq!(turns, [true, true, false, true, true, false]);
     }
 
     #[tokio::test]

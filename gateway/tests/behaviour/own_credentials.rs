@@ -26,7 +26,8 @@ async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
     let authorities = directory.join("own-serving-ca.crt");
     fs::write(&authorities, &serving.pem).unwrap();
     let (certificate, private_key) = clients.client("kcp-front-proxy", &[]).write(directory, "own-proxy");
-    let (reader, readers_key) = clients.client("reader", &["system:masters"]).write(directory, "own-reader");
+    let (reader, readers_key) =
+        clients.client("shard-admin", &["system:masters"]).write(directory, "own-reader");
     let kubeconfig = directory.join("own.kubeconfig");
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -50,7 +51,8 @@ async fn a_shard_may_have_authorities_credentials_and_a_name_of_its_own() {
 
     let user = world.user();
     for path in [PATH, "/clusters/root:org/api", PATH] {
-        assert_eq!(world.get(Some(&user), path).await.status, 200, "{path}");
+        let answer = world.get(Some(&user), path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
     }
 
     // Its authority is replaced: what it shows now is believed as soon as the file says so, and not before.
