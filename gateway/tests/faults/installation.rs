@@ -138,10 +138,8 @@ impl Installation {
         for party in &parties {
             until_served(&clients, &party.workspace()).await;
         }
-        // Watches are spread over whatever is open when they begin.
-        while gamma.state.open_connections_of("kcp-front-proxy") < relays.len() {
-            until_served(&clients, "root:at-gamma").await;
-        }
+        let spread = until_spread(&clients, &gamma, relays.len());
+        timeout(LIMIT, spread).await.expect("gamma is not connected to at all its addresses");
         let load = Load::start(clients, &parties, WATCHES).await;
         let probes = std::sync::atomic::AtomicUsize::new(0);
         Self { world, beta, gamma, relays, parties, load, gateway, address, probes }
@@ -314,6 +312,19 @@ fn place(world: &World, party: &Party, id: &str, workspace: &str) {
     let name = workspace.strip_prefix("root:").unwrap();
     party.state.put("logicalclusters", id, logical_cluster(id, Some(name)));
     world.put_workspace("root", name, json!({"cluster": id}), "Ready");
+}
+
+/// Waits until every lane of the gateway has a connection to every address of the shard: watches are spread over whatever is
+/// open when they begin.
+async fn until_spread(clients: &Clients, shard: &Shard, addresses: usize) {
+    let lanes = std::thread::available_parallelism().unwrap().get();
+    let mut held = Vec::new();
+    while shard.state.open_connections_of("kcp-front-proxy") < lanes * addresses {
+        // Each on the lane with the fewest connections.
+        let question = request(Method::GET, "/clusters/root:at-gamma/api", &[], "");
+        held.push(clients.send(Identity::Bob, Protocol::Http2, Connection::Own, question).await);
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn until_served(clients: &Clients, workspace: &str) {

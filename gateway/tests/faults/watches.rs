@@ -36,6 +36,8 @@ struct Watch {
     last: AtomicU64,
     /// Its revision.
     revision: AtomicU64,
+    /// How often it has ended.
+    ends: AtomicU64,
 }
 
 /// How a watch ended.
@@ -60,6 +62,7 @@ impl Watches {
             },
             last: AtomicU64::new(0),
             revision: AtomicU64::new(0),
+            ends: AtomicU64::new(0),
         };
         let all: Arc<[Arc<Watch>]> = (0..count).map(|number| Arc::new(watch(number))).collect();
         let mut tasks = JoinSet::new();
@@ -92,6 +95,11 @@ impl Watches {
         self.of(party).count()
     }
 
+    /// How often each watch of a shard has ended so far.
+    pub fn ends(&self, party: &Party) -> Vec<u64> {
+        self.of(party).map(|watch| watch.ends.load(Ordering::SeqCst)).collect()
+    }
+
     fn of(&self, party: &Party) -> impl Iterator<Item = &Arc<Watch>> {
         self.all.iter().filter(move |watch| watch.party.name == party.name)
     }
@@ -122,6 +130,7 @@ impl Watch {
                         end = self.read(response) => end,
                         _ = credentials.changed() => End::Left,
                     };
+                    self.ends.fetch_add(1, Ordering::SeqCst);
                     self.party.tally.count(|figures| {
                         figures.watching -= 1;
                         figures.ended += u64::from(!matches!(end, End::Left));
