@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
-use fairlead_client::Names;
+use fairlead_client::{Endpoint, Names};
 use fairlead_config::{DoorConfig, GatewayConfig, IndexConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
@@ -126,7 +126,7 @@ impl Gateway {
         let Environment { metrics, reloads, shutdown, tasks, names } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         let clients = shard_clients(&config, reloads, names)?;
-        let (paths, credential) = paths(&config, reloads)?;
+        let (paths, credential) = paths(&config, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -401,6 +401,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
 /// Which paths lead where, and who the gateway is towards shards: both from the mapping file, if there is one.
 fn paths(
     config: &GatewayConfig,
+    root_shard: &Endpoint,
     reloads: &Reloads,
 ) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
     let paths = Arc::new(LivePaths::built_in(config.paths.services));
@@ -419,8 +420,15 @@ fn paths(
         Some(file) => {
             let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
             let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
+            let root_shard = root_shard.clone();
             reloads.register_naming("mapping file", watched, move || {
                 let read = read_by.read(&file);
+                if read.is_ok() && read_by.load().leads_services_to(&root_shard) {
+                    tracing::warn!(
+                        "the mapping file leads /services/ to the root shard, which serves the virtual workspaces of no \
+                         other shard; without a mapping file each shard serves its own (paths.services)"
+                    );
+                }
                 read.map(|(credential, named)| (credential, if reads_once { Vec::new() } else { named }))
             })?
         }

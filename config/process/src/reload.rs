@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
+use crate::pem::PemFault;
 
 /// How often files are looked at without a signal.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -153,7 +154,10 @@ impl Reloads {
         // The state of the files is taken before they are loaded: a change in between is found by the next look.
         let stamps = files.iter().map(stamp).collect();
         let digest = digest(&files);
-        let (value, named) = load().map_err(|e| LoadError { what: what.to_owned(), reason: chain(&e) })?;
+        let (value, named) = load().map_err(|error| LoadError {
+            what: what.to_owned(),
+            reason: with_place(chain(&error), &files),
+        })?;
         let reloadable = Arc::new(Reloadable::new(value));
         self.note_success(what);
         let target = Arc::clone(&reloadable);
@@ -248,6 +252,7 @@ impl Reloads {
                 tracing::info!(what = entry.what, "reloaded");
             }
             Err(reason) => {
+                let reason = with_place(reason, &entry.files);
                 self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
                 // Tried again with every look, for the fault may pass without a change of the file; said once.
                 if entry.failure.as_ref() != Some(&reason) {
@@ -330,6 +335,15 @@ fn digest(files: &[PathBuf]) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// The reason, and the line of the fault where it is one of a PEM file and does not say so.
+fn with_place(reason: String, files: &[PathBuf]) -> String {
+    let fault = files.iter().find_map(|file| PemFault::first_in(file)).map(|fault| fault.to_string());
+    match fault {
+        Some(fault) if !reason.contains(&fault) => format!("{reason} ({fault})"),
+        _ => reason,
+    }
 }
 
 /// An error with its sources on one line.

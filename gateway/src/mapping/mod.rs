@@ -9,6 +9,7 @@ mod pattern;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use fairlead_client::Endpoint;
 use fairlead_config::ServicesPolicy;
 
 use crate::identity::AssertionNames;
@@ -73,6 +74,14 @@ impl Paths {
         self.mappings.iter().find_map(|mapping| Some((mapping, mapping.pattern.matches(path)?)))
     }
 
+    /// Whether virtual workspaces are looked for at this server, wherever they are.
+    pub(crate) fn leads_services_to(&self, server: &Endpoint) -> bool {
+        let target = self.find("/services/").map(|(mapping, _)| &mapping.target);
+        let Some(Target::Backend(backend)) = target else { return false };
+        Endpoint::parse(&backend.spec.url)
+            .is_ok_and(|there| (there.host(), there.port()) == (server.host(), server.port()))
+    }
+
     fn new(
         clusters: ClusterPaths,
         asserted_to_shards: Option<Arc<AssertionNames>>,
@@ -130,6 +139,26 @@ mod tests {
             let (mapping, _) = paths.find(path).unwrap();
             assert_eq!(mapping.pattern, Pattern::parse(expected).unwrap(), "{path}");
         }
+    }
+
+    #[test]
+    fn virtual_workspaces_of_all_shards_at_one_server_are_noticed() {
+        let root = Endpoint::parse("https://root:6444").unwrap();
+        for (path, url, expected) in [
+            ("/services/", "https://root:6444/", true),
+            ("/services", "https://root:6444/base", true),
+            ("/", "https://root:6444", true),
+            ("/services/", "https://root", false),
+            ("/services/", "https://virtual-workspaces:6444", false),
+            ("/services/apiexport/", "https://root:6444", false),
+            ("/e2e/", "https://root:6444", false),
+        ] {
+            let pattern = Pattern::parse(path).unwrap();
+            let mapping = Mapping { pattern, target: backend(path, url), asserted_by: None };
+            let paths = Paths::new(ClusterPaths::Resolved, None, vec![mapping]);
+            assert_eq!(paths.leads_services_to(&root), expected, "{path} to {url}");
+        }
+        assert!(!Paths::built_in(ServicesPolicy::OwningShard).leads_services_to(&root));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use fairlead_process::PemFault;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
@@ -57,6 +58,14 @@ pub(crate) enum CredentialError {
         /// Why not.
         reason: String,
     },
+    /// A file is damaged.
+    #[error("{what}: {fault}")]
+    Damaged {
+        /// What it should hold.
+        what: &'static str,
+        /// Where, and what is wrong there.
+        fault: PemFault,
+    },
     /// A file has nothing in it that is wanted, or something that is no certificate.
     #[error("{0} holds no usable certificate")]
     NoCertificate(PathBuf),
@@ -97,7 +106,7 @@ impl CredentialFiles {
         let key = PrivateKeyDer::from_pem_file(&self.private_key).map_err(|error| CredentialError::Read {
             what: "the private key",
             path: self.private_key.clone(),
-            reason: error.to_string(),
+            reason: reason(&self.private_key, &error),
         })?;
         let mut stream_tls = self.check(&chain, &authorities, key.clone_key())?;
         let mut tunnel_tls = stream_tls.clone();
@@ -152,12 +161,20 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, Credent
     let unreadable = |error: rustls_pki_types::pem::Error| CredentialError::Read {
         what,
         path: path.to_owned(),
-        reason: error.to_string(),
+        reason: reason(path, &error),
     };
     let parsed: Vec<_> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(unreadable)?;
     if parsed.is_empty() || parsed.iter().any(|der| X509Certificate::from_der(der).is_err()) {
-        return Err(CredentialError::NoCertificate(path.to_owned()));
+        return Err(match PemFault::first_in(path) {
+            Some(fault) => CredentialError::Damaged { what, fault },
+            None => CredentialError::NoCertificate(path.to_owned()),
+        });
     }
     Ok(parsed.into_iter().map(|der| der.to_vec()).collect())
+}
+
+/// With its line, where it has one.
+fn reason(path: &Path, error: &rustls_pki_types::pem::Error) -> String {
+    PemFault::first_in(path).map_or_else(|| error.to_string(), |fault| fault.to_string())
 }

@@ -100,6 +100,17 @@ async fn a_bad_file_keeps_what_was_good() {
         metrics.contains("fairlead_reload_total{result=\"failure\",what=\"credential for shards\"} 1"),
         "{metrics}"
     );
+    // What the log says names the line.
+    let failures = world.environment.reloads.failures();
+    for (what, file) in [
+        ("serving certificate of door internal", "tls.crt"),
+        ("credentials of door internal", "client-ca.crt"),
+        ("credential for shards", "serving-ca.crt"),
+    ] {
+        let place = format!("{file}:1: ");
+        let named = failures.iter().any(|(failed, reason)| failed == what && reason.contains(&place));
+        assert!(named, "{what}: {failures:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
