@@ -69,14 +69,14 @@ impl Root {
         let Some(mut current) = self.owner(top) else {
             return self.missing_cluster(top, false);
         };
+        // The id as the path or the record above has it, not as the cluster's own record does: so the next probe does not
+        // wait for the memory of this one.
+        let mut id = top;
         let mut names = names.peekable();
         while let Some(name) = names.next() {
-            let key = self.workspace_key(current.cluster, name);
+            let key = self.workspace_key(id, name);
             let shard = current.shard.index.0;
-            let below = self
-                .bucket(key)
-                .find(workspace(key, current.cluster, name))
-                .find(|entry| entry.shard == shard);
+            let below = self.bucket(key).find(workspace(key, id, name)).find(|entry| entry.shard == shard);
             let Some(Entry { flags, value, .. }) = below else {
                 return self.missing_workspace(key, current);
             };
@@ -95,7 +95,7 @@ impl Root {
             let Some(below) = self.owner(value) else {
                 return self.missing_cluster(value, true);
             };
-            current = below;
+            (current, id) = (below, value);
         }
         if unavailable { Resolution::Unavailable } else { Resolution::Found(current) }
     }

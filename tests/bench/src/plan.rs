@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     #[arg(long, value_enum, value_delimiter = ',')]
     among: Vec<Kind>,
     /// Rounds per measurement.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Idle watches.
     #[arg(long, default_value_t = 10_000)]

@@ -13,6 +13,8 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     pub(crate) digits: usize,
     pub(crate) values: BTreeMap<Kind, f64>,
+    /// How many times each other value the gateway's is, where that was seen round by round.
+    pub(crate) times: BTreeMap<Kind, f64>,
     pub(crate) goals: Vec<Goal>,
 }
 
@@ -43,7 +45,14 @@ struct Verdict {
 
 impl Row {
     pub(crate) fn new(what: impl Into<String>, unit: &'static str, digits: usize) -> Self {
-        Self { what: what.into(), unit, digits, values: BTreeMap::new(), goals: Vec::new() }
+        Self {
+            what: what.into(),
+            unit,
+            digits,
+            values: BTreeMap::new(),
+            times: BTreeMap::new(),
+            goals: Vec::new(),
+        }
     }
 
     pub(crate) fn goal(mut self, goal: Goal) -> Self {
@@ -53,6 +62,11 @@ impl Row {
 
     fn verdicts(&self) -> impl Iterator<Item = Verdict> {
         self.goals.iter().map(|goal| goal.judge(self))
+    }
+
+    fn times_of(&self, kind: Kind, own: f64) -> Option<f64> {
+        let seen = self.times.get(&kind).copied();
+        seen.or_else(|| self.values.get(&kind).map(|other| own / other))
     }
 
     fn value(&self, kind: Kind) -> String {
@@ -72,12 +86,12 @@ impl Goal {
         let (got, is_missed) = match self {
             Self::Most(most) => (format!("{}, {:.2} of it", written(own), own / most), own > most),
             Self::MostTimes(times, kind) => {
-                let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
-                (format!("{:.2} × {}", own / other, kind.name()), own > other * times)
+                let Some(seen) = row.times_of(kind, own) else { return self.unknown(row) };
+                (format!("{seen:.2} × {}", kind.name()), seen > times)
             }
             Self::LeastTimes(times, kind) => {
-                let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
-                (format!("{:.2} × {}", own / other, kind.name()), own < other * times)
+                let Some(seen) = row.times_of(kind, own) else { return self.unknown(row) };
+                (format!("{seen:.2} × {}", kind.name()), seen < times)
             }
             Self::MostAbove(most, kind) => {
                 let Some(other) = row.values.get(&kind) else { return self.unknown(row) };

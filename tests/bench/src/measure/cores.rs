@@ -57,6 +57,6 @@ pub(crate) async fn rate_on_one_core(
         format!("{name}: not limited by the proxy where it did not use its core: {}.", idle.join(", "))
     });
     let mut row = Row::new(name, "1/s", 0).goal(Goal::LeastTimes(10.0, Kind::Kcp)).goal(goal);
-    row.values = rates.medians();
+    rates.fill(&mut row);
     Ok((row, note))
 }

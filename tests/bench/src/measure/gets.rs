@@ -52,7 +52,7 @@ pub(crate) async fn cpu_per_get(
     }
     let mut row = Row::new(name, "µs", 1).goal(Goal::MostTimes(0.1, Kind::Kcp));
     row.goals.extend(goals);
-    row.values = rounds.medians();
+    rounds.fill(&mut row);
     Ok(row)
 }
 

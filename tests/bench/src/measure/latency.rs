@@ -49,12 +49,12 @@ pub(crate) async fn at_fixed_rate(
     for (rounds, (percent, more)) in percentiles.into_iter().zip(AT_MOST_MORE) {
         let mut row = Row::new(format!("p{percent} at {RATE}/s, {way}"), "ms", 2);
         row.goals.push(Goal::MostAbove(more, Kind::Direct));
-        row.values = rounds.medians();
+        rounds.fill(&mut row);
         rows.push(row);
     }
     let mut row = Row::new(format!("CPU per GET at {RATE}/s, {way}"), "µs", 0);
     row.goals.push(Goal::MostTimes(0.1, Kind::Kcp));
-    row.values = cpu.medians();
+    cpu.fill(&mut row);
     rows.push(row);
     Ok(rows)
 }

@@ -1,5 +1,6 @@
 //! The measurements: each makes one or a few rows of the table. In every round all contestants take their turn, in
-//! alternating order; what counts is the median of the rounds.
+//! alternating order; what counts is the median of the rounds, and between two of them the median of what each round says:
+//! a machine that is shared with others is faster in one minute than in the next.
 
 mod cores;
 mod gets;
@@ -21,6 +22,7 @@ pub(crate) use million::a_million_workspaces;
 pub(crate) use watches::idle_watches;
 
 use crate::contestants::{Contestant, Field, Kind};
+use crate::report::Row;
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,18 @@ struct Rounds(BTreeMap<Kind, Vec<f64>>);
 impl Rounds {
     fn add(&mut self, kind: Kind, value: f64) {
         self.0.entry(kind).or_default().push(value);
+    }
+
+    /// What a row says of them.
+    fn fill(self, row: &mut Row) {
+        let own = self.0.get(&Kind::Gateway).cloned().unwrap_or_default();
+        for (kind, values) in self.0 {
+            let times: Vec<f64> = own.iter().zip(&values).map(|(own, other)| own / other).collect();
+            if !times.is_empty() {
+                row.times.insert(kind, median(times));
+            }
+            row.values.insert(kind, median(values));
+        }
     }
 
     fn medians(self) -> BTreeMap<Kind, f64> {
@@ -71,6 +85,20 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contestants_are_compared_round_by_round() {
+        let mut rounds = Rounds::default();
+        // The machine was three times as slow in the second and third round; the second hit only one of the two.
+        for (own, other) in [(10.0, 10.0), (30.0, 10.0), (30.0, 30.0)] {
+            rounds.add(Kind::Gateway, own);
+            rounds.add(Kind::Haproxy, other);
+        }
+        let mut row = Row::new("CPU", "µs", 1);
+        rounds.fill(&mut row);
+        assert_eq!(row.values, BTreeMap::from([(Kind::Gateway, 30.0), (Kind::Haproxy, 10.0)]));
+        assert_eq!(row.times, BTreeMap::from([(Kind::Gateway, 1.0), (Kind::Haproxy, 1.0)]));
+    }
 
     #[test]
     fn a_median_is_in_the_middle() {
