@@ -20,23 +20,26 @@ use crate::world::World;
 const LIMIT: Duration = Duration::from_secs(20);
 const HINTS: [&str; 2] = ["</first>", "</second>"];
 
-/// A server that gives every request two hints before its answer; returns its URL.
-fn hinting(tls: &Arc<rustls::ServerConfig>, alpn: &[u8]) -> String {
+/// A server of one protocol, as far as `serve` goes; returns its URL.
+pub fn server<F>(
+    tls: &Arc<rustls::ServerConfig>,
+    alpn: &[u8],
+    serve: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static,
+) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut tls = rustls::ServerConfig::clone(tls);
     tls.alpn_protocols = vec![alpn.to_vec()];
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let listener = TcpListener::from_std(listener).unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let (acceptor, is_http2) = (TlsAcceptor::from(Arc::new(tls)), alpn == b"h2");
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let stream = acceptor.accept(stream).await.unwrap();
-            if is_http2 {
-                tokio::spawn(hint_over_http2(stream));
-            } else {
-                tokio::spawn(hint_over_http1(stream));
-            }
+            tokio::spawn(serve(stream));
         }
     });
     url
@@ -111,8 +114,8 @@ async fn hints_before_the_answer_reach_clients_that_understand_them() {
         let tls = backend.state.tls();
         vec![
             clusters(),
-            json!({"path": "/h2/", "backend": hinting(&tls, b"h2")}),
-            json!({"path": "/h1/", "backend": hinting(&tls, b"http/1.1")}),
+            json!({"path": "/h2/", "backend": server(&tls, b"h2", hint_over_http2)}),
+            json!({"path": "/h1/", "backend": server(&tls, b"http/1.1", hint_over_http1)}),
         ]
     })
     .await;

@@ -32,6 +32,7 @@ mod process;
 mod program;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod relay;
+mod repeats;
 mod rotation;
 mod scale;
 mod scrape;
