@@ -330,11 +330,12 @@ mod tests {
             "#]],
         );
         check::<ShardConfig>(
-            "limits:\n  maxStreamsPerConnection: 5000\n  idleTimeout: 0s\nstore:\n  cacheSize: 1KiB\n",
+            "limits:\n  maxStreamsPerConnection: 5000\n  maxHeaderFields: 513\n  idleTimeout: 0s\nstore:\n  cacheSize: 1KiB\n",
             expect![[r#"
-                f.yaml:5:14: store.cacheSize: 1KiB is too little (use at least 1MiB)
+                f.yaml:6:14: store.cacheSize: 1KiB is too little (use at least 1MiB)
                 f.yaml:2:28: limits.maxStreamsPerConnection: more than 1000 streams per connection are too many (use at most 1000)
-                f.yaml:3:16: limits.idleTimeout: 0s is too little (use at least 1ms)
+                f.yaml:3:20: limits.maxHeaderFields: over HTTP/1.1, 512 fields at most are read (use at most 512)
+                f.yaml:4:16: limits.idleTimeout: 0s is too little (use at least 1ms)
             "#]],
         );
         check::<GatewayConfig>(

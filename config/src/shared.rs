@@ -55,7 +55,7 @@ settings! {
         max_streams_per_connection ("maxStreamsPerConnection"): u32 = 250;
         /// Bytes of header per request; more gets 431.
         max_header_bytes ("maxHeaderBytes"): ByteSize = ByteSize::kib(32);
-        /// Header fields per request; more gets 431.
+        /// Header fields per request (at most 512); more gets 431.
         max_header_fields ("maxHeaderFields"): usize = 128;
         /// Time for the TLS handshake.
         tls_handshake_timeout ("tlsHandshakeTimeout"): Timespan = Timespan::from_secs(10);
@@ -101,6 +101,9 @@ impl ConnectionLimits {
         }
         checker.at_least("maxHeaderBytes", self.max_header_bytes, ByteSize::kib(4));
         checker.at_least("maxHeaderFields", self.max_header_fields, 16);
+        if self.max_header_fields > 512 {
+            checker.fault("maxHeaderFields", "over HTTP/1.1, 512 fields at most are read", "use at most 512");
+        }
         let moment = Timespan::from_millis(1);
         checker.at_least("tlsHandshakeTimeout", self.tls_handshake_timeout, moment);
         checker.at_least("headerReadTimeout", self.header_read_timeout, moment);
