@@ -319,3 +319,71 @@ async fn watch_over(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::lanes::Lanes;
+
+    const KEY: u64 = 1;
+    const LIFETIME: Lifetime = Lifetime {
+        ping_interval: Duration::from_secs(60),
+        pings: false,
+        idle_timeout: Duration::from_secs(60),
+        max_age: Duration::from_secs(60),
+    };
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, last], 6443))
+    }
+
+    /// Opens a connection without streams.
+    async fn open(connections: &Arc<Connections>, address: SocketAddr, lane: Option<Lane>) {
+        let (near, far) = tokio::io::duplex(1 << 12);
+        tokio::spawn(async move {
+            let mut server = h2::server::handshake(far).await.unwrap();
+            while server.accept().await.is_some() {}
+        });
+        let (sender, mut transport) = client::handshake(near).await.unwrap();
+        let pings = transport.ping_pong().unwrap();
+        let driver = tokio::spawn(async move {
+            let _ = transport.await;
+        });
+        let origin = Origin { address, group_key: KEY, lane };
+        drop(connections.add(Established { sender, pings, driver }, origin, LIFETIME));
+    }
+
+    #[tokio::test]
+    async fn a_stream_takes_the_least_busy_connection_of_its_own_lane() {
+        let lanes = Lanes::start().unwrap();
+        let on_a_lane = lanes.place().runtime().spawn(async {
+            let (connections, here) = (Arc::<Connections>::default(), Lane::current());
+            let permit = |endpoints| connections.permit(KEY, || endpoints);
+            assert!(matches!(permit(2), (None, false)), "there is none");
+
+            open(&connections, address(1), None).await;
+            let (far, more) = permit(1);
+            assert_eq!(far.unwrap().connection.origin.address, address(1));
+            assert!(more, "one of this lane would be better");
+
+            open(&connections, address(2), here).await;
+            assert!(permit(2).1, "there is another endpoint");
+            assert!(!permit(1).1);
+            open(&connections, address(3), here).await;
+            let used: BTreeSet<_> = (0..4).map(|_| permit(2).0.unwrap().connection.origin.address).collect();
+            assert_eq!(used, BTreeSet::from([address(2), address(3)]), "equals take turns");
+
+            let busy = permit(2).0.unwrap();
+            for _ in 0..4 {
+                let other = permit(2).0.unwrap();
+                assert_ne!(other.connection.origin.address, busy.connection.origin.address);
+            }
+            assert!(connections.permit(KEY + 1, || 2).0.is_none(), "of other credentials");
+        });
+        on_a_lane.await.unwrap();
+    }
+}
