@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
-use crate::identity::{AssertionNames, Home, Sender, identify};
+use crate::identity::{AssertionNames, Believed, Home, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
@@ -106,6 +106,10 @@ pub(crate) struct Forward {
     pub(crate) sender: Sender,
     /// How it is told who asks, where that is not the usual way.
     pub(crate) asserted_by: Option<Arc<AssertionNames>>,
+    /// The shard of the logical cluster that the path names, where something else than that shard answers.
+    pub(crate) about: Option<Arc<str>>,
+    /// By which further headers somebody might be told so.
+    pub(crate) believed: Option<Arc<Believed>>,
     /// How many mounts the request has gone through, if any.
     pub(crate) hops: Option<u32>,
     /// The web page that it comes from, if that may read the answer.
@@ -212,7 +216,7 @@ impl Core {
             text.push_str(query);
         }
         let asserted_by = paths.asserted_to_shards.clone();
-        Forward::new(upstream, text, sender, asserted_by).map(Decision::Forward)
+        Forward::new(upstream, text, sender, paths, asserted_by).map(Decision::Forward)
     }
 
     /// What is mapped to a path that is none of a workspace. A logical cluster in it has to exist, but only virtual
@@ -241,9 +245,13 @@ impl Core {
             Some(route) => self.identify_in(asked, route).await?,
             None => self.identify(asked).await?,
         };
+        let mut about = None;
         let (upstream, text) = match &mapping.target {
             Target::Backend(backend) => {
                 let text = backend.path_and_query(other.raw, asked.uri.query());
+                if let Some(Route::Shard { name, .. }) = route {
+                    about = Some(name);
+                }
                 (self.backend(backend)?, text)
             }
             Target::Services(policy) => {
@@ -251,7 +259,8 @@ impl Core {
                 (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
         };
-        Forward::new(upstream, text, sender, mapping.asserted_by.clone()).map(Decision::Forward)
+        let forward = Forward::new(upstream, text, sender, paths, mapping.asserted_by.clone())?;
+        Ok(Decision::Forward(Forward { about, ..forward }))
     }
 
     async fn route(&self, asked: Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
@@ -353,11 +362,14 @@ impl Forward {
         upstream: Arc<Upstream>,
         path_and_query: String,
         sender: Sender,
+        paths: &Paths,
         asserted_by: Option<Arc<AssertionNames>>,
     ) -> Result<Self, Answer> {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
             .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
-        Ok(Self { upstream, path_and_query, sender, asserted_by, hops: None, allowed_origin: None })
+        let believed = paths.believed.clone();
+        let (about, hops, allowed_origin) = (None, None, None);
+        Ok(Self { upstream, path_and_query, sender, asserted_by, about, believed, hops, allowed_origin })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlead_authn::{Identity, Outcome, WorkspaceAuthenticator};
+use fairlead_authn::{Identity, Outcome, WorkspaceAuthenticator, is_identity_header};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::listener::Connection;
@@ -34,16 +34,50 @@ pub(crate) struct AssertionNames {
     pub(crate) extra_prefix: Box<str>,
 }
 
-impl AssertionNames {
+/// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a door, believes who asks. A
+/// client's own are removed wherever its request goes: what one backend does not read, the one that it asks in turn may.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Believed {
+    /// In lower case.
+    names: Vec<Box<str>>,
+    /// How further ones begin, in lower case.
+    prefixes: Vec<Box<str>>,
+}
+
+impl Believed {
+    /// With one more header. The usual ones are removed in any case.
+    pub(crate) fn name(&mut self, name: &str) {
+        if !is_identity_header(name) {
+            self.names.push(name.to_ascii_lowercase().into());
+        }
+    }
+
+    /// With all that begin so. The empty beginning is that of every header, and of none here.
+    pub(crate) fn prefix(&mut self, prefix: &str) {
+        if !prefix.is_empty() && !is_identity_header(prefix) {
+            self.prefixes.push(prefix.to_ascii_lowercase().into());
+        }
+    }
+
+    /// With what a backend is told by.
+    pub(crate) fn assertion(&mut self, names: &AssertionNames) {
+        self.name(names.user.as_str());
+        self.name(names.group.as_str());
+        self.prefix(&names.extra_prefix);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.prefixes.is_empty()
+    }
+
     /// Whether a client that sent this header would say who it is. Underscores count as dashes, because some servers
     /// cannot tell them apart.
     pub(crate) fn include(&self, name: &HeaderName) -> bool {
+        let name = name.as_str();
         let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
-        let begins = |with: &str| name.as_str().bytes().zip(with.bytes()).all(same);
-        let is =
-            |wanted: &HeaderName| name.as_str().len() == wanted.as_str().len() && begins(wanted.as_str());
-        let extra = name.as_str().len() >= self.extra_prefix.len() && begins(&self.extra_prefix);
-        extra || is(&self.user) || is(&self.group)
+        let begins = |with: &str| name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same);
+        self.names.iter().any(|wanted| name.len() == wanted.len() && begins(wanted))
+            || self.prefixes.iter().any(|prefix| begins(prefix))
     }
 }
 

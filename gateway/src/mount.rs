@@ -79,7 +79,7 @@ impl Core {
                 Some(query) => format!("{path}?{query}"),
                 None => path,
             };
-            Forward::new(upstream, text, sender, paths.asserted_to_shards.clone())?
+            Forward::new(upstream, text, sender, paths, paths.asserted_to_shards.clone())?
         } else {
             let Some((mapping, _)) = paths.find(&path) else {
                 return Err(Answer::not_found());
@@ -88,7 +88,7 @@ impl Core {
                 return Err(Answer::not_found());
             };
             let text = backend.path_and_query(&path, asked.uri.query());
-            Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
+            Forward::new(self.backend(backend)?, text, sender, paths, mapping.asserted_by.clone())?
         };
         Ok(Decision::Forward(Forward { hops: Some(hops), ..forward }))
     }

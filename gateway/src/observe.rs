@@ -58,14 +58,45 @@ pub(crate) struct GatewayMetrics {
 /// The metrics of one shard, looked up once.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardMetrics {
-    /// Bytes of request bodies.
-    pub(crate) request_bytes: IntCounter,
-    /// Bytes of response bodies.
-    pub(crate) response_bytes: IntCounter,
+    /// Of requests and of answers; not for backends that are no shards.
+    body_bytes: Option<[Late; 2]>,
     first_byte: [Histogram; 4],
     total: [Histogram; 4],
-    tls_errors: [IntCounter; 5],
+    tls_errors: [Late; 5],
 }
+
+/// What the metrics of a server are made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Server {
+    /// A shard, by its name.
+    Shard,
+    /// Something else that a path is mapped to. kcp has no name for it in its metrics.
+    Backend,
+}
+
+/// A counter that is there once it has counted something, as kcp's are.
+#[derive(Clone, Debug)]
+struct Late {
+    all: IntCounterVec,
+    labels: Vec<String>,
+    one: OnceLock<IntCounter>,
+}
+
+impl Late {
+    fn new(all: &IntCounterVec, labels: &[&str]) -> Self {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        Self { all: all.clone(), labels, one: OnceLock::new() }
+    }
+
+    fn add(&self, count: u64) {
+        if count > 0 {
+            self.one.get_or_init(|| self.all.with_label_values(&self.labels)).inc_by(count);
+        }
+    }
+}
+
+/// The shard in kcp's metrics where there is none, or none is known.
+const UNKNOWN: &str = "unknown";
 
 /// Why a TLS handshake with a shard failed, as kcp tells them apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -243,17 +274,20 @@ impl GatewayMetrics {
         }
     }
 
-    /// The metrics of a shard.
-    pub(crate) fn shard(&self, name: &str) -> ShardMetrics {
+    /// The metrics of a shard or of a mapped backend.
+    pub(crate) fn server(&self, name: &str, server: Server) -> ShardMetrics {
         let by_class = |histogram: &HistogramVec| {
             CLASSES.map(|class| histogram.with_label_values(&[name, class.as_str()]))
         };
+        let is_shard = server == Server::Shard;
+        let shard = if is_shard { name } else { UNKNOWN };
+        let body_bytes =
+            || [&self.request_bytes, &self.response_bytes].map(|counters| Late::new(counters, &[shard]));
         ShardMetrics {
-            request_bytes: self.request_bytes.with_label_values(&[name]),
-            response_bytes: self.response_bytes.with_label_values(&[name]),
+            body_bytes: is_shard.then(body_bytes),
             first_byte: by_class(&self.first_byte),
             total: by_class(&self.total),
-            tls_errors: TLS_ERRORS.map(|(_, word)| self.tls_errors.with_label_values(&[name, word])),
+            tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
         }
     }
 
@@ -282,6 +316,15 @@ impl GatewayMetrics {
     pub(crate) fn answered(&self, code: u16, why: &str) {
         let mut digits = itoa::Buffer::new();
         self.own_answers.with_label_values(&[digits.format(code), why]).inc();
+    }
+
+    /// A request to a mapped backend has ended that named a logical cluster of this shard.
+    pub(crate) fn mapped_body_bytes(&self, shard: &str, of_request: u64, of_response: u64) {
+        for (counters, count) in [(&self.request_bytes, of_request), (&self.response_bytes, of_response)] {
+            if count > 0 {
+                counters.with_label_values(&[shard]).inc_by(count);
+            }
+        }
     }
 
     /// A client sent identity headers.
@@ -348,18 +391,27 @@ impl ShardMetrics {
         self.total[class as usize].observe(duration.as_secs_f64());
     }
 
+    /// The exchange has ended: so many bytes of bodies each way.
+    pub(crate) fn body_bytes(&self, of_request: u64, of_response: u64) {
+        if let Some([requests, responses]) = &self.body_bytes {
+            requests.add(of_request);
+            responses.add(of_response);
+        }
+    }
+
     /// A handshake failed.
     pub(crate) fn tls_error(&self, kind: TlsErrorKind) {
         if let Some(at) = TLS_ERRORS.iter().position(|(known, _)| *known == kind) {
-            self.tls_errors[at].inc();
+            self.tls_errors[at].add(1);
         }
     }
 }
 
-/// The metrics of shards, made when a shard is first used.
-pub(crate) fn shard_metrics(
-    metrics: &Arc<GatewayMetrics>,
-) -> Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync> {
+/// Makes the metrics of a server when it is first used.
+pub(crate) type MakeMetrics = Arc<dyn Fn(&str, Server) -> ShardMetrics + Send + Sync>;
+
+/// Those of all servers.
+pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> MakeMetrics {
     let metrics = Arc::clone(metrics);
-    Arc::new(move |shard| metrics.shard(shard))
+    Arc::new(move |name, server| metrics.server(name, server))
 }

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::authentication::DoorAuthentication;
 use crate::core::{Core, root_cluster};
 use crate::cors::Cors;
+use crate::identity::Believed;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
@@ -201,6 +202,7 @@ impl Gateway {
             shutdown: shutdown.clone(),
             started: Instant::now(),
         });
+        core.paths.set_believed_at_doors(believed_at_doors(&config));
         let app = Arc::new(DataPlane::new(Arc::clone(&core), h2_options(&config.limits)));
 
         let lookup: Arc<dyn ServiceAccountLookup> =
@@ -283,6 +285,7 @@ impl Gateway {
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.core.paths.set_built_in(config.paths.services);
         }
+        self.core.paths.set_believed_at_doors(believed_at_doors(&config));
         for what in restart_needed(&self.config, &config) {
             tracing::warn!(setting = what, "this change of the configuration needs a restart");
         }
@@ -434,6 +437,18 @@ fn paths(
         }
     };
     Ok((paths, credential))
+}
+
+/// By which headers the doors believe front proxies, where those are not the usual ones.
+fn believed_at_doors(config: &GatewayConfig) -> Believed {
+    let mut believed = Believed::default();
+    for door in &config.listeners {
+        let headers = &door.authentication.request_header;
+        let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
+        names.into_iter().flatten().for_each(|name| believed.name(name));
+        headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
+    }
+    believed
 }
 
 /// Who the gateway is towards shards that are spoken to in a way of their own, and whom it takes them for.

@@ -12,22 +12,19 @@ use crate::UserInfo;
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
-const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 const EXTRA_PREFIX: &str = "x-remote-extra-";
+/// Of all of them, also of those that nobody has thought of yet.
+const PREFIX: &str = "x-remote-";
 
 /// Whether a header of this name says who a user is. Case does not matter; underscores count as dashes,
 /// because some servers behind us cannot tell them apart.
 #[must_use]
 pub fn is_identity_header(name: &str) -> bool {
-    let same = |wanted: &str| {
-        name.len() >= wanted.len()
-            && name.bytes().zip(wanted.bytes()).all(|(byte, wanted)| match byte {
-                b'_' => wanted == b'-',
-                byte => byte.to_ascii_lowercase() == wanted,
-            })
+    let same = |(byte, wanted): (u8, u8)| match byte {
+        b'_' => wanted == b'-',
+        byte => byte.to_ascii_lowercase() == wanted,
     };
-    let whole = |wanted: &HeaderName| name.len() == wanted.as_str().len() && same(wanted.as_str());
-    same(EXTRA_PREFIX) || whole(&USER) || whole(&GROUP) || whole(&UID)
+    name.len() >= PREFIX.len() && name.bytes().zip(PREFIX.bytes()).all(same)
 }
 
 /// Removes whatever a client says about who it is, and says how many values that were. Works for headers and

@@ -8,6 +8,7 @@ use fairlead_config::ServicesPolicy;
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 
+use crate::identity::Believed;
 use crate::request::ClusterPaths;
 use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
 
@@ -18,6 +19,8 @@ use super::{Backend, Mapping, Paths, Target};
 #[derive(Debug)]
 pub(crate) struct LivePaths {
     current: ArcSwap<Paths>,
+    /// The headers that doors believe.
+    believed_at_doors: Mutex<Believed>,
     /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
     credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
 }
@@ -53,7 +56,11 @@ struct Loaded {
 impl LivePaths {
     /// What is served without a mapping file.
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
-        Self { current: ArcSwap::from_pointee(Paths::built_in(services)), credentials: Mutex::default() }
+        Self {
+            current: ArcSwap::from_pointee(Paths::built_in(services)),
+            believed_at_doors: Mutex::default(),
+            credentials: Mutex::default(),
+        }
     }
 
     /// The mappings of this moment.
@@ -63,7 +70,18 @@ impl LivePaths {
 
     /// Where `/services/` goes without a mapping file, from now on.
     pub(crate) fn set_built_in(&self, services: ServicesPolicy) {
-        self.current.store(Arc::new(Paths::built_in(services)));
+        self.put(Paths::built_in(services));
+    }
+
+    /// By which headers the doors believe who asks, from now on.
+    pub(crate) fn set_believed_at_doors(&self, believed: Believed) {
+        *self.believed_at_doors.lock() = believed;
+        self.put(Paths::clone(&self.current.load()));
+    }
+
+    fn put(&self, paths: Paths) {
+        let doors = self.believed_at_doors.lock();
+        self.current.store(Arc::new(paths.with_doors(&doors)));
     }
 
     /// Reads a mapping file and puts it in force; returns the credential for shards, and all files that it depends on.
@@ -116,7 +134,7 @@ impl LivePaths {
             mappings.push(Mapping { pattern: entry.pattern, target, asserted_by });
         }
         *known = kept;
-        self.current.store(Arc::new(Paths::new(clusters, asserted_to_shards, mappings)));
+        self.put(Paths::new(clusters, asserted_to_shards, mappings));
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fairlead_client::Endpoint;
 use fairlead_config::ServicesPolicy;
 
-use crate::identity::AssertionNames;
+use crate::identity::{AssertionNames, Believed};
 use crate::request::ClusterPaths;
 use crate::upstream::BackendSpec;
 pub(crate) use file::BackendUrl;
@@ -20,18 +20,20 @@ pub(crate) use live::LivePaths;
 use pattern::{Matched, Pattern};
 
 /// All mappings in force. Immutable: another file makes another one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Paths {
     /// Whether `/clusters/` leads to shards.
     pub(crate) clusters: ClusterPaths,
     /// How shards are told who asks, if not in the usual way.
     pub(crate) asserted_to_shards: Option<Arc<AssertionNames>>,
+    /// By which headers backends, or doors, believe who asks, if not only by the usual ones.
+    pub(crate) believed: Option<Arc<Believed>>,
     /// The more specific of two that overlap comes first.
     mappings: Vec<Mapping>,
 }
 
 /// A prefix of paths and what is behind it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Mapping {
     pattern: Pattern,
     /// Where it leads.
@@ -41,7 +43,7 @@ pub(crate) struct Mapping {
 }
 
 /// Where a mapping leads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Target {
     /// To a server.
     Backend(Backend),
@@ -50,7 +52,7 @@ pub(crate) enum Target {
 }
 
 /// A server, and what it wants before the path and the query.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Backend {
     /// The server.
     pub(crate) spec: BackendSpec,
@@ -66,7 +68,18 @@ impl Paths {
         {
             mappings.push(Mapping { pattern, target: Target::Services(services), asserted_by: None });
         }
-        Self { clusters: ClusterPaths::Resolved, asserted_to_shards: None, mappings }
+        Self { clusters: ClusterPaths::Resolved, asserted_to_shards: None, believed: None, mappings }
+    }
+
+    /// The same where doors believe these headers.
+    fn with_doors(mut self, doors: &Believed) -> Self {
+        let mut believed = doors.clone();
+        let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
+        for names in backends.chain(self.asserted_to_shards.as_deref()) {
+            believed.assertion(names);
+        }
+        self.believed = (!believed.is_empty()).then(|| Arc::new(believed));
+        self
     }
 
     /// The mapping of a clean path, most specific first. Linear in the number of mappings, which are few.
@@ -88,7 +101,7 @@ impl Paths {
         mut mappings: Vec<Mapping>,
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
-        Self { clusters, asserted_to_shards, mappings }
+        Self { clusters, asserted_to_shards, believed: None, mappings }
     }
 }
 

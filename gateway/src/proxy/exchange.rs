@@ -173,6 +173,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             path_and_query: &self.forward.path_and_query,
             sender: &self.forward.sender,
             asserted_by: self.forward.asserted_by.as_deref(),
+            believed: self.forward.believed.as_deref(),
             hops: self.forward.hops,
             client: self.context.client,
             class: self.context.class,
@@ -236,7 +237,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 }
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            *upload = Upload::new(sink, done).hiding(self.forward.asserted_by.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
@@ -323,7 +324,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             let mut request = copy(self.request);
             let (ended, done) = self.is_ended();
             let (body, sink) = body_for_http1(&request, ended);
-            *upload = Upload::new(sink, done).hiding(self.forward.asserted_by.as_ref());
+            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;
@@ -342,6 +343,9 @@ impl<'e, C: Client> Exchange<'e, C> {
                 }))
             });
             match answered.await {
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(Failure::Shard(Broken::Switched));
+                }
                 Ok(answer) => {
                     drop(sending);
                     let lease = Some(Box::new(lease));

@@ -48,6 +48,8 @@ pub(super) enum Broken {
     Http2(h2::Error),
     #[error(transparent)]
     Http1(hyper::Error),
+    #[error("it switches protocols, and nobody has asked it to")]
+    Switched,
 }
 
 impl From<BodyError> for Failure {

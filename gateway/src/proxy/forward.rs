@@ -12,7 +12,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
 
-use crate::identity::{AssertionNames, Sender};
+use crate::identity::{AssertionNames, Believed, Sender};
 use crate::mount::MOUNT_HOPS;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
@@ -23,6 +23,7 @@ pub(super) struct Forwarded<'f> {
     pub(super) path_and_query: &'f PathAndQuery,
     pub(super) sender: &'f Sender,
     pub(super) asserted_by: Option<&'f AssertionNames>,
+    pub(super) believed: Option<&'f Believed>,
     pub(super) hops: Option<u32>,
     pub(super) client: IpAddr,
     pub(super) class: RequestClass,
@@ -79,7 +80,7 @@ pub(super) fn prepare(
     };
     append_forwarded_for(headers, forwarded.client)?;
     let forged = strip_identity_headers(headers)
-        + forwarded.asserted_by.map_or(0, |names| strip_named(headers, names));
+        + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
     if let Sender::Known(identity) = forwarded.sender {
         // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
         if identity.method() == fairlead_authn::Method::BearerToken {
@@ -96,10 +97,10 @@ pub(super) fn prepare(
     Ok(forged)
 }
 
-/// Removes what a client says about itself in the headers that this backend believes.
-fn strip_named(headers: &mut HeaderMap, names: &AssertionNames) -> usize {
+/// Removes what a client says about itself in further headers that somebody believes.
+fn strip_believed(headers: &mut HeaderMap, believed: &Believed) -> usize {
     let before = headers.len();
-    for name in headers.keys().filter(|name| names.include(name)).cloned().collect::<Vec<_>>() {
+    for name in headers.keys().filter(|name| believed.include(name)).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
     before - headers.len()
@@ -189,7 +190,15 @@ mod tests {
         let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
         let client = IpAddr::from([192, 0, 2, 1]);
         let path_and_query = &path_and_query;
-        let decided = Forwarded { path_and_query, sender, asserted_by: None, hops: None, client, class };
+        let decided = Forwarded {
+            path_and_query,
+            sender,
+            asserted_by: None,
+            believed: None,
+            hops: None,
+            client,
+            class,
+        };
         let forged = prepare(&mut outgoing, &hop, &decided).unwrap();
         assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
         let mut lines: Vec<String> = outgoing

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Version};
 
 use super::forward::{Forwarded, Hop, prepare};
-use crate::identity::{AssertionNames, Sender};
+use crate::identity::{AssertionNames, Believed, Sender};
 use crate::request::RequestClass;
 
 /// Reads header lines. What goes on says who asks in our words only, and keeps nothing of the client's connection.
@@ -53,10 +53,16 @@ fn forwarded(
     outgoing.headers = incoming.clone();
     let class = RequestClass::of(&outgoing.method, None, Version::HTTP_11, incoming);
     let path_and_query = PathAndQuery::from_static("/clusters/root/api");
+    let believed = names.map(|names| {
+        let mut believed = Believed::default();
+        believed.assertion(names);
+        believed
+    });
     let decided = Forwarded {
         path_and_query: &path_and_query,
         sender,
         asserted_by: names,
+        believed: believed.as_ref(),
         hops: None,
         client: IpAddr::V4(Ipv4Addr::LOCALHOST),
         class,

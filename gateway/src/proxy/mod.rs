@@ -130,7 +130,7 @@ async fn serve<C: Client>(
         Decision::Forward(forward) => {
             let mut exchange = Exchange::new(plane, client, &mut context, &forward, head);
             let code = exchange.run().await;
-            record_shard(&context, &forward);
+            record_shard(core, &context, &forward);
             code
         }
     };
@@ -199,10 +199,12 @@ fn record(core: &Core, context: &Context, method: &Method, code: u16) {
     tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
 }
 
-/// Counts it for the shard that answered it.
-fn record_shard(context: &Context, forward: &Forward) {
+/// Counts it for the shard that answered it, or whose logical cluster it was about.
+fn record_shard(core: &Core, context: &Context, forward: &Forward) {
     let metrics = &forward.upstream.metrics;
     metrics.total(context.class, context.began.elapsed());
-    metrics.request_bytes.inc_by(context.request_bytes);
-    metrics.response_bytes.inc_by(context.response_bytes);
+    metrics.body_bytes(context.request_bytes, context.response_bytes);
+    if let Some(shard) = &forward.about {
+        core.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
+    }
 }

@@ -121,6 +121,7 @@ fn request(plane: &DataPlane, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>
         path_and_query: &forward.path_and_query,
         sender: &forward.sender,
         asserted_by: forward.asserted_by.as_deref(),
+        believed: forward.believed.as_deref(),
         hops: forward.hops,
         client: context.client,
         class: context.class,
@@ -149,7 +150,7 @@ fn for_client(headers: &HeaderMap) -> HeaderMap {
 
 fn finished(plane: &DataPlane, upgrade: &Upgrade, method: &Method, code: u16) {
     record(&plane.core, &upgrade.context, method, code);
-    record_shard(&upgrade.context, &upgrade.forward);
+    record_shard(&plane.core, &upgrade.context, &upgrade.forward);
 }
 
 impl Tunnel {
@@ -177,6 +178,7 @@ impl Tunnel {
         // What one side has not seen yet it sees as the end.
         let _ = to_shard.shutdown().await;
         let method = self.upgrade.head.method.clone();
-        finished(plane, &self.upgrade, &method, StatusCode::SWITCHING_PROTOCOLS.as_u16());
+        // kcp counts upgrades as answered 200.
+        finished(plane, &self.upgrade, &method, StatusCode::OK.as_u16());
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::client::Client;
 use super::failure::Failure;
-use crate::identity::AssertionNames;
+use crate::identity::Believed;
 use crate::request::is_hop_by_hop;
 use crate::upstream::Part;
 
@@ -31,7 +31,7 @@ pub(super) struct Upload {
     /// Boxed, because they are rare.
     trailers: Option<Box<HeaderMap>>,
     /// Further headers by which the server is told who asks.
-    names: Option<Arc<AssertionNames>>,
+    believed: Option<Arc<Believed>>,
     /// Nothing more is to be read from the client.
     read: bool,
     /// Nothing more is to be sent.
@@ -47,7 +47,7 @@ impl Upload {
             sink,
             chunk: Bytes::new(),
             trailers: None,
-            names: None,
+            believed: None,
             read,
             sent: sent || read,
             consumed: false,
@@ -55,8 +55,8 @@ impl Upload {
     }
 
     /// The same without what these headers say: the server would believe them in trailers, too.
-    pub(super) fn hiding(self, names: Option<&Arc<AssertionNames>>) -> Self {
-        Self { names: names.cloned(), ..self }
+    pub(super) fn hiding(self, believed: Option<&Arc<Believed>>) -> Self {
+        Self { believed: believed.cloned(), ..self }
     }
 
     /// Whether a part of the body was taken from the client, so that the request cannot be made again.
@@ -82,9 +82,9 @@ impl Upload {
                 Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
                 None => {
                     // Trailers that nobody reads keep a stream from being at its end.
-                    let names = self.names.as_deref();
+                    let believed = self.believed.as_deref();
                     let trailers = client.trailers().await?;
-                    self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, names)));
+                    self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, believed)));
                     self.consumed |= self.trailers.is_some();
                     self.read = true;
                 }
@@ -157,14 +157,14 @@ impl Upload {
 }
 
 /// Trailers say nothing about who sends them, nor about the message that they end.
-fn without_claims(mut trailers: HeaderMap, names: Option<&AssertionNames>) -> HeaderMap {
+fn without_claims(mut trailers: HeaderMap, believed: Option<&Believed>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);
     let unwanted = |name: &&http::HeaderName| {
         is_hop_by_hop(name)
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
             || name.as_str().starts_with("impersonate-")
-            || names.is_some_and(|names| names.include(name))
+            || believed.is_some_and(|believed| believed.include(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
         trailers.remove(name);

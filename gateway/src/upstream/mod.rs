@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use crate::observe::ShardMetrics;
+use crate::observe::{MakeMetrics, Server, ShardMetrics};
 use addresses::Addresses;
 pub(crate) use budget::RetryBudget;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
@@ -81,7 +81,7 @@ pub(crate) struct Upstreams {
     /// For shards that have one of their own, by name.
     own: OwnCredentials,
     options: ArcSwap<UpstreamOptions>,
-    metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+    metrics: MakeMetrics,
     names: Names,
     shards: ArcSwap<ByName>,
     backends: ArcSwap<ByName>,
@@ -159,12 +159,12 @@ pub(crate) enum UpstreamError {
 }
 
 impl Upstreams {
-    /// No connections yet. `metrics` makes the metrics of a shard by its name.
+    /// No connections yet. `metrics` makes the metrics of a server by its name.
     pub(crate) fn new(
         credential: Arc<Reloadable<UpstreamCredential>>,
         own: OwnCredentials,
         options: UpstreamOptions,
-        metrics: Arc<dyn Fn(&str) -> ShardMetrics + Send + Sync>,
+        metrics: MakeMetrics,
         names: Names,
     ) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        self.add(&self.shards, name, url, credential)
+        self.add(Server::Shard, name, url, credential)
     }
 
     /// The server of a mapped path, as cheap as [`Self::get`].
@@ -211,18 +211,25 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        self.add(&self.backends, &spec.name, &spec.url, credential)
+        self.add(Server::Backend, &spec.name, &spec.url, credential)
     }
 
     /// What a shard was called by before is of no use any more: a name has one server.
     fn add(
         &self,
-        servers: &ArcSwap<ByName>,
+        server: Server,
         name: &Arc<str>,
         url: &Arc<str>,
         credential: &Arc<Reloadable<UpstreamCredential>>,
     ) -> Result<Arc<Upstream>, UpstreamError> {
+        let servers = match server {
+            Server::Shard => &self.shards,
+            Server::Backend => &self.backends,
+        };
         let endpoint = Endpoint::parse(url)?;
+        if server == Server::Shard && !endpoint.prefix().is_empty() {
+            tracing::warn!(shard = %name, %url, "the path of a shard's base URL is left out, as kcp's shards have none");
+        }
         let _adding = self.adding.lock();
         let mut by_name = ByName::clone(&servers.load());
         if let Some(known) = by_name.get(name)
@@ -232,7 +239,7 @@ impl Upstreams {
         }
         let added = Arc::new(Upstream {
             name: Arc::clone(name),
-            metrics: (self.metrics)(name),
+            metrics: (self.metrics)(name, server),
             retries: RetryBudget::default(),
             url: Arc::clone(url),
             credential: Arc::clone(credential),

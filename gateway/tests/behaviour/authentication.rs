@@ -168,6 +168,30 @@ async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
     }
 }
 
+/// Else the next gateway, which knows this one and believes those names, would take the client's word for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_a_door_believes_go_no_further() {
+    let world = world(|world| {
+        let directory = world.directory.path();
+        fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
+        let headers = &mut world.config.listeners[0].authentication.request_header;
+        headers.client_ca = Some(InputFile::from(directory.join("proxies.crt")));
+        headers.allowed_names = vec!["kcp-front-proxy".to_owned()];
+        headers.username_headers = vec!["X-Proxy-User".to_owned(), "X-Remote-User".to_owned()];
+        headers.group_headers = vec!["X-Proxy-Group".to_owned()];
+        headers.extra_header_prefixes = vec!["X-Proxy-Extra-".to_owned()];
+    })
+    .await;
+    let says = [("x-proxy-user", "dora"), ("x-proxy-group", "team-2"), ("x-proxy-extra-scopes", "cluster:a")];
+    for (peer, user) in
+        [(world.user(), "alice"), (world.front_proxy_ca.client("kcp-front-proxy", &[]), "dora")]
+    {
+        let answer = ask(&world, Some(&peer), PATH, &says).await;
+        assert_eq!(outcome(&answer), user);
+        assert_eq!(answer.echoed("x-proxy-"), [""; 0], "{user}");
+    }
+}
+
 /// A key for tokens of service accounts, its public half in a file of the world's.
 fn signing_key(world: &mut World) -> EcdsaKeyPair {
     let key = rcgen::KeyPair::generate().unwrap();

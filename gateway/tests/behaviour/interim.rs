@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::mapping::{Mapped, clusters};
-use crate::world::World;
+use crate::world::{Answer, World, request};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -68,6 +68,18 @@ async fn hint_over_http1(mut stream: TlsStream<TcpStream>) {
     let answer = format!("{}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone", hints.concat());
     stream.write_all(answer.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
+}
+
+/// Answers the first request as if it had asked for another protocol.
+async fn switch(mut stream: TlsStream<TcpStream>) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await.unwrap());
+    }
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n";
+    stream.write_all(answer.as_bytes()).await.unwrap();
+    // Until the gateway gives it up.
+    let _ = stream.read_u8().await;
 }
 
 /// The hints, and the answer.
@@ -130,4 +142,26 @@ async fn hints_before_the_answer_reach_clients_that_understand_them() {
         };
         timeout(LIMIT, answers).await.expect("no answer, or not all hints");
     }
+}
+
+/// What comes after a 101 is of another protocol: neither the client's connection nor the next request may get it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_switches_protocols_unasked_is_502() {
+    let mapped = Mapped::new(|backend| {
+        let switching = server(&backend.state.tls(), b"http/1.1", switch);
+        vec![clusters(), json!({"path": "/switching/", "backend": switching})]
+    })
+    .await;
+    let world = &mapped.world;
+    let answers = async {
+        let user = world.user();
+        let over_http2 = world.http2(Some(&user)).await.get("/switching/x").await;
+        let mut http1 = world.http1(Some(&user)).await;
+        let get = request(Method::GET, "/switching/x", &[("host", "localhost")], "");
+        let over_http1 = Answer::of(http1.send_request(get).await.unwrap()).await;
+        for answer in [over_http2, over_http1] {
+            assert_eq!((answer.status, answer.json()["code"].as_u64()), (502, Some(502)), "{}", answer.text);
+        }
+    };
+    timeout(LIMIT, answers).await.expect("no answer");
 }

@@ -123,6 +123,66 @@ async fn a_backend_is_told_who_asks_in_the_headers_of_its_choice() {
     assert_eq!(answer.echoed("x-remote-"), [""; 0]);
 }
 
+/// The backend that believes `X-User` may be asked by another one, or be the same: it must not get to see a client's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_backend_believes_no_client_says_to_any() {
+    let mapped = Mapped::new(|backend| {
+        vec![
+            clusters(),
+            json!({"path": "/own/", "backend": backend.url(),
+                "user_header": "X-User", "group_header": "X-Team", "extra_header_prefix": "X-More-"}),
+            json!({"path": "/usual/", "backend": backend.url()}),
+        ]
+    })
+    .await;
+    let world = &mapped.world;
+    let forged = [
+        ("X-User", "root"),
+        ("x_team", "system:masters"),
+        ("x-more-forged", "b"),
+        ("x-remote-anything", "c"),
+    ];
+    for path in ["/usual/x", "/own/x", "/clusters/root:org/api"] {
+        for user in [Some(world.user()), None] {
+            let client = world.http2(user.as_ref()).await;
+            let headers: Vec<_> =
+                forged.iter().map(|(name, value)| (name.to_ascii_lowercase(), *value)).collect();
+            let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let answer = client.send(request(Method::GET, path, &headers, "")).await;
+            assert_eq!(answer.status, 200, "{path}");
+            for lie in ["\"root", ": root", "system:masters", "forged", "anything"] {
+                assert!(!answer.text.contains(lie), "{path}: {lie} in {}", answer.text);
+            }
+        }
+    }
+}
+
+/// kcp's metrics know shards only: bytes count for the shard of the logical cluster in the path, if there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_of_kcp_name_the_shard_that_a_mapped_path_is_about() {
+    let mapped = Mapped::new(|backend| {
+        let entry = |path: &str, backend: &str| json!({"path": path, "backend": backend});
+        vec![
+            clusters(),
+            entry("/of/clusters/{cluster}/", &backend.url()),
+            entry("/plain/", &backend.url()),
+            entry("/wrong/", &backend.url().replace("127.0.0.1", "localhost.invalid")),
+        ]
+    })
+    .await;
+    let world = &mapped.world;
+    let client = world.http2(Some(&world.user())).await;
+    for (path, body) in [("/of/clusters/root:org/x", "four"), ("/plain/x", "nobody's")] {
+        assert_eq!(client.send(request(Method::POST, path, &[], body)).await.status, 200, "{path}");
+    }
+    assert_eq!(client.get("/wrong/x").await.status, 503);
+    let text = world.get(Some(&world.operator()), "/metrics").await.text;
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("kcp_backend_rq_body_bytes{")).collect();
+    assert_eq!(lines, ["kcp_backend_rq_body_bytes{shard=\"alpha\"} 4"]);
+    assert!(!text.contains("kcp_listener_tls_connection_error{"), "nothing has happened");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_mapping_file_is_obeyed_and_a_bad_one_is_not() {
     let entry = |path: &str, backend: &Shard| json!({"path": path, "backend": backend.url()});

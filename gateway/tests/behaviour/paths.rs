@@ -74,26 +74,21 @@ async fn a_mapping_file_says_where_paths_lead_and_how_identity_is_told_there() {
         ("x-custom-extra-scopes", "*"),
         ("x-custom_extra_scopes", "*"),
     ];
-    let foreign =
-        "x-custom-extra-scopes: *, x-custom-user: root, x-custom_extra_scopes: *, x_custom_user: root";
     for (path, expected) in [
-        ("/clusters/root:org/api", format!("alpha /clusters/0rg0000000000001/api {USUAL}, {foreign}")),
+        ("/clusters/root:org/api", format!("alpha /clusters/0rg0000000000001/api {USUAL}")),
         ("/clusters/nope/api", "403".into()),
         ("/clusters/*/api", "403".into()),
-        ("/services/x/api?y=z", format!("vw /services/x/api?y=z {USUAL}, {foreign}")),
-        ("/services/x/clusters/*/a%2fb/", format!("vw /services/x/clusters/*/a%2fb/ {USUAL}, {foreign}")),
-        (
-            "/services/x/clusters/root:org/api",
-            format!("vw /services/x/clusters/root:org/api {USUAL}, {foreign}"),
-        ),
+        ("/services/x/api?y=z", format!("vw /services/x/api?y=z {USUAL}")),
+        ("/services/x/clusters/*/a%2fb/", format!("vw /services/x/clusters/*/a%2fb/ {USUAL}")),
+        ("/services/x/clusters/root:org/api", format!("vw /services/x/clusters/root:org/api {USUAL}")),
         ("/services/x/clusters/nope/api", "403".into()),
         ("/e2e/clusters/root:org/x?c=d", format!("own /base/e2e/clusters/root:org/x?a=b&c=d {CUSTOM}")),
         ("/e2e/clusters/*", format!("own /base/e2e/clusters/*?a=b {CUSTOM}")),
         ("/e2e/clusters/nope/x", "403".into()),
         ("/e2e/clusters/Nope/x", "403".into()),
-        ("/e2e", format!("rest /e2e {USUAL}, {foreign}")),
-        ("/version", format!("rest /version {USUAL}, {foreign}")),
-        ("/", format!("rest / {USUAL}, {foreign}")),
+        ("/e2e", format!("rest /e2e {USUAL}")),
+        ("/version", format!("rest /version {USUAL}")),
+        ("/", format!("rest / {USUAL}")),
         ("/e2e//clusters/x", "307".into()),
         ("/e2e/%2e%2e/clusters/root/api", "307".into()),
     ] {

@@ -141,13 +141,14 @@ async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
     world.put_workspace("root", "several", json!({"cluster": id}), "Ready");
     world.start().await;
     let client = world.http2(Some(&world.user())).await;
-    let connected = async {
-        let is_connected = |endpoint: &Shard| endpoint.state.open_connections_of("kcp-front-proxy") > 0;
-        while !endpoints.iter().all(is_connected) {
+    // A connection that was accepted is not in use yet.
+    let used = async {
+        let is_used = |endpoint: &Shard| endpoint.state.requests.load(Ordering::SeqCst) > 0;
+        while !endpoints.iter().all(is_used) {
             assert_eq!(client.get("/clusters/root:several/api").await.status, 200);
         }
     };
-    timeout(LIMIT, connected).await.expect("an endpoint is not connected to");
+    timeout(LIMIT, used).await.expect("an endpoint is not asked");
     let requests: Vec<_> = (0..20)
         .map(|_| {
             let client = client.clone();
