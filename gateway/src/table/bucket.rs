@@ -1,7 +1,8 @@
-//! One of the table's buckets: some hundred records and the bytes of their keys and values, in two
-//! allocations. Immutable once built; a change copies the bucket.
+//! One of the table's buckets: some thirty records with their keys and values, in one block of memory. Immutable once
+//! built; a change copies the bucket.
 
-use super::moves::OwnerChange;
+use std::hint::black_box;
+use std::sync::Arc;
 
 /// What a record is about. Both kinds live side by side, told apart by their flag.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -45,7 +46,7 @@ impl Flags {
         if self.has(Self::WORKSPACE) { Kind::Workspace } else { Kind::Cluster }
     }
 
-    const fn without(self, other: Self) -> Self {
+    pub(super) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
@@ -53,28 +54,11 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
-    const fn of(kind: Kind) -> Self {
+    pub(super) const fn of(kind: Kind) -> Self {
         match kind {
             Kind::Cluster => Self(0),
             Kind::Workspace => Self::WORKSPACE,
         }
-    }
-}
-
-/// 16 bytes; the key and then the value lie at `offset` in the bucket's bytes.
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    hash: u32,
-    offset: u32,
-    key_length: u16,
-    value_length: u16,
-    shard: u16,
-    flags: Flags,
-}
-
-impl Record {
-    fn kind(&self) -> Kind {
-        self.flags.kind()
     }
 }
 
@@ -103,33 +87,36 @@ pub(super) struct Key<'k> {
 pub(super) const SEPARATOR: u8 = b'/';
 
 impl Key<'_> {
-    fn hash(&self) -> u32 {
+    pub(super) fn hash(&self) -> u32 {
         self.number as u32
     }
 
-    fn matches(&self, stored: &[u8]) -> bool {
+    pub(super) fn matches(&self, stored: &[u8]) -> bool {
+        let (first, second) = (self.first.as_bytes(), self.second.as_bytes());
         match self.kind {
-            Kind::Cluster => stored == self.first.as_bytes(),
-            Kind::Workspace => stored
-                .strip_prefix(self.first.as_bytes())
-                .and_then(|rest| rest.strip_prefix(&[SEPARATOR]))
-                .is_some_and(|rest| rest == self.second.as_bytes()),
+            Kind::Cluster => stored == first,
+            Kind::Workspace => {
+                stored.len() == self.length()
+                    && stored.starts_with(first)
+                    && stored[first.len()] == SEPARATOR
+                    && stored.ends_with(second)
+            }
         }
     }
 
     /// Whether the record counts as load of its shard: kcp's own clusters do not.
-    fn is_counted(&self) -> bool {
+    pub(super) fn is_counted(&self) -> bool {
         is_counted(self.kind, self.first.as_bytes())
     }
 
-    fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         match self.kind {
             Kind::Cluster => self.first.len(),
             Kind::Workspace => self.first.len() + 1 + self.second.len(),
         }
     }
 
-    fn write_to(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn write_to(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(self.first.as_bytes());
         if self.kind == Kind::Workspace {
             bytes.push(SEPARATOR);
@@ -138,7 +125,7 @@ impl Key<'_> {
     }
 }
 
-fn is_counted(kind: Kind, key: &[u8]) -> bool {
+pub(super) fn is_counted(kind: Kind, key: &[u8]) -> bool {
     kind == Kind::Workspace || !(key == b"root" || key.starts_with(b"system:"))
 }
 
@@ -147,271 +134,327 @@ pub(super) fn is_load(flags: Flags, key: &[u8]) -> bool {
     is_counted(flags.kind(), key)
 }
 
-/// Records sorted by hash. An empty bucket allocates nothing.
-#[derive(Debug, Default)]
-pub(super) struct Bucket {
-    records: Box<[Record]>,
-    bytes: Box<[u8]>,
+/// A record without its key and value, which lie one after the other at `offset`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) hash: u32,
+    pub(super) offset: u32,
+    pub(super) key_length: u16,
+    pub(super) value_length: u16,
+    pub(super) shard: u16,
+    pub(super) flags: Flags,
 }
 
+/// What stands in a block before a key: the fields of [`Record`] but for the offset.
+const HEAD: usize = 12;
+
+impl Record {
+    pub(super) fn kind(&self) -> Kind {
+        self.flags.kind()
+    }
+
+    pub(super) fn entry<'b>(&self, bytes: &'b [u8]) -> Entry<'b> {
+        let start = self.offset as usize;
+        let middle = start + usize::from(self.key_length);
+        Entry {
+            shard: self.shard,
+            flags: self.flags,
+            key: &bytes[start..middle],
+            value: &bytes[middle..self.end()],
+        }
+    }
+
+    fn end(&self) -> usize {
+        self.offset as usize + usize::from(self.key_length) + usize::from(self.value_length)
+    }
+
+    /// The record that lies at this place; `None` if there is none.
+    fn read(bytes: &[u8], at: usize) -> Option<Self> {
+        let head: [u8; HEAD] = *bytes.get(at..)?.first_chunk()?;
+        let [h0, h1, h2, h3, k0, k1, v0, v1, s0, s1, f0, f1] = head;
+        let flags = u16::from_le_bytes([f0, f1]);
+        (flags != u16::from_le_bytes([FREE; 2])).then_some(Self {
+            hash: u32::from_le_bytes([h0, h1, h2, h3]),
+            offset: (at + HEAD) as u32,
+            key_length: u16::from_le_bytes([k0, k1]),
+            value_length: u16::from_le_bytes([v0, v1]),
+            shard: u16::from_le_bytes([s0, s1]),
+            flags: Flags(flags),
+        })
+    }
+
+    /// Writes the record, whose key and value lie in `bytes`, to a place of its length.
+    fn write_to(&self, place: &mut [u8], bytes: &[u8]) {
+        let (head, rest) = place.split_at_mut(HEAD);
+        head[..4].copy_from_slice(&self.hash.to_le_bytes());
+        head[4..6].copy_from_slice(&self.key_length.to_le_bytes());
+        head[6..8].copy_from_slice(&self.value_length.to_le_bytes());
+        head[8..10].copy_from_slice(&self.shard.to_le_bytes());
+        head[10..].copy_from_slice(&self.flags.0.to_le_bytes());
+        rest.copy_from_slice(&bytes[self.offset as usize..self.end()]);
+    }
+
+    /// Bytes in a block.
+    fn length(&self) -> usize {
+        HEAD + usize::from(self.key_length) + usize::from(self.value_length)
+    }
+}
+
+/// Records sorted by hash, in one block of memory. An empty bucket allocates nothing.
+///
+/// Few records just lie one after the other. Many are spread over cells, so that a look-up waits for memory only once:
+/// the hash tells the cell, and all lines of the cell are asked for at the same time. A cell begins with the place of
+/// the first record whose hash leads to it. That is mostly in the cell itself; what has no room there goes to the cells
+/// behind it. A record never crosses the end of a cell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bucket {
+    /// A multiple of [`CELL`] long if it has cells.
+    block: Arc<[u8]>,
+}
+
+const CELL: usize = 256;
+/// Where the first record of a cell's hashes lies, counted from the beginning of the cell: two bytes, little-endian;
+/// [`FREE`] if there is none.
+const CELL_HEAD: usize = 2;
+/// A record lies at most so far from the beginning of its cell.
+const FARTHEST: usize = i16::MAX as usize;
+/// Up to so many bytes of records lie one after the other.
+const ROW: usize = 2 * CELL;
+/// So much of a cell is filled on average.
+const FILL: usize = 192;
+/// What a processor gets from memory at once.
+const LINE: usize = 64;
+/// What fills the places without records.
+const FREE: u8 = 0xff;
+
 impl Bucket {
-    /// All records with this key (one per shard that claims it). Hashes are spread evenly, so the place is guessed
-    /// from the hash and lies a few records off: some 70 bytes read, then the key. No allocation.
+    /// From records sorted by hash, whose keys and values lie in `bytes`.
+    pub(super) fn of(records: &[Record], bytes: &[u8]) -> Self {
+        if records.is_empty() {
+            return Self::default();
+        }
+        let length = records.iter().map(Record::length).sum();
+        let block = in_cells(records, bytes, length).unwrap_or_else(|| in_a_row(records, bytes, length));
+        Self { block: block.into() }
+    }
+
+    /// All records with this key (one per shard that claims it). No allocation.
     pub(super) fn find<'b>(&'b self, key: Key<'b>) -> impl Iterator<Item = Entry<'b>> {
-        let start = first_not_below(&self.records, key.hash());
-        self.records[start..]
-            .iter()
-            .take_while(move |record| record.hash == key.hash())
+        self.fetch(key);
+        let hash = key.hash();
+        self.records_from(self.start(hash))
+            .skip_while(move |record| record.hash < hash)
+            .take_while(move |record| record.hash == hash)
             .filter(move |record| record.kind() == key.kind)
-            .map(|record| self.entry(record))
+            .map(|record| record.entry(&self.block))
             .filter(move |entry| key.matches(entry.key))
+    }
+
+    /// Has the memory for [`Bucket::find`] brought to the caches while something else is done.
+    pub(super) fn fetch(&self, key: Key<'_>) {
+        let cell = self.cell(key.hash()).unwrap_or(0);
+        black_box([0, LINE, 2 * LINE, 3 * LINE].map(|line| self.block.get(cell + line).copied()));
     }
 
     /// Everything in the bucket.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.records.iter().map(|record| self.entry(record))
+        self.records().map(|record| record.entry(&self.block))
+    }
+
+    /// All records, sorted by hash; their keys and values lie in [`Bucket::bytes`].
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> {
+        self.records_from(if self.has_cells() { CELL_HEAD } else { 0 })
+    }
+
+    /// The whole block.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// Whether both are one.
+    #[cfg(test)]
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.block, &other.block)
     }
 
     /// Bytes on the heap, without the allocator's overhead.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.records) + self.bytes.len()
+        let counters = 2 * size_of::<usize>();
+        if self.block.is_empty() { 0 } else { counters + self.block.len() }
     }
 
-    fn entry(&self, record: &Record) -> Entry<'_> {
-        entry(record, &self.bytes)
-    }
-}
-
-fn first_not_below(records: &[Record], hash: u32) -> usize {
-    let mut at = ((u64::from(hash) * records.len() as u64) >> 32) as usize;
-    while at > 0 && records[at - 1].hash >= hash {
-        at -= 1;
-    }
-    while at < records.len() && records[at].hash < hash {
-        at += 1;
-    }
-    at
-}
-
-fn entry<'b>(record: &Record, bytes: &'b [u8]) -> Entry<'b> {
-    let key_end = record.offset as usize + usize::from(record.key_length);
-    let value_end = key_end + usize::from(record.value_length);
-    Entry {
-        shard: record.shard,
-        flags: record.flags,
-        key: &bytes[record.offset as usize..key_end],
-        value: &bytes[key_end..value_end],
-    }
-}
-
-/// A bucket under change.
-#[derive(Debug)]
-pub(super) struct Draft {
-    records: Vec<Record>,
-    /// Holds garbage of replaced records until [`Draft::finish`].
-    bytes: Vec<u8>,
-    changed: bool,
-    owners: Vec<OwnerChange>,
-}
-
-/// How the number of a shard's records of one kind moved. Clusters that are nobody's workspace (`root`,
-/// `system:…`) are not counted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Moved {
-    Added,
-    Removed,
-    Same,
-}
-
-impl Draft {
-    pub(super) fn of(bucket: &Bucket) -> Self {
-        Self {
-            records: bucket.records.to_vec(),
-            bytes: bucket.bytes.to_vec(),
-            changed: false,
-            owners: Vec::new(),
-        }
+    fn has_cells(&self) -> bool {
+        !self.block.is_empty() && self.block.len().is_multiple_of(CELL)
     }
 
-    /// A draft for about so many restored records and bytes.
-    pub(super) fn with_capacity(records: usize, bytes: usize) -> Self {
-        Self {
-            records: Vec::with_capacity(records),
-            bytes: Vec::with_capacity(bytes),
-            changed: false,
-            owners: Vec::new(),
-        }
+    /// Where the cell of a hash begins, if there are cells.
+    fn cell(&self, hash: u32) -> Option<usize> {
+        self.has_cells().then(|| cell_of(hash, self.block.len() / CELL))
     }
 
-    /// Adds a record as a snapshot holds it, in no order; only before [`Draft::finish_restored`]. Refused as `false`
-    /// if it is too long.
-    pub(super) fn restore(&mut self, hash: u32, shard: u16, flags: Flags, key: &[u8], value: &[u8]) -> bool {
-        let (Ok(key_length), Ok(value_length), Ok(offset)) =
-            (u16::try_from(key.len()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
-        else {
-            return false;
+    /// Where the first record lies that may have this hash.
+    fn start(&self, hash: u32) -> usize {
+        let Some(cell) = self.cell(hash) else {
+            return 0;
         };
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.records.push(Record { hash, offset, key_length, value_length, shard, flags });
-        true
+        match self.block[cell..].first_chunk() {
+            Some(&[FREE, FREE]) | None => self.block.len(),
+            Some(start) => cell + usize::from(u16::from_le_bytes(*start)),
+        }
     }
 
-    /// The bucket of restored records; `None` if there are none.
-    pub(super) fn finish_restored(self) -> Option<Bucket> {
-        let Self { mut records, bytes, .. } = self;
-        if records.is_empty() {
+    fn records_from(&self, mut at: usize) -> impl Iterator<Item = Record> {
+        let end = self.block.len();
+        let has_cells = self.has_cells();
+        std::iter::from_fn(move || {
+            loop {
+                let end_of_cell = if has_cells { at.next_multiple_of(CELL) } else { end };
+                if let Some(record) = Record::read(&self.block[..end_of_cell], at) {
+                    at = record.end();
+                    return Some(record);
+                }
+                if end_of_cell >= end {
+                    return None;
+                }
+                at = end_of_cell + CELL_HEAD;
+            }
+        })
+    }
+}
+
+/// `None` if it is not worth it or they do not fit: a very long record does not, nor do many of one hash, as of a logical
+/// cluster that every shard has.
+fn in_cells(records: &[Record], bytes: &[u8], length: usize) -> Option<Vec<u8>> {
+    if length <= ROW || records.iter().any(|record| record.length() > CELL - CELL_HEAD) {
+        return None;
+    }
+    let least = length.div_ceil(FILL);
+    let (cells, places) = (least..=least + least.div_ceil(4))
+        .find_map(|cells| places_in_cells(records, cells).map(|places| (cells, places)))?;
+    let mut block = vec![FREE; cells * CELL];
+    for (record, at) in records.iter().zip(places) {
+        record.write_to(&mut block[at..at + record.length()], bytes);
+        let cell = cell_of(record.hash, cells);
+        let head = &mut block[cell..cell + CELL_HEAD];
+        if head == [FREE; CELL_HEAD] {
+            head.copy_from_slice(&((at - cell) as u16).to_le_bytes());
+        }
+    }
+    Some(block)
+}
+
+/// Where each record goes; `None` if there are too few cells.
+fn places_in_cells(records: &[Record], cells: usize) -> Option<Vec<usize>> {
+    let mut places = Vec::with_capacity(records.len());
+    let mut end = 0_usize;
+    for record in records {
+        let cell = cell_of(record.hash, cells);
+        let free = end.max(cell);
+        let at = match free % CELL {
+            0 => free + CELL_HEAD,
+            taken if taken + record.length() > CELL => free.next_multiple_of(CELL) + CELL_HEAD,
+            _ => free,
+        };
+        end = at + record.length();
+        if end > cells * CELL || at - cell > FARTHEST {
             return None;
         }
-        records.sort_by_key(|record| record.hash);
-        Some(Bucket { records: records.into(), bytes: bytes.into() })
+        places.push(at);
+    }
+    Some(places)
+}
+
+fn in_a_row(records: &[Record], bytes: &[u8], length: usize) -> Vec<u8> {
+    // Never as long as cells would be.
+    let padding = usize::from(length.is_multiple_of(CELL));
+    let mut block = vec![FREE; length + padding];
+    let mut at = 0;
+    for record in records {
+        record.write_to(&mut block[at..at + record.length()], bytes);
+        at += record.length();
+    }
+    block
+}
+
+/// Where the cell of a hash begins. Hashes are spread evenly; to the last few cells none leads, they are for what does
+/// not fit into those before.
+fn cell_of(hash: u32, cells: usize) -> usize {
+    let leading = cells - cells / 16;
+    (((u64::from(hash) * leading as u64) >> u32::BITS) as usize) * CELL
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::super::draft::Draft;
+    use super::*;
+
+    /// Logical clusters with these hashes and values, each on a shard of its own.
+    fn bucket(records: &[(u32, String)]) -> Bucket {
+        let mut draft = Draft::with_capacity(0, 0);
+        for (shard, (hash, value)) in (0..).zip(records) {
+            assert!(draft.restore(*hash, shard, Flags::OWNER, id(*hash).as_bytes(), value.as_bytes()));
+        }
+        draft.finish_restored().unwrap()
     }
 
-    /// Takes what became of owners so far.
-    pub(super) fn take_owner_changes(&mut self) -> Vec<OwnerChange> {
-        std::mem::take(&mut self.owners)
+    fn id(hash: u32) -> String {
+        format!("id-{hash}")
     }
 
-    /// Sets the shard's record for this key. Setting what is there already changes nothing. A key or value
-    /// beyond 64 KiB is refused as [`Moved::Same`]; the parsers in front never produce one.
-    pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Moved {
-        let (Ok(key_length), Ok(value_length), Ok(offset)) =
-            (u16::try_from(key.length()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
-        else {
-            return Moved::Same;
-        };
-        let flags = flags.with(Flags::of(key.kind));
-        let found = self.position(key, shard);
-        if let Some(at) = found {
-            let old = entry(&self.records[at], &self.bytes);
-            if old.flags.without(Flags::OWNER) == flags && old.value == value {
-                return Moved::Same;
+    fn found(bucket: &Bucket, hash: u32) -> Vec<(u16, String)> {
+        let key = Key { kind: Kind::Cluster, number: hash.into(), first: &id(hash), second: "" };
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+        bucket.find(key).map(|entry| (entry.shard, text(entry.value))).collect()
+    }
+
+    fn spread(number: u32) -> u32 {
+        number.wrapping_mul(0x9e37_79b9)
+    }
+
+    fn is_all_found(bucket: &Bucket, records: &[(u32, String)]) {
+        assert_eq!(bucket.entries().count(), records.len());
+        for (shard, (hash, value)) in (0..).zip(records) {
+            assert!(found(bucket, *hash).contains(&(shard, value.clone())), "{hash} of {}", records.len());
+        }
+    }
+
+    #[test]
+    fn few_records_lie_in_a_row_and_many_in_cells() {
+        for (count, has_cells) in [(1, false), (5, false), (40, true), (122, true), (3000, true)] {
+            let records: Vec<_> =
+                (0..count).map(|number| (spread(number), "v".repeat(number as usize % 90))).collect();
+            let bucket = bucket(&records);
+            assert_eq!(bucket.has_cells(), has_cells, "{count}");
+            is_all_found(&bucket, &records);
+            for unknown in count..2 * count {
+                assert_eq!(found(&bucket, spread(unknown)), [], "{unknown} of {count}");
             }
         }
-        key.write_to(&mut self.bytes);
-        self.bytes.extend_from_slice(value);
-        self.changed = true;
-        let record = Record { hash: key.hash(), offset, key_length, value_length, shard, flags };
-        let moved = match found {
-            Some(at) => {
-                let kept =
-                    if self.records[at].flags.has(Flags::OWNER) { Flags::OWNER } else { Flags::default() };
-                self.records[at] = Record { flags: flags.with(kept), ..record };
-                Moved::Same
-            }
-            None => {
-                let at = first_not_below(&self.records, key.hash());
-                self.records.insert(at, record);
-                if key.is_counted() { Moved::Added } else { Moved::Same }
-            }
-        };
-        self.elect(key, None);
-        moved
     }
 
-    /// Removes the shard's record for this key; what other shards say about the key stays.
-    pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Moved {
-        let Some(at) = self.position(key, shard) else {
-            return Moved::Same;
-        };
-        let removed = self.records.remove(at);
-        self.changed = true;
-        self.elect(key, removed.flags.has(Flags::OWNER).then_some(shard));
-        if key.is_counted() { Moved::Removed } else { Moved::Same }
+    #[test]
+    fn records_in_a_row_may_be_as_long_as_cells() {
+        // A head of 12 bytes, 4 of the id, the value.
+        let records = [(7, "v".repeat(CELL - HEAD - 4))];
+        let bucket = bucket(&records);
+        assert!(!bucket.has_cells());
+        is_all_found(&bucket, &records);
     }
 
-    /// Removes all of a shard's records of one kind (of any kind for `None`) that are not to be kept. `number` tells
-    /// the number of a stored key. Returns how many counted ones went.
-    pub(super) fn retain(
-        &mut self,
-        shard: u16,
-        kind: Option<Kind>,
-        number: impl Fn(Kind, &[u8]) -> u64,
-        keep: impl Fn(u64) -> bool,
-    ) -> u32 {
-        let mut orphans = Vec::new();
-        let before = self.records.len();
-        let mut removed = 0;
-        let bytes = &self.bytes;
-        self.records.retain(|record| {
-            if record.shard != shard || kind.is_some_and(|kind| kind != record.kind()) {
-                return true;
-            }
-            let stored = entry(record, bytes).key;
-            let number = number(record.kind(), stored);
-            let kept = keep(number);
-            if !kept && record.flags.has(Flags::OWNER) {
-                orphans.push((number, stored.to_vec()));
-            }
-            removed += u32::from(!kept && is_counted(record.kind(), stored));
-            kept
-        });
-        for (number, id) in orphans {
-            if let Ok(first) = std::str::from_utf8(&id) {
-                self.elect(Key { kind: Kind::Cluster, number, first, second: "" }, Some(shard));
-            }
-        }
-        self.changed |= self.records.len() < before;
-        removed
-    }
-
-    /// The finished bucket, compacted; `None` when nothing changed.
-    pub(super) fn finish(self) -> Option<Bucket> {
-        if !self.changed {
-            return None;
-        }
-        let length = self
-            .records
-            .iter()
-            .map(|record| usize::from(record.key_length) + usize::from(record.value_length));
-        let mut bytes = Vec::with_capacity(length.sum());
-        let mut records = self.records;
-        for record in &mut records {
-            let stored = entry(record, &self.bytes);
-            let offset = bytes.len() as u32;
-            bytes.extend_from_slice(stored.key);
-            bytes.extend_from_slice(stored.value);
-            record.offset = offset;
-        }
-        Some(Bucket { records: records.into(), bytes: bytes.into() })
-    }
-
-    fn position(&self, key: Key<'_>, shard: u16) -> Option<usize> {
-        self.positions(key).find(|at| self.records[*at].shard == shard)
-    }
-
-    fn positions<'d>(&'d self, key: Key<'d>) -> impl Iterator<Item = usize> + 'd {
-        let start = first_not_below(&self.records, key.hash());
-        (start..self.records.len()).take_while(move |at| self.records[*at].hash == key.hash()).filter(
-            move |at| {
-                let record = &self.records[*at];
-                record.kind() == key.kind && key.matches(entry(record, &self.bytes).key)
-            },
-        )
-    }
-
-    /// Decides which of the shards that have this logical cluster answers for it: one where it is not being
-    /// moved, then the one that did so far, so that a resync never flips a route and the removal at the old
-    /// shard is what completes a move. `left` is the owner that has just gone, if it was that.
-    fn elect(&mut self, key: Key<'_>, left: Option<u16>) {
-        if key.kind != Kind::Cluster {
-            return;
-        }
-        let claims: Vec<usize> = self.positions(key).collect();
-        let owned = claims.iter().map(|at| &self.records[*at]).find(|record| record.flags.has(Flags::OWNER));
-        let before = owned.map(|record| record.shard).or(left);
-        let winner = claims.iter().copied().min_by_key(|at| {
-            let record = &self.records[*at];
-            (record.flags.has(Flags::MIGRATING), !record.flags.has(Flags::OWNER), record.shard)
-        });
-        let after = winner.map(|at| self.records[at].shard);
-        if before == after {
-            return;
-        }
-        self.owners.push(OwnerChange { cluster: key.number, before, after });
-        for at in claims {
-            let flags = &mut self.records[at].flags;
-            *flags = if Some(at) == winner { flags.with(Flags::OWNER) } else { flags.without(Flags::OWNER) };
+    #[test]
+    fn what_is_too_long_or_too_much_for_cells_is_found_too() {
+        let ordinary = || (0..100).map(|number| (spread(number), "value".to_owned()));
+        let long = [(spread(200), "v".repeat(60_000))];
+        let one_hash = |hash| (0..3000).map(move |_| (hash, "on every shard".to_owned()));
+        for records in [
+            ordinary().chain(long).collect::<Vec<_>>(),
+            ordinary().chain(one_hash(0)).collect(),
+            ordinary().chain(one_hash(u32::MAX / 2)).collect(),
+            ordinary().chain(one_hash(u32::MAX)).collect(),
+        ] {
+            is_all_found(&bucket(&records), &records);
         }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! One `ArcSwap` over a root of 128 shared pages of 128 shared buckets. A reader loads the root once and walks a whole
 //! path on that one view: no lock, no allocation. The one writer copies the two arrays of pointers on the way to what
-//! it touches and the touched buckets per batch, then swaps. Some 110 bytes per workspace (a test holds it below 200).
+//! it touches and the touched buckets per batch, then swaps. Some 130 bytes per workspace (a test holds it below 200).
 
 mod bucket;
 mod change;
+mod draft;
 mod moves;
 mod resolve;
 mod restore;
@@ -50,7 +51,7 @@ impl RoutingTable {
     }
 }
 
-type BucketPage = Box<[Arc<Bucket>]>;
+type BucketPage = [Bucket];
 
 /// One immutable view of the table.
 #[derive(Clone, Debug)]
@@ -71,7 +72,7 @@ pub(crate) struct TableKey(u64);
 
 impl Root {
     fn empty() -> Self {
-        let page: Arc<BucketPage> = Arc::new(vec![Arc::default(); BUCKETS_PER_PAGE].into());
+        let page: Arc<BucketPage> = vec![Bucket::default(); BUCKETS_PER_PAGE].into();
         Self {
             pages: vec![page; BUCKETS / BUCKETS_PER_PAGE].into(),
             shards: Arc::default(),
@@ -115,10 +116,9 @@ impl Root {
 
     /// Bytes on the heap for this view (without the allocator's overhead).
     pub(crate) fn heap_bytes(&self) -> usize {
-        let buckets: usize =
-            self.buckets().map(|bucket| size_of::<Bucket>() + 16 + bucket.heap_bytes()).sum();
+        let buckets: usize = self.buckets().map(Bucket::heap_bytes).sum();
         let types: usize = self.types.iter().map(|name| size_of::<Arc<str>>() + 16 + name.len()).sum();
-        buckets + BUCKETS * size_of::<Arc<Bucket>>() + size_of_val(&*self.pages) + types
+        buckets + BUCKETS * size_of::<Bucket>() + size_of_val(&*self.pages) + types
     }
 
     fn cluster_key(&self, id: &str) -> u64 {
@@ -147,20 +147,20 @@ impl Root {
         hasher.finish()
     }
 
-    fn bucket(&self, key: u64) -> &Arc<Bucket> {
+    fn bucket(&self, key: u64) -> &Bucket {
         self.bucket_at(bucket_index(key))
     }
 
-    fn bucket_at(&self, index: usize) -> &Arc<Bucket> {
+    fn bucket_at(&self, index: usize) -> &Bucket {
         &self.pages[index / BUCKETS_PER_PAGE][index % BUCKETS_PER_PAGE]
     }
 
     fn set_bucket(&mut self, index: usize, bucket: Bucket) {
         let page = Arc::make_mut(&mut self.pages[index / BUCKETS_PER_PAGE]);
-        page[index % BUCKETS_PER_PAGE] = Arc::new(bucket);
+        page[index % BUCKETS_PER_PAGE] = bucket;
     }
 
-    fn buckets(&self) -> impl Iterator<Item = &Arc<Bucket>> {
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.pages.iter().flat_map(|page| page.iter())
     }
 }

@@ -57,47 +57,48 @@ pub(crate) struct Missing {
 }
 
 impl Root {
-    /// Resolves a reference on this view. Two probes per label, each a guess into a sorted array and a compared key;
-    /// no lock, no allocation.
+    /// Resolves a reference on this view. Two probes per label, each of some adjacent lines of memory; the two of one
+    /// label wait for theirs at the same time. No lock, no allocation.
     ///
     /// The walk is kcp's: the first label is the id of a logical cluster, each further label a workspace in
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
     /// if the whole path exists. A mount is a leaf.
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
-        let (top, names) = reference.labels();
+        let (mut id, mut names) = reference.labels();
         let mut unavailable = false;
-        let Some(mut current) = self.owner(top) else {
-            return self.missing_cluster(top, false);
-        };
-        // The id as the path or the record above has it, not as the cluster's own record does: so the next probe does not
-        // wait for the memory of this one.
-        let mut id = top;
-        let mut names = names.peekable();
-        while let Some(name) = names.next() {
-            let key = self.workspace_key(id, name);
-            let shard = current.shard.index.0;
-            let below = self.bucket(key).find(workspace(key, id, name)).find(|entry| entry.shard == shard);
-            let Some(Entry { flags, value, .. }) = below else {
-                return self.missing_workspace(key, current);
+        let mut below_known = false;
+        loop {
+            // By the id as the path or the record above has it, so that it does not wait for the memory of the
+            // cluster's own record but is asked for before that.
+            let below = names.next().map(|name| workspace(self.workspace_key(id, name), id, name));
+            if let Some(below) = below {
+                self.bucket(below.number).fetch(below);
+            }
+            let Some(current) = self.owner(id) else {
+                return self.missing_cluster(id, below_known);
+            };
+            let Some(below) = below else {
+                return if unavailable { Resolution::Unavailable } else { Resolution::Found(current) };
+            };
+            let found =
+                self.bucket(below.number).find(below).find(|entry| entry.shard == current.shard.index.0);
+            let Some(Entry { flags, value, .. }) = found else {
+                return self.missing_workspace(below.number, current);
             };
             unavailable |= flags.has(Flags::UNAVAILABLE);
             let Ok(value) = std::str::from_utf8(value) else {
-                return self.missing_workspace(key, current);
+                return self.missing_workspace(below.number, current);
             };
             if flags.has(Flags::MOUNT) {
-                let behind = names.peek().map(|_| Missing {
-                    key: TableKey(key),
+                let behind = names.next().map(|_| Missing {
+                    key: TableKey(below.number),
                     below_known: false,
                     shard: Some(current.shard.index),
                 });
                 return Resolution::Mount(Mount { url: value, unavailable, behind });
             }
-            let Some(below) = self.owner(value) else {
-                return self.missing_cluster(value, true);
-            };
-            (current, id) = (below, value);
+            (id, below_known) = (value, true);
         }
-        if unavailable { Resolution::Unavailable } else { Resolution::Found(current) }
     }
 
     /// The shard that answers for a logical cluster.
@@ -112,7 +113,7 @@ impl Root {
         let number = entry.value.try_into().map_or(types::NO_TYPE, u32::from_le_bytes);
         Some(Found {
             shard,
-            cluster: std::str::from_utf8(entry.key).ok()?,
+            cluster: id,
             workspace_type: types::name_of(&self.types, number),
             // Empty but for a minute and a half after a move.
             recently_moved: !self.moved.is_empty() && self.moved.contains_key(&key),

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::bucket::{Draft, Flags, is_load};
+use super::bucket::{Flags, is_load};
+use super::draft::Draft;
 use super::shards::{ShardIndex, ShardSpec};
 use super::{BUCKETS, Root, bucket_index};
 

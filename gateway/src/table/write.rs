@@ -7,8 +7,9 @@ use arc_swap::ArcSwap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
-use super::bucket::{Draft, Flags, Key, Kind, Moved};
+use super::bucket::{Flags, Key, Kind};
 use super::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
+use super::draft::{Draft, Moved};
 use super::moves::Moves;
 use super::restore::Restoration;
 use super::shards::{ShardIndex, ShardSpec};
