@@ -71,8 +71,9 @@ pub(crate) struct Core {
     pub(crate) started: Instant,
 }
 
-/// A request as far as deciding about it needs to know.
-#[derive(Clone, Copy, Debug)]
+/// A request as far as deciding about it needs to know. Lent, because a future keeps its arguments, on every floor of the
+/// walk.
+#[derive(Debug)]
 pub(crate) struct Asked<'a> {
     /// Its method.
     pub(crate) method: &'a Method,
@@ -118,7 +119,7 @@ pub(crate) struct Forward {
 
 impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
-    pub(crate) async fn decide(&self, asked: Asked<'_>) -> Decision {
+    pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
         let origin = match LocalEndpoint::parse(asked.uri.path()) {
             Some(_) => None,
             None => self.cors.load().judge(asked.headers),
@@ -141,7 +142,7 @@ impl Core {
         }
     }
 
-    async fn walk(&self, asked: Asked<'_>) -> Result<Decision, Answer> {
+    async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
         if self.header_limits.check(asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
@@ -152,12 +153,10 @@ impl Core {
                 // Boxed, because it is rare and large: every request's task would have room for it.
                 Box::pin(self.local(asked, endpoint)).await
             }
-            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, target).await,
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
-                Some(path) => match RequestPath::parse(&path, paths.clusters) {
-                    Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, target).await,
-                    _ => Err(unknown_workspace(asked)),
-                },
+                // Boxed, because it is rare.
+                Some(path) => Box::pin(self.to_home(asked, &paths, &path)).await,
                 None => self.to_mapping(asked, &paths, other).await,
             },
             Err(PathError::Malformed(why)) => {
@@ -172,7 +171,7 @@ impl Core {
 
     /// The path in its own workspace that a service account means whose client knows only host and port. The token is
     /// not verified yet; what it says only chooses where it will be.
-    fn home_path(&self, asked: Asked<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+    fn home_path(&self, asked: &Asked<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
             || begins("/clusters/")
@@ -186,11 +185,18 @@ impl Core {
         Some(cluster_path(&cluster, other.raw))
     }
 
+    async fn to_home(&self, asked: &Asked<'_>, paths: &Paths, path: &str) -> Result<Decision, Answer> {
+        match RequestPath::parse(path, paths.clusters) {
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, paths, &target).await,
+            _ => Err(unknown_workspace(asked)),
+        }
+    }
+
     async fn to_cluster(
         &self,
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         paths: &Paths,
-        target: ClusterTarget<'_>,
+        target: &ClusterTarget<'_>,
     ) -> Result<Decision, Answer> {
         let route = self.route(asked, &target.reference).await?;
         let sender = self.identify_in(asked, &route).await?;
@@ -223,7 +229,7 @@ impl Core {
     /// workspaces of shards are looked for where it is.
     async fn to_mapping(
         &self,
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         paths: &Paths,
         other: OtherPath<'_>,
     ) -> Result<Decision, Answer> {
@@ -231,15 +237,16 @@ impl Core {
             self.identify(asked).await?;
             return Err(Answer::not_found());
         };
-        let reference = match (&matched.cluster, paths.clusters) {
-            (_, ClusterPaths::Ordinary) => Ok(None),
-            (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
-            (None, _) => cluster_within(matched.rest),
-        };
-        let reference = reference.map_err(|_| unknown_workspace(asked))?;
-        let route = match &reference {
-            Some(reference) => Some(self.route(asked, reference).await?),
-            None => None,
+        let route = {
+            let reference = match (&matched.cluster, paths.clusters) {
+                (_, ClusterPaths::Ordinary) => Ok(None),
+                (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
+                (None, _) => cluster_within(matched.rest),
+            };
+            match reference.map_err(|_| unknown_workspace(asked))? {
+                Some(reference) => Some(self.route(asked, &reference).await?),
+                None => None,
+            }
         };
         let sender = match &route {
             Some(route) => self.identify_in(asked, route).await?,
@@ -255,7 +262,8 @@ impl Core {
                 (self.backend(backend)?, text)
             }
             Target::Services(policy) => {
-                let shard = self.shard_of_service(asked, *policy, route, matched.rest).await?;
+                // Boxed, because it is large, and other requests would have room for it.
+                let shard = Box::pin(self.shard_of_service(asked, *policy, route, matched.rest)).await?;
                 (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
         };
@@ -263,7 +271,7 @@ impl Core {
         Ok(Decision::Forward(Forward { about, ..forward }))
     }
 
-    async fn route(&self, asked: Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
+    async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
         let start = Instant::now();
         let has_token =
             asked.headers.contains_key(AUTHORIZATION) || asked.headers.contains_key(SEC_WEBSOCKET_PROTOCOL);
@@ -291,24 +299,24 @@ impl Core {
         }
     }
 
-    async fn identify(&self, asked: Asked<'_>) -> Result<Sender, Answer> {
-        self.identify_at(asked, None).await
+    fn identify(&self, asked: &Asked<'_>) -> impl Future<Output = Result<Sender, Answer>> {
+        self.identify_at(asked, None)
     }
 
     /// In a workspace whose type has authenticators of its own, they have a say, too.
-    async fn identify_in(&self, asked: Asked<'_>, route: &Route) -> Result<Sender, Answer> {
+    async fn identify_in(&self, asked: &Asked<'_>, route: &Route) -> Result<Sender, Answer> {
         let Route::Shard { cluster, workspace_type: Some(workspace_type), .. } = route else {
             return self.identify(asked).await;
         };
         let counts = asked.connection.door.policy.load().workspaces;
         let own = self.workspaces.as_ref().filter(|_| counts).and_then(|all| all.of(workspace_type));
         let home = own.as_deref().map(|authenticator| Home { authenticator, cluster });
-        self.identify_at(asked, home).await
+        self.identify_at(asked, home.as_ref()).await
     }
 
-    async fn identify_at(&self, asked: Asked<'_>, home: Option<Home<'_>>) -> Result<Sender, Answer> {
+    async fn identify_at(&self, asked: &Asked<'_>, home: Option<&Home<'_>>) -> Result<Sender, Answer> {
         let start = Instant::now();
-        let judged = identify(asked.connection, asked.headers, asked.uri.path(), home).await;
+        let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
         self.metrics.phase(GatewayPhase::Auth, start.elapsed());
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
@@ -316,7 +324,7 @@ impl Core {
         })
     }
 
-    async fn local(&self, asked: Asked<'_>, endpoint: LocalEndpoint) -> Result<Decision, Answer> {
+    async fn local(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> Result<Decision, Answer> {
         let answer = match endpoint {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
@@ -377,7 +385,7 @@ impl Forward {
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 
 /// Refuses what goes on from a revision of the shard that had the logical cluster before.
-fn may_go_on(asked: Asked<'_>) -> Result<(), Answer> {
+fn may_go_on(asked: &Asked<'_>) -> Result<(), Answer> {
     let query = asked.uri.query();
     let class = RequestClass::of(asked.method, query, Version::HTTP_11, asked.headers);
     if resumes(class, query) {
@@ -387,7 +395,7 @@ fn may_go_on(asked: Asked<'_>) -> Result<(), Answer> {
     Ok(())
 }
 
-pub(crate) fn unknown_workspace(asked: Asked<'_>) -> Answer {
+pub(crate) fn unknown_workspace(asked: &Asked<'_>) -> Answer {
     let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();
     Answer::no_such_workspace(asked.method, &path)
 }

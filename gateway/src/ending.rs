@@ -31,14 +31,15 @@ impl Ending {
 
     /// Returns at that moment.
     pub(crate) async fn reached(self) {
-        let drained = async {
-            match &self.drain {
-                Some(drain) => drain.end_of_stream(self.number).await,
+        let Self { drain, number, expires } = self;
+        let drained = async move {
+            match &drain {
+                Some(drain) => drain.end_of_stream(number).await,
                 None => std::future::pending().await,
             }
         };
-        let expired = async {
-            match self.expires {
+        let expired = async move {
+            match expires {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fairlead_authn::{Identity, Outcome, WorkspaceAuthenticator, is_identity_header};
+use http::Uri;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
 use crate::listener::Connection;
@@ -96,7 +97,6 @@ pub(crate) enum Tokens {
 pub(crate) struct Rejected(String);
 
 /// A workspace that trusts issuers of its own.
-#[derive(Clone, Copy)]
 pub(crate) struct Home<'h> {
     /// Its authenticators.
     pub(crate) authenticator: &'h WorkspaceAuthenticator,
@@ -112,8 +112,8 @@ pub(crate) struct Home<'h> {
 pub(crate) async fn identify(
     connection: &Connection,
     headers: &HeaderMap,
-    path: &str,
-    home: Option<Home<'_>>,
+    target: &Uri,
+    home: Option<&Home<'_>>,
 ) -> Result<Sender, Rejected> {
     let policy = connection.door.policy.load();
     let presented = connection.credentials.is_presented();
@@ -147,7 +147,9 @@ pub(crate) async fn identify(
         {
             Ok(Sender::PassedOn)
         }
-        Outcome::Anonymous if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(path)) => {
+        Outcome::Anonymous
+            if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(target.path())) =>
+        {
             Ok(Sender::Known(Identity::anonymous()))
         }
         Outcome::Anonymous => Err(Rejected("no credential".to_owned())),

@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// Whether the sender may ask for picks at its door.
-    pub(crate) fn may_pick(&self, asked: Asked<'_>, sender: &Sender) -> Result<(), Answer> {
+    pub(crate) fn may_pick(&self, asked: &Asked<'_>, sender: &Sender) -> Result<(), Answer> {
         if asked.connection.door.policy.load().picks == ShardPicks::Hidden {
             return Err(Answer::not_found());
         }

@@ -41,7 +41,7 @@ impl Core {
     /// an identity.
     pub(crate) fn to_mount(
         &self,
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         paths: &Paths,
         url: &str,
         rest: &str,
@@ -98,7 +98,7 @@ impl Core {
     /// right shard, and none is guessed.
     pub(crate) async fn shard_of_service(
         &self,
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         policy: ServicesPolicy,
         named: Option<Route>,
         rest: &str,
@@ -137,7 +137,7 @@ impl Core {
     }
 }
 
-fn hops_so_far(asked: Asked<'_>) -> u32 {
+fn hops_so_far(asked: &Asked<'_>) -> u32 {
     let counted = asked.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     counted.unwrap_or(0)
 }

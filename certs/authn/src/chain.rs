@@ -65,11 +65,12 @@ impl Chain {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Outcome {
+        // Boxed, because it is large, and a server's task would have room for it for as long as a request is open.
         let token = match BearerToken::from_headers(headers) {
-            Ok(token) => token,
+            Ok(token) => token.map(Box::new),
             Err(error) => return Rejection::of("bearer token", error.into()),
         };
-        let request = Presented { connection, headers, token: token.as_ref(), now };
+        let request = Presented { connection, headers, token: token.as_deref(), now };
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
             let verdict = match authenticator.authenticate(&request) {
@@ -81,7 +82,10 @@ impl Chain {
                     // Only this one is never the same object at the next request.
                     let identity = match identity.method() {
                         Method::RequestHeader => self.finish(identity),
-                        Method::Anonymous | Method::ClientCertificate | Method::BearerToken => {
+                        Method::ClientCertificate => {
+                            connection.finish(identity, self.id, |identity| self.finish(identity))
+                        }
+                        Method::Anonymous | Method::BearerToken => {
                             identity.finish(self.id, |identity| self.finish(identity))
                         }
                     };

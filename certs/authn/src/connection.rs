@@ -27,18 +27,20 @@ pub struct ConnectionCredentials {
 }
 
 /// What the authorities of one generation make of the certificate.
+#[derive(Clone)]
 pub(crate) struct Judgement {
     generation: u64,
     judged_at: SystemTime,
     /// Valid from and to; empty if the certificate does not parse.
     in_force: Option<(SystemTime, SystemTime)>,
-    /// The user it stands for.
+    /// The user it stands for; once a chain has seen it, what that has made of it.
     pub(crate) client: Result<Arc<Identity>, Arc<str>>,
     /// Whether it may assert identities.
     pub(crate) request_header: Assertion,
 }
 
 /// Whether a certificate stands for somebody who may assert identities.
+#[derive(Clone)]
 pub(crate) enum Assertion {
     /// The request-header CA vouches for this common name.
     Trusted(Arc<str>),
@@ -93,9 +95,39 @@ impl ConnectionCredentials {
         self.judgement.store(Some(Arc::clone(&judgement)));
         Some(judgement)
     }
+
+    /// What a chain makes of an identity. That of the certificate is replaced by it, because connections are many, and
+    /// another chain comes rarely: it begins with the certificate again.
+    pub(crate) fn finish(
+        &self,
+        identity: Arc<Identity>,
+        chain: u64,
+        finish: impl FnOnce(Arc<Identity>) -> Arc<Identity>,
+    ) -> Arc<Identity> {
+        if identity.is_finished_by(chain) {
+            return identity;
+        }
+        let known = self.judgement.load_full().filter(|known| known.is_of(&identity));
+        let (Some(judgement), Some(Ok(certificate))) = (known, self.certificate()) else {
+            // Not of this certificate; or judged anew meanwhile, and then two chains in a row take away more, never less.
+            return identity.finish(chain, finish);
+        };
+        let begun = if identity.is_finished() { Arc::new(certificate.identity()) } else { identity };
+        let finished = finish(begun);
+        finished.set_finished_by(chain);
+        // Whoever has judged anew meanwhile knows better.
+        let replaced = Judgement { client: Ok(Arc::clone(&finished)), ..Judgement::clone(&judgement) };
+        self.judgement.compare_and_swap(&Some(judgement), Some(Arc::new(replaced)));
+        finished
+    }
 }
 
 impl Judgement {
+    /// Whether this very identity came from here.
+    fn is_of(&self, identity: &Arc<Identity>) -> bool {
+        self.client.as_ref().is_ok_and(|client| Arc::ptr_eq(client, identity))
+    }
+
     fn make(
         certificate: Result<&ClientCertificate, CertificateError>,
         chain: &[CertificateDer<'static>],

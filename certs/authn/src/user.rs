@@ -131,6 +131,21 @@ impl Identity {
         result
     }
 
+    /// Whether it is what this chain has made, and so needs nothing more of it.
+    pub(crate) fn is_finished_by(&self, chain: u64) -> bool {
+        self.finished.load().as_ref().is_some_and(|known| known.chain == chain && known.to.is_none())
+    }
+
+    /// Whether any chain has seen it.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load().is_some()
+    }
+
+    /// Notes that it is what this chain has made.
+    pub(crate) fn set_finished_by(&self, chain: u64) {
+        self.finished.store(Some(Arc::new(Finished { chain, to: None })));
+    }
+
     /// The identity in group `system:authenticated`. As in Kubernetes, not for those who are already sorted
     /// into that group or its opposite, as a proxy may do in request headers.
     pub(crate) fn in_group_authenticated(self: Arc<Self>) -> Arc<Self> {

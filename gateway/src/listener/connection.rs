@@ -120,7 +120,8 @@ impl ClientStream {
         stream: TlsStream<Gulp<TcpStream>>,
         connection: Arc<Connection>,
     ) -> pingora::Result<Self> {
-        let response = Box::new(ResponseHeader::build(200, None)?);
+        // Nobody reads it; with neither, it has no room for headers.
+        let response = Box::new(ResponseHeader::build_no_case(200, Some(0))?);
         let carried: Box<dyn Any + Send + Sync> = Box::new(connection);
         Ok(Self { stream, carrier: Arc::new(ProxyDigest::new(response, Some(carried))) })
     }

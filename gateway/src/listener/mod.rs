@@ -8,6 +8,7 @@ mod connection;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -219,11 +220,10 @@ impl BoundDoor {
                     let Ok(stream) = stream.into_std() else { continue };
                     let place = options.lanes.place();
                     let runtime = place.runtime().clone();
+                    let establishing = Box::pin(establish(Arc::clone(&options), stream, peer));
+                    // One block, so that the task of an open connection has room for each of these once.
                     let serving = async move {
-                        // From here on its lane waits for it.
-                        if let Ok(stream) = TcpStream::from_std(stream) {
-                            serve_connection(&options, app, stream, peer, draining).await;
-                        }
+                        serve_connection(&options, &app, establishing, &draining).await;
                         drop((slot, place));
                     };
                     tracker.spawn_on(serving, &runtime);
@@ -246,25 +246,24 @@ impl BoundDoor {
     }
 }
 
+/// `establishing` is boxed, so that the task of an open connection has no room for a handshake.
 async fn serve_connection<A>(
     options: &DoorOptions,
-    app: Arc<A>,
-    stream: TcpStream,
-    peer: SocketAddr,
-    draining: watch::Receiver<bool>,
+    app: &Arc<A>,
+    establishing: Pin<Box<impl Future<Output = Option<(Stream, Arc<Connection>)>>>>,
+    draining: &watch::Receiver<bool>,
 ) where
     A: ServerApp + Send + Sync + 'static,
 {
     options.metrics.open.inc();
     let _closed = OnDrop(&options.metrics.open);
-    // Boxed, so that the task of an open connection has no room for a handshake.
     let established = tokio::select! {
-        established = Box::pin(establish(options, stream, peer)) => established,
+        established = establishing => established,
         () = options.shutdown.over() => return,
     };
     let Some((stream, connection)) = established else { return };
     tokio::select! {
-        _ = app.process_new(stream, &draining) => {}
+        _ = app.process_new(stream, draining) => {}
         () = idle(&options.limits, &connection) => {}
         () = options.shutdown.over() => {}
     }
@@ -272,10 +271,12 @@ async fn serve_connection<A>(
 
 /// Agrees on TLS with a client.
 async fn establish(
-    options: &DoorOptions,
-    stream: TcpStream,
+    options: Arc<DoorOptions>,
+    stream: std::net::TcpStream,
     peer: SocketAddr,
 ) -> Option<(Stream, Arc<Connection>)> {
+    // From here on its lane waits for it.
+    let stream = TcpStream::from_std(stream).ok()?;
     let accepted = Instant::now();
     let metrics = &options.metrics;
     tune(&stream);

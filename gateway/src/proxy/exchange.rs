@@ -143,11 +143,12 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Carries an answer that somebody else asked for; returns the code that the client got.
     pub(super) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
-        let outcome = match self.begin_answer(answer) {
-            Ok(begun) => self.answer(begun, Upload::new(Sink::Nowhere, true)).await,
-            Err(failure) => Err(failure),
+        let outcome = async {
+            let mut begun = self.begin_answer(answer)?;
+            self.answer(&mut begun, &mut Upload::new(Sink::Nowhere, true)).await?;
+            self.conclude(begun).await
         };
-        match outcome {
+        match outcome.await {
             Ok(code) => code,
             Err(failure) => self.fail(&failure).await,
         }
@@ -156,13 +157,14 @@ impl<'e, C: Client> Exchange<'e, C> {
     async fn carry(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
         let mut upload = Upload::new(Sink::Nowhere, true);
-        let begun = {
+        let mut begun = {
             let answer = self.ask(&mut upload).await?;
             let (class, waited) = (self.context.class, self.context.began.elapsed());
             self.forward.upstream.metrics.first_byte(class, waited);
             self.begin_answer(answer)?
         };
-        self.answer(begun, upload).await
+        self.answer(&mut begun, &mut upload).await?;
+        self.conclude(begun).await
     }
 
     /// Makes of the request what the shard is to see.
@@ -299,18 +301,23 @@ impl<'e, C: Client> Exchange<'e, C> {
         mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
     ) -> Result<Response<B>, Failure> {
         loop {
-            tokio::select! {
+            let interim = tokio::select! {
                 biased;
                 next = poll_fn(&mut next) => match next? {
-                    // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
-                    Next::Interim(interim)
-                        if matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) => {}
-                    Next::Interim(interim) => self.client.interim(interim).await?,
+                    Next::Interim(interim) => interim,
                     Next::Final(answer) => return Ok(answer),
                 },
-                sent = upload.step(self.client) => self.context.request_bytes += sent? as u64,
+                sent = upload.step(self.client) => {
+                    self.context.request_bytes += sent? as u64;
+                    continue;
+                }
                 () = silence(self.limit) => return Err(Failure::Timeout),
                 () = over(&mut self.over) => return Err(Failure::Over),
+            };
+            // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
+            if !matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+                // Boxed, because it is rare.
+                Box::pin(self.client.interim(interim)).await?;
             }
         }
     }
@@ -391,10 +398,11 @@ impl<'e, C: Client> Exchange<'e, C> {
         Ok(Begun { code, ended, body })
     }
 
-    /// Carries the body of the answer to the client; returns its code.
-    async fn answer(&mut self, begun: Begun, mut upload: Upload) -> Result<u16, Failure> {
-        let Begun { code, mut ended, mut body } = begun;
-        while !ended {
+    /// Carries the body of the answer to the client. What it works on is borrowed, because a future keeps its arguments
+    /// beside what becomes of them.
+    async fn answer(&mut self, begun: &mut Begun, upload: &mut Upload) -> Result<(), Failure> {
+        let Begun { ended, body, .. } = begun;
+        while !*ended {
             let at_once = body.data().now_or_never();
             let chunk = match at_once {
                 Some(chunk) => chunk,
@@ -432,23 +440,28 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
             // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
             // then there is more to be had: the error.
-            ended = body.is_end() && body.data().await.transpose()?.is_none();
+            *ended = body.is_end() && body.data().await.transpose()?.is_none();
             tokio::select! {
                 biased;
                 // A watch that never pauses must not outlive its credential.
                 () = over(&mut self.over) => return self.too_late(),
-                written = self.client.write(chunk, ended) => written?,
+                written = self.client.write(chunk, *ended) => written?,
             }
             body.release(size);
         }
-        body.finish();
+        Ok(())
+    }
+
+    /// Sees a complete answer off; returns its code.
+    async fn conclude(&mut self, begun: Begun) -> Result<u16, Failure> {
+        begun.body.finish();
         self.client.flush().await?;
         drain(self.client).await;
-        Ok(code)
+        Ok(begun.code)
     }
 
     /// The time of a watch is over, and part of an event may be on its way.
-    fn too_late(&mut self) -> Result<u16, Failure> {
+    fn too_late(&mut self) -> Result<(), Failure> {
         self.context.at_line_end = false;
         Err(Failure::Over)
     }

@@ -10,7 +10,6 @@ use h2::{Reason, RecvStream, SendStream};
 use http::response::Parts;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use pingora::protocols::Stream;
-use pingora::protocols::http::v2::server::H2Options;
 use pingora::server::ShutdownWatch;
 
 use super::client::{BodyError, Client, Left};
@@ -24,13 +23,12 @@ const SMALL: usize = 16 << 10;
 /// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
 pub(super) async fn serve_connection(
     plane: &Arc<DataPlane>,
-    connection: &Arc<Connection>,
-    options: &H2Options,
+    connection: Arc<Connection>,
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
     let (stream, mut writer) = coalesce(stream);
-    let accepting = options.handshake::<_, Bytes>(stream);
+    let accepting = plane.h2_options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
     // The library begins with a write, and somebody has to see to it.
     let accepted = poll_fn(|context| {
@@ -69,7 +67,7 @@ pub(super) async fn serve_connection(
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                spawn_request(Arc::clone(plane), Arc::clone(connection), request, respond);
+                spawn_request(Arc::clone(plane), Arc::clone(&connection), request, respond);
             }
             // Mostly clients that close the connection without a word.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
@@ -99,6 +97,13 @@ fn spawn_request(
     });
 }
 
+/// What a client waits for that expects to be told.
+fn go_on() -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = StatusCode::CONTINUE;
+    head
+}
+
 /// One request.
 struct Http2 {
     body: RecvStream,
@@ -117,10 +122,7 @@ impl Client for Http2 {
 
     async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
-            let mut head = Response::new(());
-            *head.status_mut() = StatusCode::CONTINUE;
-            // Boxed, because it is rare.
-            Box::pin(self.interim(head)).await?;
+            self.respond.send_informational(go_on()).map_err(|_| Left)?;
         }
         let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
         if let Some(chunk) = &chunk {

@@ -18,11 +18,13 @@ mod http2;
 mod tunnel;
 mod upload;
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, response};
@@ -63,16 +65,24 @@ impl DataPlane {
     }
 }
 
-#[async_trait]
 impl ServerApp for DataPlane {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let connection = connection_of(&stream)?;
+    /// Written out, because as one future every idle connection would have room for a request over HTTP/1.
+    fn process_new<'s, 'w, 'f>(
+        self: &'s Arc<Self>,
+        stream: Stream,
+        shutdown: &'w ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'f>>
+    where
+        's: 'f,
+        'w: 'f,
+        Self: 'f,
+    {
+        let Some(connection) = connection_of(&stream) else { return Box::pin(ready(None)) };
         if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            http2::serve_connection(self, &connection, &self.h2_options, stream, shutdown).await;
+            Box::pin(http2::serve_connection(self, connection, stream, shutdown).map(|()| None))
         } else {
-            http1::serve_connection(self, &connection, stream, shutdown).await;
+            Box::pin(http1::serve_connection(self, connection, stream, shutdown).map(|()| None))
         }
-        None
     }
 }
 
@@ -103,18 +113,11 @@ async fn serve<C: Client>(
     let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
     let mut context =
         Context::begin(class, connection.peer.ip(), connection.begin_request(), core.metrics.open(class));
-    let refused = match fault {
-        Some(fault) => Some(Answer::bad_request(fault)),
-        None if head.method == Method::CONNECT => {
-            Some(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
-        }
-        None => None,
-    };
-    let decision = if let Some(answer) = refused {
-        Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query()))
+    let decision = if fault.is_some() || head.method == Method::CONNECT {
+        Decision::Answer(refusal(fault).into_wanted_form(&head.headers, head.uri.query()))
     } else {
         let asked = Asked { method: &head.method, uri: &head.uri, headers: &head.headers, connection };
-        core.decide(asked).await
+        core.decide(&asked).await
     };
     let code = match decision {
         Decision::Answer(answer) => answer_itself(core, client, &head.method, answer).await,
@@ -127,15 +130,24 @@ async fn serve<C: Client>(
             let head = std::mem::replace(head, empty);
             return After::Upgrade(Box::new(Upgrade { forward, head, context }));
         }
-        Decision::Forward(forward) => {
-            let mut exchange = Exchange::new(plane, client, &mut context, &forward, head);
+        // Where it is, because the task of an open watch would keep both places.
+        Decision::Forward(ref forward) => {
+            let mut exchange = Exchange::new(plane, client, &mut context, forward, head);
             let code = exchange.run().await;
-            record_shard(core, &context, &forward);
+            record_shard(core, &context, forward);
             code
         }
     };
     record(core, &context, &head.method, code);
     After::Answered
+}
+
+/// The answer to a request that means nothing here.
+fn refusal(fault: Option<host::Fault>) -> Answer {
+    match fault {
+        Some(fault) => Answer::bad_request(fault),
+        None => Answer::status(&fairlead_process::Status::unknown_method(), "method"),
+    }
 }
 
 /// Answers without a shard; returns the code.

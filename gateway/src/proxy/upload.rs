@@ -112,7 +112,8 @@ impl Upload {
                     _ => None,
                 }
             }
-            Sink::Http1(parts) => match parts.reserve().await {
+            // Boxed, because it is larger than all the rest, and servers without HTTP/2 are rare.
+            Sink::Http1(parts) => match Box::pin(parts.reserve()).await {
                 Ok(place) => {
                     let part = std::mem::take(&mut self.chunk);
                     let size = part.len();
@@ -141,12 +142,12 @@ impl Upload {
             }
             Sink::Http1(parts) => {
                 if self.trailers.is_some()
-                    && let Ok(place) = parts.reserve().await
+                    && let Ok(place) = Box::pin(parts.reserve()).await
                     && let Some(trailers) = self.trailers.take()
                 {
                     place.send(Part::Frame(Frame::trailers(*trailers)));
                 }
-                if let Ok(place) = parts.reserve().await {
+                if let Ok(place) = Box::pin(parts.reserve()).await {
                     place.send(Part::End);
                 }
             }

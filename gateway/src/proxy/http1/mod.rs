@@ -41,7 +41,7 @@ const MAX_LINGER_BYTES: usize = 4 << 20;
 /// Serves one connection until it ends. When the process drains, it ends after the request that is being answered.
 pub(super) async fn serve_connection(
     plane: &Arc<DataPlane>,
-    connection: &Arc<Connection>,
+    connection: Arc<Connection>,
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
@@ -56,9 +56,9 @@ pub(super) async fn serve_connection(
         };
         let last = *shutdown.borrow();
         let outcome = match head {
-            Ok(Some(head)) => one_request(plane, connection, &mut wire, head, last).await,
+            Ok(Some(head)) => one_request(plane, &connection, &mut wire, head, last).await,
             Ok(None) => break,
-            Err(error) => refuse(plane, connection, &mut wire, error).await,
+            Err(error) => refuse(plane, &connection, &mut wire, error).await,
         };
         match outcome {
             Outcome::Next => {}
