@@ -227,10 +227,12 @@ impl Gateway {
                 policy: ArcSwap::from_pointee(policy),
             })?;
             let what = format!("serving certificate of door {}", door_config.name);
+            let authorities = [door_config.client_ca.as_deref(), trusted.as_deref()];
             let options = DoorOptions {
                 door: Arc::clone(&door),
                 tls: TlsSource::https(&door_config.serving)
                     .with_policy(&door_config.tls)
+                    .announcing(authorities.into_iter().flatten())
                     .watch(&what, reloads)?,
                 limits: config.limits.clone(),
                 shutdown: shutdown.clone(),

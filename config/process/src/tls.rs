@@ -4,7 +4,7 @@
 //! old configuration would skip whatever was replaced. Client certificates are asked for but never judged here: the
 //! handshake proves that the peer has the private key, and the chain is handed on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlead_config::{DoorTlsConfig, ServingConfig, TlsVersion};
@@ -16,9 +16,10 @@ use rustls::crypto::{
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WantsServerCert};
 use rustls::{
-    CertificateError, ConfigBuilder, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
-    SupportedCipherSuite,
+    CertificateError, ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite,
 };
+use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -45,6 +46,9 @@ pub struct TlsSource {
     pub cipher_suites: Vec<String>,
     /// Certificates for clients that ask for certain names.
     pub named: Vec<NamedCertificate>,
+    /// PEM bundles of authorities that clients are told to have certificates of. A client of Go's keeps one of any other to
+    /// itself, and a browser does not offer it. Empty: nothing is said, and any may come.
+    pub announced: Vec<PathBuf>,
 }
 
 /// Whether a listener asks its peers for certificates.
@@ -85,6 +89,12 @@ pub enum TlsError {
     /// The key file cannot be read.
     #[error("the private key file {0} cannot be read")]
     PrivateKey(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// A bundle of authorities cannot be read.
+    #[error("the authorities in {0} cannot be read")]
+    Authorities(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// One of them is none.
+    #[error("an authority in {0} cannot be used")]
+    Authority(PathBuf, #[source] rustls::Error),
     /// The certificate and the key do not fit together or are of an unknown kind.
     #[error("the certificate {certificate} cannot be used with the key {private_key}")]
     Pair {
@@ -120,6 +130,7 @@ impl TlsSource {
             minimum_version: TlsVersion::Tls12,
             cipher_suites: Vec::new(),
             named: Vec::new(),
+            announced: Vec::new(),
         }
     }
 
@@ -140,6 +151,13 @@ impl TlsSource {
         self
     }
 
+    /// The same, telling clients whose certificates are of use.
+    #[must_use]
+    pub fn announcing<'p>(mut self, bundles: impl IntoIterator<Item = &'p Path>) -> Self {
+        self.announced = bundles.into_iter().map(Path::to_owned).collect();
+        self
+    }
+
     /// Reads the files and makes a configuration with its own ticket key.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(self.provider()?);
@@ -155,6 +173,7 @@ impl TlsSource {
     /// Loads now and again whenever a file changes.
     pub fn watch(self, what: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
         let mut files = vec![self.certificate.clone(), self.private_key.clone()];
+        files.extend(self.announced.iter().cloned());
         files.extend(
             self.named.iter().flat_map(|named| [named.certificate.clone(), named.private_key.clone()]),
         );
@@ -181,7 +200,7 @@ impl TlsSource {
         &self,
         provider: Arc<CryptoProvider>,
     ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
-        let verifier = ProofOfPossession::new(&provider);
+        let verifier = ProofOfPossession::new(&provider, names_of(&self.announced)?);
         let versions: &[_] = match self.minimum_version {
             TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
             TlsVersion::Tls13 => &[&rustls::version::TLS13],
@@ -200,12 +219,28 @@ impl TlsSource {
 #[derive(Debug)]
 struct ProofOfPossession {
     algorithms: WebPkiSupportedAlgorithms,
+    /// Of the authorities that clients are told of.
+    names: Vec<DistinguishedName>,
 }
 
 impl ProofOfPossession {
-    fn new(provider: &CryptoProvider) -> Self {
-        Self { algorithms: provider.signature_verification_algorithms }
+    fn new(provider: &CryptoProvider, names: Vec<DistinguishedName>) -> Self {
+        Self { algorithms: provider.signature_verification_algorithms, names }
     }
+}
+
+/// The names of all authorities in these bundles.
+fn names_of(bundles: &[PathBuf]) -> Result<Vec<DistinguishedName>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for bundle in bundles {
+        let unreadable = |error| TlsError::Authorities(bundle.clone(), error);
+        let certificates: Vec<_> =
+            CertificateDer::pem_file_iter(bundle).and_then(Iterator::collect).map_err(unreadable)?;
+        for certificate in certificates {
+            roots.add(certificate).map_err(|error| TlsError::Authority(bundle.clone(), error))?;
+        }
+    }
+    Ok(roots.subjects())
 }
 
 /// The public key of any certificate that can be parsed.
@@ -220,8 +255,7 @@ impl ClientCertVerifier for ProofOfPossession {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // No hints: Go's client would keep a certificate of an unlisted CA to itself and be taken for anonymous.
-        &[]
+        &self.names
     }
 
     fn verify_client_cert(

@@ -1,12 +1,20 @@
 //! Who arrives at a shard: whoever the certificate says, whatever the client says.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
+use parking_lot::Mutex;
+use rustls::client::ResolvesClientCert;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, SignatureScheme};
+use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
-use crate::pki::{Authority, Leaf};
-use crate::world::{World, request};
+use crate::pki::{Authority, Leaf, client_config_of};
+use crate::world::{Choices, World, request};
 
 const PATH: &str = "/clusters/root:org/api/v1/namespaces";
 
@@ -39,6 +47,51 @@ async fn a_certificate_is_the_identity_and_the_gateway_proves_its_own() {
     assert_eq!(echo["version"], "HTTP/2.0");
     assert_eq!(without_credential_id(answer.echoed("x-remote-")), ALICE);
     assert_eq!(answer.echoed("x-forwarded-for"), ["x-forwarded-for: 127.0.0.1"]);
+}
+
+/// Remembers what the server says about certificates that it wants, and has none.
+#[derive(Debug, Default)]
+struct Announced(Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for Announced {
+    fn resolve(&self, names: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.0.lock() = names.iter().map(|name| name.to_vec()).collect();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Clients of Go, and browsers, keep certificates of other authorities to themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_are_told_whose_certificates_are_of_use() {
+    let world = World::with(Choices {
+        config: Some(|config| {
+            let door = &mut config.listeners[0];
+            door.authentication.request_header.client_ca = door.client_ca.clone();
+        }),
+        ..Choices::default()
+    })
+    .await;
+    let names = async |protocol: &[u8]| {
+        let announced = Arc::<Announced>::default();
+        let mut tls = ClientConfig::clone(&client_config_of(&[&world.serving_ca], None, protocol));
+        tls.client_auth_cert_resolver = Arc::clone(&announced) as Arc<dyn ResolvesClientCert>;
+        let stream = TcpStream::connect(world.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+        std::mem::take(&mut *announced.0.lock())
+    };
+    let is_of = |name: &[u8], authority: &str| String::from_utf8_lossy(name).contains(authority);
+    let before = names(b"h2").await;
+    assert!(!before.is_empty() && before.iter().all(|name| is_of(name, "clients")), "{before:?}");
+    let other = Authority::new("another authority");
+    std::fs::write(world.directory.path().join("client-ca.crt"), &other.pem).unwrap();
+    world.environment.reloads.check_now();
+    let after = names(b"http/1.1").await;
+    assert!(!after.is_empty() && after.iter().all(|name| is_of(name, "another authority")), "{after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
