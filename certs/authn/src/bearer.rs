@@ -120,9 +120,10 @@ pub fn remove_bearer_token(headers: &mut HeaderMap) {
 }
 
 fn from_authorization(value: &HeaderValue) -> Result<Option<&str>, MalformedToken> {
-    let mut words = value.as_bytes().split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    // What a second space precedes is no token for Kubernetes, so a server behind us would not see one either.
+    let mut words = value.as_bytes().trim_ascii().split(|byte| *byte == b' ');
     match (words.next(), words.next()) {
-        (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
+        (Some(scheme), Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty() => {
             std::str::from_utf8(token).map(Some).map_err(|_| MalformedToken::NotText)
         }
         _ => Ok(None),
@@ -191,7 +192,12 @@ mod tests {
         let cases: Vec<(Vec<(&str, &str)>, Expected<'_>)> = vec![
             (vec![], Ok(None)),
             (vec![("authorization", "Bearer secret")], Ok(Some("secret"))),
-            (vec![("authorization", " bearer  secret trailing")], Ok(Some("secret"))),
+            (vec![("authorization", " \t bearer secret trailing ")], Ok(Some("secret"))),
+            (vec![("authorization", "Bearer secret  ")], Ok(Some("secret"))),
+            (vec![("authorization", "Bearer  secret")], Ok(None)),
+            (vec![("authorization", "Bearer   secret")], Ok(None)),
+            (vec![("authorization", "Bearer  secret trailing")], Ok(None)),
+            (vec![("authorization", "Bearer\tsecret")], Ok(None)),
             (vec![("authorization", "Bearer")], Ok(None)),
             (vec![("authorization", "Bearer  ")], Ok(None)),
             (vec![("authorization", "Basic secret")], Ok(None)),
@@ -210,6 +216,7 @@ mod tests {
             (vec![("sec-websocket-protocol", &both)], Ok(None)),
             (vec![("upgrade", "SPDY/3.1"), ("sec-websocket-protocol", &both)], Ok(None)),
             ([vec![("authorization", "Bearer first")], websocket(&both)].concat(), Ok(Some("first"))),
+            ([vec![("authorization", "Bearer  first")], websocket(&both)].concat(), Ok(Some("secret"))),
         ];
         for (lines, expected) in cases {
             let headers = headers(&lines);

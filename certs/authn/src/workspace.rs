@@ -1,17 +1,14 @@
 //! Users of single workspaces: the issuers that a workspace's own configuration trusts.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
 use crate::{
     AUTHENTICATED, Answer, Authenticator, BearerToken, Identity, JwtAuthenticator, JwtSettings, KeyPatience,
     Method, Presented, Reason, TokenFault, UserInfo, Verdict, remembered::Remembered,
-    service_account::CLUSTER_NAME,
+    service_account::tied_to,
 };
-
-/// The scopes that an identity counts in; elsewhere it is nobody.
-const SCOPES: &str = "authentication.kcp.io/scopes";
 
 /// As for all tokens.
 const REMEMBER_FOR: Duration = Duration::from_secs(10);
@@ -101,15 +98,11 @@ fn confine(identity: &Identity, cluster: &str) -> Result<Identity, TokenFault> {
         .cloned()
         .chain([AUTHENTICATED.to_owned()])
         .collect();
-    let own = BTreeMap::from([
-        (SCOPES.to_owned(), vec![format!("cluster:{cluster}")]),
-        (CLUSTER_NAME.to_owned(), vec![cluster.to_owned()]),
-    ]);
     let extra = extra
         .iter()
         .filter(|(key, _)| !key.contains("kcp.io"))
         .map(|(key, values)| (key.clone(), values.clone()))
-        .chain(own)
+        .chain(tied_to(cluster))
         .collect();
     let user = UserInfo { name: name.clone(), uid: uid.clone(), groups, extra };
     Ok(Identity::new(user, Method::BearerToken, identity.expires()))
@@ -131,7 +124,7 @@ impl std::fmt::Debug for Accepted {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::{collections::BTreeMap, time::SystemTime};
 
     use super::*;
 

@@ -77,6 +77,8 @@ async fn who_is_asked_for_credentials() {
         ("token file", &token_file, "stranger", "bad", "401"),
         ("token file", &token_file, "stranger", "good", "bob"),
         ("token file", &token_file, "alice", "good", "alice with token"),
+        // A second space before it: no token at all, as for the shards.
+        ("token file", &token_file, "none", " good", "401"),
         ("webhook", &webhook, "none", "", "401"),
         ("webhook as kcp", &webhook_as_kcp, "none", "", "nobody"),
         ("webhook as kcp", &webhook_as_kcp, "none", "any", "nobody with token"),
@@ -202,10 +204,14 @@ fn signing_key(world: &mut World) -> EcdsaKeyPair {
 }
 
 fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
-    let until = std::time::SystemTime::now() + std::time::Duration::from_secs(600);
-    let until = until.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    robot_issued_in(key, cluster, 0)
+}
+
+fn robot_issued_in(key: &EcdsaKeyPair, cluster: &str, seconds: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let claims: Value = json!({
-        "iss": "https://kcp.default.svc", "aud": ["https://kcp.default.svc"], "exp": until, "jti": "j",
+        "iss": "https://kcp.default.svc", "aud": ["https://kcp.default.svc"], "exp": now + 600, "jti": "j",
+        "iat": now + seconds,
         "sub": "system:serviceaccount:default:robot",
         "kubernetes.io": {
             "clusterName": cluster, "namespace": "default", "serviceaccount": {"name": "robot", "uid": "u-1"},
@@ -223,6 +229,7 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
     let world = world(|world| key = Some(signing_key(world))).await;
     let key = key.unwrap();
     let (token, foreign) = (robot(&key, ORG), robot(&key, "root"));
+    let early = robot_issued_in(&key, ORG, 500);
     let bearer = |token: &str| format!("Bearer {token}");
     let object = json!({"metadata": {"name": "robot", "namespace": "default", "uid": "u-1"}});
     world.alpha.state.put("serviceaccounts", "robot", object);
@@ -235,13 +242,17 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
         // The account is asked for on the shard of its own workspace, and there is none of that name in root.
         (PATH, &foreign, "401", ""),
         ("/api/v1/pods", &foreign, "401", ""),
+        (PATH, &early, "401", ""),
     ] {
         let answer = ask(&world, None, path, &[("authorization", &bearer(token))]).await;
         assert_eq!(outcome(&answer), expected, "{path}");
         if expected == name {
             assert_eq!(answer.json()["path"], forwarded);
-            let extra = answer.echoed("x-remote-extra-authentication.kcp.io%2fcluster-name");
-            assert_eq!(extra, [format!("x-remote-extra-authentication.kcp.io%2fcluster-name: {ORG}")]);
+            let expected = [
+                format!("x-remote-extra-authentication.kcp.io%2fcluster-name: {ORG}"),
+                format!("x-remote-extra-authentication.kcp.io%2fscopes: cluster:{ORG}"),
+            ];
+            assert_eq!(answer.echoed("x-remote-extra-authentication.kcp.io"), expected);
         }
     }
     // Whoever says that it knows of logical clusters means what it asks for.
@@ -252,6 +263,24 @@ async fn service_accounts_are_looked_up_where_they_live_and_find_home_without_a_
     assert_eq!(ask(&world, None, "/api/v1/pods", &[("authorization", &unknown)]).await.status, 403);
     let climbing = bearer(&robot(&key, "../services"));
     assert_eq!(ask(&world, None, "/x", &[("authorization", &climbing)]).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn service_accounts_of_no_workspace_arrive_tied_to_none() {
+    let mut key = None;
+    let world = world(|world| {
+        key = Some(signing_key(world));
+        world.config.listeners[0].authentication.service_accounts.lookup = false;
+    })
+    .await;
+    let homeless = format!("Bearer {}", robot(&key.unwrap(), ""));
+    let answer = ask(&world, None, PATH, &[("authorization", &homeless)]).await;
+    assert_eq!(outcome(&answer), "system:serviceaccount:default:robot");
+    let expected = [
+        "x-remote-extra-authentication.kcp.io%2fcluster-name: ",
+        "x-remote-extra-authentication.kcp.io%2fscopes: cluster:",
+    ];
+    assert_eq!(answer.echoed("x-remote-extra-authentication.kcp.io"), expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

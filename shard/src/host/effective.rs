@@ -26,13 +26,13 @@ pub(super) fn is_plain(user: &UserInfo) -> bool {
 }
 
 fn add(user: &UserInfo, cluster: &str, depth: usize, users: &mut Vec<UserInfo>) {
-    if !in_scope(user, cluster) {
-        users.push(anonymous(user));
-    } else if is_foreign(user, cluster) {
-        users.push(anonymous(user));
-        users.extend(global_service_account(user));
-    } else {
+    if in_scope(user, cluster) && !is_foreign(user, cluster) {
         users.push(user.clone());
+    } else {
+        users.push(anonymous(user));
+        // Not for the scope to take away: tokens of service accounts always carry that of their own logical
+        // cluster, and this name is for all others.
+        users.extend(global_service_account(user));
     }
     if depth == 0 {
         return;
@@ -58,12 +58,19 @@ fn in_scope(user: &UserInfo, cluster: &str) -> bool {
 
 fn is_foreign(user: &UserInfo, cluster: &str) -> bool {
     user.name.starts_with("system:serviceaccount:")
-        && user.extra.get(CLUSTER_NAME).is_some_and(|own| own.iter().all(|own| own != cluster))
+        && match user.extra.get(CLUSTER_NAME).map(Vec::as_slice) {
+            None | Some([]) => false,
+            Some([own]) => own != cluster,
+            Some(_) => true,
+        }
 }
 
 /// The name under which a service account of one logical cluster can be given rights in another.
 fn global_service_account(user: &UserInfo) -> Option<UserInfo> {
-    let own = user.extra.get(CLUSTER_NAME)?.first()?;
+    let [own] = user.extra.get(CLUSTER_NAME)?.as_slice() else { return None };
+    if own.is_empty() {
+        return None;
+    }
     let rest = user.name.strip_prefix("system:serviceaccount:")?;
     Some(UserInfo {
         name: format!("system:kcp:serviceaccount:{own}:{rest}"),
@@ -134,9 +141,22 @@ mod tests {
 
     #[test]
     fn foreign_service_accounts_have_another_name() {
-        let account = user("system:serviceaccount:n:bot", &[(CLUSTER_NAME, &["a"])]);
-        assert_eq!(names(&account, "a"), ["system:serviceaccount:n:bot"]);
-        assert_eq!(names(&account, "b"), ["system:anonymous", "system:kcp:serviceaccount:a:n:bot"]);
+        let (home, nobody) = ("system:serviceaccount:n:bot", "system:anonymous");
+        let abroad = &[nobody, "system:kcp:serviceaccount:a:n:bot"][..];
+        for (extra, cluster, expected) in [
+            (&[(CLUSTER_NAME, &["a"][..])][..], "a", &[home][..]),
+            (&[(CLUSTER_NAME, &["a"])], "b", abroad),
+            // As the authenticators of tokens have it.
+            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "a", &[home]),
+            (&[(CLUSTER_NAME, &["a"]), (SCOPES, &["cluster:a"])], "b", abroad),
+            (&[(CLUSTER_NAME, &[""]), (SCOPES, &["cluster:"])], "a", &[nobody]),
+            (&[(CLUSTER_NAME, &[""])], "a", &[nobody]),
+            (&[(CLUSTER_NAME, &["a", "b"])], "a", &[nobody]),
+            (&[(CLUSTER_NAME, &[])], "a", &[home]),
+            (&[], "a", &[home]),
+        ] {
+            assert_eq!(names(&user(home, extra), cluster), expected, "{extra:?} {cluster}");
+        }
     }
 
     #[test]

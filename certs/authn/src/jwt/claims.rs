@@ -10,11 +10,13 @@ use super::TokenFault;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Claims(pub(crate) Map<String, Value>);
 
-/// How far an issuer's clock may be from ours, for the end and for the beginning of a token.
+/// How far an issuer's clock may be from ours, for each of the times that a token names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leeway {
     pub(crate) after_expiry: Duration,
     pub(crate) before_start: Duration,
+    /// `None`: whatever it says about when it was issued, if anything, is not looked at.
+    pub(crate) before_issue: Option<Duration>,
 }
 
 impl Claims {
@@ -46,10 +48,18 @@ impl Claims {
 
     /// Whether it is the time of this token, and until when it will be; `None` means for ever.
     pub(crate) fn in_force(&self, now: SystemTime, leeway: Leeway) -> Result<Option<SystemTime>, TokenFault> {
+        let lies_ahead =
+            |time, leeway| now.checked_add(leeway).is_some_and(|latest: SystemTime| latest < time);
         if let Some(start) = self.time("nbf")?
-            && now.checked_add(leeway.before_start).is_some_and(|latest| latest < start)
+            && lies_ahead(start, leeway.before_start)
         {
             return Err(TokenFault::NotYetValid);
+        }
+        if let Some(before_issue) = leeway.before_issue
+            && let Some(issued) = self.time("iat")?
+            && lies_ahead(issued, before_issue)
+        {
+            return Err(TokenFault::IssuedInFuture);
         }
         // A time too far away to be expressed is for ever.
         let end = self.time("exp")?.and_then(|end| end.checked_add(leeway.after_expiry));
@@ -85,7 +95,11 @@ mod tests {
     #[test]
     fn time_has_two_ends_and_some_leeway() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let leeway = Leeway { after_expiry: Duration::from_secs(10), before_start: Duration::from_secs(20) };
+        let leeway = Leeway {
+            after_expiry: Duration::from_secs(10),
+            before_start: Duration::from_secs(20),
+            before_issue: Some(Duration::from_secs(30)),
+        };
         let cases = [
             (json!({}), Ok(None)),
             (json!({ "exp": null }), Ok(None)),
@@ -100,9 +114,19 @@ mod tests {
             (json!({ "exp": -1 }), Err(TokenFault::claim("exp", "is not a time"))),
             (json!({ "exp": 1e300 }), Err(TokenFault::claim("exp", "is not a time"))),
             (json!({ "nbf": true }), Err(TokenFault::claim("nbf", "is not a time"))),
+            (json!({ "iat": 1030 }), Ok(None)),
+            (json!({ "iat": null }), Ok(None)),
+            (json!({ "iat": 1031 }), Err(TokenFault::IssuedInFuture)),
+            (json!({ "iat": 1031, "nbf": 1021 }), Err(TokenFault::NotYetValid)),
+            (json!({ "iat": "990" }), Err(TokenFault::claim("iat", "is not a time"))),
         ];
         for (payload, expected) in cases {
             assert_eq!(claims(payload.clone()).in_force(at(1000), leeway), expected, "{payload}");
+        }
+        let leeway = Leeway { before_issue: None, ..leeway };
+        for issued in [json!(1031), json!("990")] {
+            let claims = claims(json!({ "iat": issued, "exp": 1000 }));
+            assert_eq!(claims.in_force(at(1000), leeway), Ok(Some(at(1010))), "{issued}");
         }
     }
 

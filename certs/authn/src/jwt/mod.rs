@@ -46,6 +46,9 @@ pub enum TokenFault {
     /// It is too early.
     #[error("the token is not valid yet")]
     NotYetValid,
+    /// It says to come from the future, so nothing else that it says of time can be believed.
+    #[error("the token was issued in the future")]
+    IssuedInFuture,
     /// It is meant for others.
     #[error("the token's audiences do not include this server")]
     Audience,

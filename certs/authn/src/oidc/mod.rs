@@ -36,8 +36,10 @@ use crate::{
     jwt::{CompactToken, Leeway},
 };
 
-/// As Kubernetes: a token ends when it says so, but may begin a little early.
-const CLOCK_SKEW: Leeway = Leeway { after_expiry: Duration::ZERO, before_start: Duration::from_secs(60) };
+/// As Kubernetes: a token ends when it says so, but may begin a little early, and when it was issued does not
+/// matter.
+const CLOCK_SKEW: Leeway =
+    Leeway { after_expiry: Duration::ZERO, before_start: Duration::from_secs(60), before_issue: None };
 
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 

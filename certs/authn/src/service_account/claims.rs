@@ -12,7 +12,10 @@ const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
-pub(crate) const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
+/// The logical cluster that a user comes from.
+const CLUSTER_NAME: &str = "authentication.kcp.io/cluster-name";
+/// The logical clusters that a user counts in; elsewhere he is nobody.
+const SCOPES: &str = "authentication.kcp.io/scopes";
 
 /// A service account and what its token depends on, as claimed by a token that was verified.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -105,7 +108,8 @@ impl ServiceAccount {
             account,
             pod: None,
             node: None,
-            credential_id: credential_id(claims),
+            // Nobody has ever given them an ID, so what one claims is not taken for one.
+            credential_id: None,
         })
     }
 
@@ -128,9 +132,9 @@ impl ServiceAccount {
         if let Some(id) = &self.credential_id {
             add(CREDENTIAL_ID, id);
         }
-        if let Some(cluster) = &self.cluster {
-            add(CLUSTER_NAME, cluster);
-        }
+        // An account of no logical cluster is tied to one without a name, which does not exist. Without these
+        // extras it would be at home everywhere.
+        extra.extend(tied_to(self.cluster.as_deref().unwrap_or_default()));
         UserInfo {
             name: username(&self.namespace, &self.account.name),
             uid: Some(self.account.uid.clone()).filter(|uid| !uid.is_empty()),
@@ -141,6 +145,14 @@ impl ServiceAccount {
             extra,
         }
     }
+}
+
+/// The extras of a user who comes from a logical cluster and counts nowhere else.
+pub(crate) fn tied_to(cluster: &str) -> [(String, Vec<String>); 2] {
+    [
+        (CLUSTER_NAME.to_owned(), vec![cluster.to_owned()]),
+        (SCOPES.to_owned(), vec![format!("cluster:{cluster}")]),
+    ]
 }
 
 /// `JTI=` and the token's own ID, under which Kubernetes writes it into audit logs (KEP-4193).

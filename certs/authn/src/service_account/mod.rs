@@ -14,7 +14,7 @@ use crate::{
 };
 
 use self::claims::ServiceAccount;
-pub(crate) use self::claims::{CLUSTER_NAME, add_credential_id};
+pub(crate) use self::claims::{add_credential_id, tied_to};
 use self::standing::Standing;
 pub use self::{
     keys::{ServiceAccountKeyError, ServiceAccountKeys, SharedKeys},
@@ -31,8 +31,11 @@ pub const DEFAULT_SERVICE_ACCOUNT_ISSUER: &str = "https://kcp.default.svc";
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 /// What go-jose, and with it Kubernetes, grants to clocks that differ.
-const CLOCK_SKEW: Leeway =
-    Leeway { after_expiry: Duration::from_secs(60), before_start: Duration::from_secs(60) };
+const CLOCK_SKEW: Leeway = Leeway {
+    after_expiry: Duration::from_secs(60),
+    before_start: Duration::from_secs(60),
+    before_issue: Some(Duration::from_secs(60)),
+};
 
 /// Accepts tokens of service accounts that one of the keys has signed.
 ///

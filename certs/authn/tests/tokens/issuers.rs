@@ -144,6 +144,7 @@ async fn claims_that_are_not_as_they_should_be_are_not_accepted() {
         (json!({ "groups": "only" }), "ann@example.com: only"),
         (json!({ "groups": null }), "ann@example.com: "),
         (json!({ "nbf": NOW + 60 }), "ann@example.com: team other"),
+        (json!({ "iat": NOW + 600 }), "ann@example.com: team other"),
         (json!({ "iss": "https://other.example.com" }), "no opinion"),
         (json!({ "aud": "other" }), "the token's audiences do not include this server"),
         (json!({ "aud": null }), "the token's audiences do not include this server"),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fairlead_authn::{
-    FoundObject, LookUp, LookupFailed, ObjectReference, ReferencedKind, ServiceAccountKeys,
+    FoundObject, Identity, LookUp, LookupFailed, ObjectReference, ReferencedKind, ServiceAccountKeys,
     ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens, SharedKeys, Verdict,
     VerificationKeys,
 };
@@ -85,6 +85,7 @@ async fn both_kinds_are_the_same_user() {
     assert_eq!(identity.expires(), Some(at(NOW + 3660)));
     let extra = |key: &str| identity.user().extra.get(key).map(|values| values.join(","));
     assert_eq!(extra("authentication.kcp.io/cluster-name").as_deref(), Some("2vhzq"));
+    assert_eq!(extra("authentication.kcp.io/scopes").as_deref(), Some("cluster:2vhzq"));
     assert_eq!(extra("authentication.kubernetes.io/credential-id").as_deref(), Some("JTI=5f1d"));
     assert_eq!(extra("authentication.kubernetes.io/pod-name").as_deref(), Some("web"));
     assert_eq!(extra("authentication.kubernetes.io/pod-uid").as_deref(), Some("u-2"));
@@ -94,8 +95,36 @@ async fn both_kinds_are_the_same_user() {
     let identity = accepted(ask(&authenticator, &signer.sign(&legacy())).await);
     assert_eq!(summary(&Verdict::Accepted(identity.clone())), expected);
     assert_eq!(identity.expires(), None);
-    let extra: Vec<_> = identity.user().extra.iter().collect();
-    assert_eq!(extra, [(&"authentication.kcp.io/cluster-name".to_owned(), &vec!["2vhzq".to_owned()])]);
+}
+
+/// `key=value,value` of all extras that begin with this.
+fn extras(identity: &Identity, prefix: &str) -> Vec<String> {
+    let ours = identity.user().extra.iter().filter(|(key, _)| key.starts_with(prefix));
+    ours.map(|(key, values)| format!("{key}={}", values.join(","))).collect()
+}
+
+#[tokio::test]
+async fn an_account_counts_in_its_own_logical_cluster_and_without_one_nowhere() {
+    let signer = Signer::rsa(0, "");
+    let authenticator = authenticator(&signer, LookUp::Nothing);
+    const LEGACY: &str = "kubernetes.io/serviceaccount/clusterName";
+    for (claims, cluster) in [
+        (bound(), "2vhzq"),
+        (with(bound(), json!({ "kubernetes.io": { "clusterName": null } })), ""),
+        (with(bound(), json!({ "kubernetes.io": { "clusterName": "" } })), ""),
+        (legacy(), "2vhzq"),
+        (with(legacy(), json!({ LEGACY: null })), ""),
+    ] {
+        let identity = accepted(ask(&authenticator, &signer.sign(&claims)).await);
+        let expected = [
+            format!("authentication.kcp.io/cluster-name={cluster}"),
+            format!("authentication.kcp.io/scopes=cluster:{cluster}"),
+        ];
+        assert_eq!(extras(&identity, "authentication.kcp.io/"), expected, "{claims}");
+    }
+    let named = with(legacy(), json!({ "jti": "5f1d" }));
+    let identity = accepted(ask(&authenticator, &signer.sign(&named)).await);
+    assert_eq!(extras(&identity, "authentication.kubernetes.io/"), [""; 0], "those in secrets have no ID");
 }
 
 #[tokio::test]
@@ -107,6 +136,8 @@ async fn what_is_not_as_it_should_be_is_not_accepted() {
         (with(bound(), json!({ "iss": null })), "no opinion"),
         (with(bound(), json!({ "exp": NOW - 61 })), "the token has expired"),
         (with(bound(), json!({ "nbf": NOW + 61 })), "the token is not valid yet"),
+        (with(bound(), json!({ "iat": NOW + 61 })), "the token was issued in the future"),
+        (with(bound(), json!({ "iat": "now" })), "claim \"iat\" is not a time"),
         (with(bound(), json!({ "aud": ["other"] })), "the token's audiences do not include this server"),
         (with(bound(), json!({ "kubernetes.io": null })), "claim \"kubernetes.io\" is missing"),
         (
@@ -131,7 +162,13 @@ async fn what_is_not_as_it_should_be_is_not_accepted() {
         assert_eq!(summary(&verdict), expected, "{claims}");
     }
     // Within the skew that clocks are granted.
-    for changes in [json!({ "exp": NOW - 59 }), json!({ "nbf": NOW + 59 }), json!({ "aud": null })] {
+    for changes in [
+        json!({ "exp": NOW - 59 }),
+        json!({ "nbf": NOW + 59 }),
+        json!({ "iat": NOW + 60 }),
+        json!({ "iat": null }),
+        json!({ "aud": null }),
+    ] {
         accepted(ask(&authenticator, &signer.sign(&with(bound(), changes))).await);
     }
 }
