@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_client::Names;
@@ -421,5 +422,11 @@ fn write_files(
 
 /// Waits until a counter satisfies a condition.
 pub async fn until<T>(counter: &tokio::sync::watch::Sender<T>, condition: impl FnMut(&T) -> bool) {
-    counter.subscribe().wait_for(condition).await.unwrap();
+    let reached = tokio::time::timeout(PATIENCE, async {
+        counter.subscribe().wait_for(condition).await.unwrap();
+    });
+    reached.await.expect("what is waited for does not happen");
 }
+
+/// Longer than any test's own limits: only to fail instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(180);
