@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
+use crate::selector::ShardSelector;
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig};
 use crate::units::Timespan;
@@ -108,7 +109,7 @@ settings! {
         /// that begin at root need the root shard.
         shards ("shards"): Vec<String> = Vec::new();
         /// Which shards to follow, by their labels, such as "region in (eu,us),!retired"; empty for all.
-        shard_selector ("shardSelector"): String = String::new();
+        shard_selector ("shardSelector"): ShardSelector = ShardSelector::default();
         /// A file in which the gateway keeps what it knows of shards and workspaces, to begin with it next time. Of most
         /// use while the root shard is gone.
         snapshot ("snapshot"): Option<OwnPath> = None;

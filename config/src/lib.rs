@@ -12,6 +12,7 @@ mod gateway;
 mod lint;
 mod load;
 mod outline;
+mod selector;
 mod setting;
 mod shard;
 mod shared;
@@ -30,6 +31,7 @@ pub use gateway::{
 };
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};

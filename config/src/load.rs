@@ -313,6 +313,12 @@ mod tests {
                 f.yaml:1:7: "Root" is not a shard name: lower-case letters, digits and '-', at most 63 (no hint)
             "#]],
         );
+        check::<GatewayConfig>(
+            "index:\n  shardSelector: \"a in (\"\n",
+            expect![[r#"
+                f.yaml:2:18: "a in (" is not a term of a label selector such as "region in (eu,us),!retired" (no hint)
+            "#]],
+        );
         check::<ShardConfig>(
             "limits:\n  maxConnections: many\n",
             expect![[r#"

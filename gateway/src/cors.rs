@@ -2,7 +2,7 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
-use regex::RegexSet;
+use regex::{Regex, RegexSet};
 
 use crate::answer::Answer;
 
@@ -25,9 +25,12 @@ impl Cors {
     /// Expressions over the `Origin` header; as in Kubernetes they match anywhere in it unless they are anchored.
     ///
     /// # Errors
-    /// What is wrong with an expression.
-    pub(crate) fn new(origins: &[String]) -> Result<Self, regex::Error> {
-        Ok(Self { allowed: RegexSet::new(origins)? })
+    /// [`BadOrigin`] for the first that is none.
+    pub(crate) fn new(origins: &[String]) -> Result<Self, BadOrigin> {
+        match RegexSet::new(origins) {
+            Ok(allowed) => Ok(Self { allowed }),
+            Err(error) => Err(BadOrigin::among(origins, error)),
+        }
     }
 
     /// The origin of a request, if it may. Costs nothing where CORS is off.
@@ -37,6 +40,26 @@ impl Cors {
         }
         let origin = headers.get(header::ORIGIN)?;
         self.allowed.is_match(origin.to_str().ok()?).then(|| AllowedOrigin(origin.clone()))
+    }
+}
+
+/// An expression for origins is none; whoever wrote it has to mend it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{expression:?} is no regular expression: {reason}")]
+pub struct BadOrigin {
+    expression: String,
+    reason: String,
+}
+
+impl BadOrigin {
+    /// The first that cannot be used alone; all of them, if they only are too many.
+    fn among(origins: &[String], together: regex::Error) -> Self {
+        let alone = origins.iter().find_map(|origin| Some((origin.clone(), Regex::new(origin).err()?)));
+        let (expression, error) = alone.unwrap_or_else(|| (origins.join(","), together));
+        // A drawing of the place comes first, on lines of its own.
+        let text = error.to_string();
+        let reason = text.lines().last().unwrap_or_default();
+        Self { expression, reason: reason.trim_start_matches("error: ").to_owned() }
     }
 }
 
@@ -88,6 +111,7 @@ mod tests {
             assert_eq!(cors.judge(&headers).is_some(), allowed, "{origin}");
         }
         assert_eq!(cors.judge(&HeaderMap::new()), None);
-        assert!(Cors::new(&["(".to_owned()]).is_err());
+        let error = Cors::new(&["fine".to_owned(), "[".to_owned()]).unwrap_err().to_string();
+        assert_eq!(error, r#""[" is no regular expression: unclosed character class"#);
     }
 }

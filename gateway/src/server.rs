@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::authentication::DoorAuthentication;
 use crate::core::{Core, root_cluster};
-use crate::cors::Cors;
+use crate::cors::{BadOrigin, Cors};
 use crate::identity::Believed;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
@@ -86,10 +86,7 @@ pub enum StartError {
     Kubeconfig(#[from] ShardKubeconfigError),
     /// An expression for origins is none.
     #[error("corsAllowedOrigins: {0}")]
-    Cors(#[source] regex::Error),
-    /// The setting index.shardSelector means nothing.
-    #[error("index.shardSelector: {0}")]
-    Selector(String),
+    Cors(#[source] BadOrigin),
     /// The system has no room for the threads that serve.
     #[error("the threads that serve connections cannot be started")]
     Threads(#[source] std::io::Error),
@@ -108,7 +105,6 @@ impl FatalError for StartError {
             | Self::Load(_)
             | Self::Kubeconfig(_)
             | Self::Cors(_)
-            | Self::Selector(_)
             | Self::Threads(_)
             | Self::Metrics(_) => None,
         }
@@ -168,7 +164,7 @@ impl Gateway {
             router: Arc::clone(&router),
             picker: Arc::clone(&picker),
             clients: clients.clone(),
-            options: index_options(&config)?,
+            options: index_options(&config),
             ready,
             report: Arc::clone(&report),
             authentication: authentication.clone(),
@@ -493,12 +489,11 @@ fn workspace_authentication(config: &GatewayConfig) -> Option<Arc<WorkspaceAuthe
     is_wanted.then(|| Arc::new(WorkspaceAuthentication::new()))
 }
 
-fn index_options(config: &GatewayConfig) -> Result<IndexOptions, StartError> {
+fn index_options(config: &GatewayConfig) -> IndexOptions {
     let index = &config.index;
-    Ok(IndexOptions {
-        selection: ShardSelection::new(index.shards.clone(), &index.shard_selector)
-            .map_err(|error| StartError::Selector(error.to_string()))?,
+    IndexOptions {
+        selection: ShardSelection::new(index.shards.clone(), index.shard_selector.clone()),
         snapshot: index.snapshot.as_ref().map(|path| path.to_path_buf()),
         ..IndexOptions::default()
-    })
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use fairlead_client::{
-    Client, ClientOptions, Credentials, CredentialsError, Kubeconfig, KubeconfigError, Names,
+    Client, ClientOptions, Credentials, CredentialsError, Endpoint, Kubeconfig, KubeconfigError, Names,
     ResolvedContext, UnverifiedTls,
 };
 use fairlead_config::{GatewayConfig, SecretFile};
@@ -24,22 +24,18 @@ pub(crate) fn shard_clients(
     reloads: &Reloads,
     names: &Names,
 ) -> Result<ShardClients, StartError> {
-    let of_root = |file: &Path| Ok(read(file)?.resolve(None)?);
-    let root: ResolvedContext = of_root(&config.index.root_shard_kubeconfig)?;
-    let root_credentials =
-        credentials("kubeconfig of the root shard", &config.index.root_shard_kubeconfig, of_root, reloads)?;
-    let server = root.endpoint.clone();
-    let of_shards = move |file: &Path| Ok(read(file)?.resolve_at(&server)?);
-    let shared =
-        credentials("kubeconfig of the shards", &config.index.shards_kubeconfig, of_shards, reloads)?;
+    let root_file = KubeconfigFile::of_its_server(&config.index.root_shard_kubeconfig);
+    let root = root_file.resolve()?;
+    let root_credentials = credentials("kubeconfig of the root shard", root_file, reloads)?;
+    let shards_file = KubeconfigFile::at(&config.index.shards_kubeconfig, &root.endpoint);
+    let shared = credentials("kubeconfig of the shards", shards_file, reloads)?;
     let of_single =
         config.upstream.shards.iter().filter_map(|shard| Some((shard, shard.kubeconfig.as_ref()?)));
     let mut own = FxHashMap::default();
     for (shard, file) in of_single {
-        let server = root.endpoint.clone();
-        let resolve = move |file: &Path| Ok(read(file)?.resolve_at(&server)?);
         let what = format!("kubeconfig of shard {}", shard.name);
-        own.insert(Arc::from(shard.name.as_str()), credentials(&what, file, resolve, reloads)?);
+        let file = KubeconfigFile::at(file, &root.endpoint);
+        own.insert(Arc::from(shard.name.as_str()), credentials(&what, file, reloads)?);
     }
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
@@ -57,13 +53,12 @@ fn peer_clients(
     options: &ClientOptions,
     reloads: &Reloads,
 ) -> Result<Option<PeerClients>, StartError> {
-    let resolve = |file: &Path| Ok(read(file)?.resolve(None)?);
     let mut peers: Option<PeerClients> = None;
     for (number, file) in files.iter().enumerate() {
-        let context: ResolvedContext = resolve(file)?;
+        let file = KubeconfigFile::of_its_server(file);
+        let endpoint = file.resolve()?.endpoint.with_prefix("");
         let what = format!("kubeconfig {} of a peer", number + 1);
-        let credentials = credentials(&what, file, resolve, reloads)?;
-        let endpoint = context.endpoint.with_prefix("");
+        let credentials = credentials(&what, file, reloads)?;
         let client = Client::with_credentials(endpoint, Arc::clone(&credentials), options.clone());
         match &mut peers {
             Some(peers) => peers.others.push(client),
@@ -78,22 +73,17 @@ const USER_AGENT: &str = concat!("fairlead-gateway/", env!("CARGO_PKG_VERSION"))
 /// The credentials of a kubeconfig, replaced when it or a file that it names changes.
 fn credentials(
     what: &str,
-    file: &Path,
-    resolve: impl Fn(&Path) -> Result<ResolvedContext, ShardKubeconfigError> + Send + Sync + 'static,
+    kubeconfig: KubeconfigFile,
     reloads: &Reloads,
 ) -> Result<Arc<ArcSwap<Credentials>>, StartError> {
-    let context = resolve(file)?;
-    let files = [file].into_iter().filter(|file| !file.as_os_str().is_empty());
-    let files: Vec<PathBuf> = files.chain(context.files()).map(Path::to_owned).collect();
-    let file = file.to_owned();
-    let load = move || -> Result<Credentials, ShardKubeconfigError> {
-        Ok(resolve(&file)?.credentials(UnverifiedTls::Refuse)?)
-    };
+    let context = kubeconfig.resolve()?;
+    let file = Some(kubeconfig.file.as_path()).filter(|file| !file.as_os_str().is_empty());
+    let files: Vec<PathBuf> = file.into_iter().chain(context.files()).map(Path::to_owned).collect();
     // The client wants the pointer itself, so the watched value only feeds it.
     let fed: Arc<OnceLock<Arc<ArcSwap<Credentials>>>> = Arc::default();
     let feed = Arc::clone(&fed);
     reloads.register(what, files, move || {
-        let loaded = load()?;
+        let loaded = kubeconfig.credentials()?;
         match feed.get() {
             Some(current) => current.store(Arc::new(loaded)),
             None => {
@@ -108,24 +98,76 @@ fn credentials(
     })
 }
 
-/// A kubeconfig; that of the pod, where no file is named.
-fn read(file: &Path) -> Result<Kubeconfig, ShardKubeconfigError> {
-    if file.as_os_str().is_empty() {
-        return Kubeconfig::in_cluster().ok_or(ShardKubeconfigError::NoPod);
+/// A kubeconfig and how it is read.
+struct KubeconfigFile {
+    /// Empty for that of the pod.
+    file: PathBuf,
+    /// Where its credentials are for, if not for the server that it names.
+    server: Option<Endpoint>,
+}
+
+impl KubeconfigFile {
+    fn of_its_server(file: &Path) -> Self {
+        Self { file: file.to_owned(), server: None }
     }
-    Ok(Kubeconfig::load(file)?)
+
+    fn at(file: &Path, server: &Endpoint) -> Self {
+        Self { file: file.to_owned(), server: Some(server.clone()) }
+    }
+
+    fn resolve(&self) -> Result<ResolvedContext, ShardKubeconfigError> {
+        let kubeconfig = self.read()?;
+        let resolved = match &self.server {
+            Some(server) => kubeconfig.resolve_at(server),
+            None => kubeconfig.resolve(None),
+        };
+        resolved.map_err(|source| ShardKubeconfigError::Incomplete { file: self.file.clone(), source })
+    }
+
+    fn credentials(&self) -> Result<Credentials, ShardKubeconfigError> {
+        let credentials = self.resolve()?.credentials(UnverifiedTls::Refuse);
+        credentials.map_err(|source| ShardKubeconfigError::Credentials { file: self.file.clone(), source })
+    }
+
+    fn read(&self) -> Result<Kubeconfig, ShardKubeconfigError> {
+        if self.file.as_os_str().is_empty() {
+            return Kubeconfig::in_cluster().ok_or(ShardKubeconfigError::NoPod);
+        }
+        Kubeconfig::load(&self.file).map_err(ShardKubeconfigError::Unreadable)
+    }
 }
 
 /// A kubeconfig cannot be used; the operator has to mend it.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardKubeconfigError {
-    /// It cannot be read, or lacks something.
+    /// It cannot be read; the cause names it.
     #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
+    Unreadable(KubeconfigError),
+    /// It lacks something.
+    #[error("{}: {source}", shown(file))]
+    Incomplete {
+        /// The file; empty for that of the pod.
+        file: PathBuf,
+        /// What it lacks.
+        source: KubeconfigError,
+    },
     /// What it names cannot be used.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
+    #[error("{}: {source}", shown(file))]
+    Credentials {
+        /// The file; empty for that of the pod.
+        file: PathBuf,
+        /// What cannot be used.
+        source: CredentialsError,
+    },
     /// None is named, and there is no pod to ask.
     #[error("no kubeconfig is named, and this is no pod: KUBERNETES_SERVICE_HOST is not set")]
     NoPod,
+}
+
+fn shown(file: &Path) -> String {
+    if file.as_os_str().is_empty() {
+        "the pod's own credentials".to_owned()
+    } else {
+        file.display().to_string()
+    }
 }

@@ -152,7 +152,7 @@ async fn a_gateway_of_some_shards_knows_no_others() {
     for choose in [
         (|config: &mut fairlead_config::GatewayConfig| config.index.shards = vec!["alpha".to_owned()])
             as fn(&mut fairlead_config::GatewayConfig),
-        |config| config.index.shard_selector = "name in (alpha, beta)".to_owned(),
+        |config| config.index.shard_selector = "name in (alpha, beta)".parse().unwrap(),
     ] {
         let another = world.another_gateway(choose);
         another.gateway.ready().await;
