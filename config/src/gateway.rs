@@ -111,7 +111,7 @@ settings! {
         /// Which shards to follow, by their labels, such as "region in (eu,us),!retired"; empty for all.
         shard_selector ("shardSelector"): ShardSelector = ShardSelector::default();
         /// A file in which the gateway keeps what it knows of shards and workspaces, to begin with it next time. Of most
-        /// use while the root shard is gone.
+        /// use while the root shard is gone. Flag: --root-directory, the folder of it.
         snapshot ("snapshot"): Option<OwnPath> = None;
         /// How long a request for an unknown workspace waits for the index to catch up before it gets 403.
         miss_wait ("missWait"): Timespan = Timespan::from_millis(500);

@@ -58,7 +58,7 @@ impl BadOrigin {
         let (expression, error) = alone.unwrap_or_else(|| (origins.join(","), together));
         // A drawing of the place comes first, on lines of its own.
         let text = error.to_string();
-        let reason = text.lines().last().unwrap_or_default();
+        let reason = text.lines().next_back().unwrap_or_default();
         Self { expression, reason: reason.trim_start_matches("error: ").to_owned() }
     }
 }

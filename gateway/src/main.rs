@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
 use fairlead_certs::write_self_signed;
 use fairlead_client::Names;
 use fairlead_config::{ConfigError, GatewayConfig};
@@ -18,22 +17,11 @@ use fairlead_process::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The front door of an installation: finds the shard of a workspace and forwards requests to it.
-///
-/// Without --config, the flags of kcp-front-proxy are understood; `fairlead-gateway --help` lists them.
-#[derive(Parser)]
-#[command(version)]
-struct Arguments {
-    /// The configuration file; `fairlead config defaults gateway` prints one.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
 /// What to serve, and the file to follow for changes of it.
 struct Plan {
     config: GatewayConfig,
     followed: Option<PathBuf>,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,15 +58,8 @@ impl FatalError for Failure {
 }
 
 fn main() -> ExitCode {
-    let by_file = |argument: &String| argument == "--config" || argument.starts_with("--config=");
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(by_file) {
-        let Arguments { config } = Arguments::parse();
-        return run(|| {
-            let followed = Some(config.clone());
-            serve(Plan { config: fairlead_config::load(&config)?, followed, warning: None })
-        });
-    }
+    // What is no text is no flag, and as a file it is not found.
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     match FrontProxyFlags::parse(arguments) {
         Ok(Parsed::Text(text)) => {
             print!("{text}");
@@ -86,26 +67,30 @@ fn main() -> ExitCode {
         }
         parsed => run(|| match parsed? {
             Parsed::Flags(flags) => serve(plan(*flags)?),
+            Parsed::File(file) => {
+                let config = fairlead_config::load(&file)?;
+                serve(Plan { config, followed: Some(file), warnings: Vec::new() })
+            }
             Parsed::Text(_) => Ok(()),
         }),
     }
 }
 
 fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
-    let FrontProxyFlags { config, self_signed, warning } = flags;
+    let FrontProxyFlags { config, self_signed, warnings } = flags;
     if let Some((certificate, key)) = self_signed
         && !(certificate.exists() && key.exists())
     {
         let names = ["localhost", "kubernetes.default.svc", "kubernetes.default", "kubernetes"];
         write_self_signed(&certificate, &key, &names).map_err(Failure::SelfSigned)?;
     }
-    Ok(Plan { config, followed: None, warning })
+    Ok(Plan { config, followed: None, warnings })
 }
 
 fn serve(plan: Plan) -> Result<(), Failure> {
-    let Plan { config, followed, warning } = plan;
+    let Plan { config, followed, warnings } = plan;
     init_logging(&config.log)?;
-    if let Some(warning) = warning {
+    for warning in warnings {
         tracing::warn!("{warning}");
     }
     if let Some(warning) = check_open_files(config.limits.max_connections as u64 * 2).warning {

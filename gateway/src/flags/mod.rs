@@ -1,6 +1,7 @@
 //! kcp-front-proxy's command line, turned into the gateway's configuration.
 //!
-//! Whatever kcp-front-proxy accepts is accepted. What is legal there and without effect here is named in one warning.
+//! Whatever kcp-front-proxy accepts is accepted. What is legal there and without effect here is named in one warning, and
+//! a value that is not legal there is refused, with an effect here or without.
 
 mod table;
 mod values;
@@ -20,6 +21,7 @@ use fairlead_config::{
 };
 use fairlead_process::FatalError;
 
+use crate::cors::{BadOrigin, Cors};
 use table::{FLAGS, Kind, Use};
 
 /// What a command line says.
@@ -29,8 +31,8 @@ pub struct FrontProxyFlags {
     pub config: GatewayConfig,
     /// The certificate and key to make at the start if they do not exist, because none were named.
     pub self_signed: Option<(PathBuf, PathBuf)>,
-    /// One sentence about flags that have no effect.
-    pub warning: Option<String>,
+    /// One sentence each: which flags have no effect, and which has another one than in kcp.
+    pub warnings: Vec<String>,
 }
 
 /// A command line cannot be used; whoever wrote it has to change it.
@@ -49,6 +51,15 @@ pub enum FlagError {
         /// What it should be.
         wanted: &'static str,
     },
+    /// An expression for origins is none.
+    #[error("--cors-allowed-origins: {0}")]
+    Origin(#[source] BadOrigin),
+    /// A flag beside a configuration file.
+    #[error("--{0} beside --config: settings come from flags or from a file, not from both")]
+    Mixed(&'static str),
+    /// A configuration file with an empty name.
+    #[error("--config names no file")]
+    NoFile,
     /// A flag that has to be there is not.
     #[error("--{0} is required")]
     Missing(&'static str),
@@ -68,6 +79,8 @@ impl FatalError for FlagError {
 pub enum Parsed {
     /// The flags.
     Flags(Box<FrontProxyFlags>),
+    /// No flags, but a configuration file.
+    File(PathBuf),
     /// Help or a version was asked for: print this and be done.
     Text(String),
 }
@@ -91,17 +104,28 @@ impl FrontProxyFlags {
                 return Err(FlagError::Usage(first.trim_start_matches("error: ").to_owned()));
             }
         };
-        Given(matches).flags().map(|flags| Parsed::Flags(Box::new(flags)))
+        let file = matches.get_many::<String>("config").and_then(Iterator::last);
+        let file = file.map(PathBuf::from);
+        let given = Given(matches);
+        match file {
+            None => given.flags().map(|flags| Parsed::Flags(Box::new(flags))),
+            Some(file) => given.nothing_beside(file).map(Parsed::File),
+        }
     }
 }
 
 /// The flags as they were given.
 struct Given(ArgMatches);
 
+/// What Go still speaks and nobody should.
+const OLDER_VERSIONS: [&str; 2] = ["VersionTLS10", "VersionTLS11"];
+
+/// How long load balancers have to see that the gateway is not ready any more, where there is no setting for it.
+const DELAY: Timespan = Timespan::from_secs(3);
+
 impl Given {
     fn flags(&self) -> Result<FrontProxyFlags, FlagError> {
-        let gates = self.map("feature-gates")?;
-        let workspaces = gates.get("WorkspaceAuthentication").and_then(|value| values::boolean(value));
+        self.check_values()?;
         let mapping_file = self.text("mapping-file").ok_or(FlagError::Missing("mapping-file"))?;
         let shards = self.text("shards-kubeconfig").ok_or(FlagError::Missing("shards-kubeconfig"))?;
         let (serving, self_signed) = self.serving()?;
@@ -110,13 +134,15 @@ impl Given {
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
             authentication: AuthenticationConfig {
-                workspaces: workspaces == Some(true),
+                workspaces: self.gate("WorkspaceAuthentication"),
                 ..self.authentication()?
             },
             tls: self.tls()?,
             ..DoorConfig::default()
         };
-        let streams = self.number("http2-max-streams-per-connection")?.filter(|streams| *streams > 0);
+        let streams = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
+        let as_kcp = self.as_kcp()?;
+        let delay = if as_kcp.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
         let config = GatewayConfig {
             listeners: vec![door],
             index: IndexConfig {
@@ -126,23 +152,57 @@ impl Given {
                     .repeated("shard-peer-kubeconfig")
                     .map(SecretFile::from)
                     .collect(),
+                snapshot: self
+                    .text("root-directory")
+                    .map(|root| Path::new(root).join("index.snapshot").into()),
                 ..IndexConfig::default()
             },
             paths: PathsConfig {
                 mapping_file: Some(InputFile::from(mapping_file)),
                 ..PathsConfig::default()
             },
-            cors_allowed_origins: self.list("cors-allowed-origins")?,
-            as_kcp: self.as_kcp()?,
+            cors_allowed_origins: self.origins()?,
+            as_kcp,
             limits: ConnectionLimits {
-                max_streams_per_connection: streams.unwrap_or(100).min(1000),
+                max_streams_per_connection: streams.map_or(100, |streams| streams.min(1000) as u32),
                 ..ConnectionLimits::default()
             },
-            drain: DrainConfig { window: Timespan::from_secs(60), ..DrainConfig::default() },
+            drain: DrainConfig { delay, window: Timespan::from_secs(60) },
             log: self.log()?,
             ..GatewayConfig::default()
         };
-        Ok(FrontProxyFlags { config, self_signed, warning: self.warning() })
+        Ok(FrontProxyFlags { config, self_signed, warnings: self.warnings() })
+    }
+
+    fn nothing_beside(&self, file: PathBuf) -> Result<PathBuf, FlagError> {
+        if let Some(flag) = FLAGS.iter().find(|flag| self.is_given(flag.name)) {
+            return Err(FlagError::Mixed(flag.name));
+        }
+        if file.as_os_str().is_empty() { Err(FlagError::NoFile) } else { Ok(file) }
+    }
+
+    /// Every value, as Go programs do: also one that a later one replaces, and one that has no effect here.
+    fn check_values(&self) -> Result<(), FlagError> {
+        for flag in FLAGS {
+            for text in self.repeated(flag.name) {
+                if let Some(wanted) = flag.kind.unlike(text) {
+                    return Err(value(flag.name, text, wanted));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a feature gate is opened; the last word counts.
+    fn gate(&self, name: &str) -> bool {
+        let gates = self.repeated("feature-gates").filter_map(values::gates).flatten();
+        gates.filter(|(gate, _)| *gate == name).last().is_some_and(|(_, is_open)| is_open)
+    }
+
+    fn origins(&self) -> Result<Vec<String>, FlagError> {
+        let origins = self.list("cors-allowed-origins");
+        Cors::new(&origins).map_err(FlagError::Origin)?;
+        Ok(origins)
     }
 
     fn as_kcp(&self) -> Result<Vec<KcpBehaviour>, FlagError> {
@@ -151,20 +211,17 @@ impl Given {
             let behaviour = serde_json::from_value(name.as_str().into());
             behaviour.map_err(|_| value(flag, name, "behaviour such as unreachable"))
         };
-        self.list(flag)?.iter().map(known).collect()
+        self.list(flag).iter().map(known).collect()
     }
 
     /// The listener, and where to put a certificate of its own making.
     fn serving(&self) -> Result<(ServingConfig, Option<(PathBuf, PathBuf)>), FlagError> {
-        let given = self.text("bind-address").unwrap_or("0.0.0.0");
-        let wanted = "IP address";
-        let ip: IpAddr = self.parsed("bind-address", given, wanted)?;
+        let ip = self.text("bind-address").and_then(values::address);
+        let ip = ip.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         // As Go does: the unspecified address of either family means all of both.
         let ip = if ip.is_unspecified() { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { ip };
-        let port: u16 = match self.text("secure-port") {
-            Some(port) => self.parsed("secure-port", port, "port")?,
-            None => 443,
-        };
+        let port = self.number("secure-port").unwrap_or(443);
+        let port = u16::try_from(port).map_err(|_| value("secure-port", &port.to_string(), "port"))?;
         let directory = Path::new(self.text("root-directory").unwrap_or(".kcp"));
         let directory = match self.text("cert-dir") {
             Some(below) => directory.join(below),
@@ -190,7 +247,8 @@ impl Given {
 
     fn tls(&self) -> Result<DoorTlsConfig, FlagError> {
         let minimum_version = match self.text("tls-min-version") {
-            None | Some("VersionTLS12" | "VersionTLS11" | "VersionTLS10") => TlsVersion::Tls12,
+            None | Some("VersionTLS12") => TlsVersion::Tls12,
+            Some(older) if OLDER_VERSIONS.contains(&older) => TlsVersion::Tls12,
             Some("VersionTLS13") => TlsVersion::Tls13,
             Some(other) => return Err(value("tls-min-version", other, "version such as VersionTLS12")),
         };
@@ -209,8 +267,8 @@ impl Given {
         }
         Ok(DoorTlsConfig {
             minimum_version,
-            cipher_suites: self.list("tls-cipher-suites")?,
-            http2: !self.switch("disable-http2-serving", false)?,
+            cipher_suites: self.list("tls-cipher-suites"),
+            http2: !self.switch("disable-http2-serving", false),
             server_names,
         })
     }
@@ -218,39 +276,39 @@ impl Given {
     fn authentication(&self) -> Result<AuthenticationConfig, FlagError> {
         let default = AuthenticationConfig::default();
         let drop_groups = if self.is_given("authentication-drop-groups") {
-            values::groups(self.list("authentication-drop-groups")?)
+            values::groups(self.list("authentication-drop-groups"))
         } else {
             default.drop_groups
         };
         Ok(AuthenticationConfig {
             request_header: RequestHeaderConfig {
                 client_ca: self.text("requestheader-client-ca-file").map(InputFile::from),
-                allowed_names: self.list("requestheader-allowed-names")?,
-                username_headers: self.list("requestheader-username-headers")?,
-                uid_headers: self.list("requestheader-uid-headers")?,
-                group_headers: self.list("requestheader-group-headers")?,
-                extra_header_prefixes: self.list("requestheader-extra-headers-prefix")?,
+                allowed_names: self.list("requestheader-allowed-names"),
+                username_headers: self.list("requestheader-username-headers"),
+                uid_headers: self.list("requestheader-uid-headers"),
+                group_headers: self.list("requestheader-group-headers"),
+                extra_header_prefixes: self.list("requestheader-extra-headers-prefix"),
             },
             token_file: self.text("token-auth-file").map(SecretFile::from),
-            service_accounts: self.service_accounts()?,
+            service_accounts: self.service_accounts(),
             oidc: self.oidc()?,
             configuration: self.text("authentication-config").map(InputFile::from),
             webhook: self.webhook()?,
             workspaces: false,
-            pass_on_groups: values::groups(self.list("authentication-pass-on-groups")?),
+            pass_on_groups: values::groups(self.list("authentication-pass-on-groups")),
             drop_groups,
         })
     }
 
-    fn service_accounts(&self) -> Result<ServiceAccountConfig, FlagError> {
+    fn service_accounts(&self) -> ServiceAccountConfig {
         let issuers: Vec<String> = self.repeated("service-account-issuer").map(str::to_owned).collect();
         let default = ServiceAccountConfig::default();
-        Ok(ServiceAccountConfig {
+        ServiceAccountConfig {
             key_files: self.repeated("service-account-key-file").map(InputFile::from).collect(),
             issuers: if issuers.is_empty() { default.issuers } else { issuers },
-            audiences: self.list("api-audiences")?,
-            lookup: self.switch("service-account-lookup", true)?,
-        })
+            audiences: self.list("api-audiences"),
+            lookup: self.switch("service-account-lookup", true),
+        }
     }
 
     fn oidc(&self) -> Result<Option<OidcConfig>, FlagError> {
@@ -264,7 +322,7 @@ impl Given {
         };
         let text = |flag| self.text(flag).unwrap_or_default().to_owned();
         let default = OidcConfig::default();
-        let algorithms = self.list("oidc-signing-algs")?;
+        let algorithms = self.list("oidc-signing-algs");
         Ok(Some(OidcConfig {
             issuer_url,
             client_id,
@@ -274,7 +332,7 @@ impl Given {
             groups_claim: text("oidc-groups-claim"),
             groups_prefix: text("oidc-groups-prefix"),
             signing_algorithms: if algorithms.is_empty() { default.signing_algorithms } else { algorithms },
-            required_claims: self.map("oidc-required-claim")?,
+            required_claims: self.pairs("oidc-required-claim"),
         }))
     }
 
@@ -289,12 +347,7 @@ impl Given {
         };
         let cache_ttl = match self.text("authentication-token-webhook-cache-ttl") {
             None => WebhookConfig::default().cache_ttl,
-            Some(text) => {
-                let flag = "authentication-token-webhook-cache-ttl";
-                let duration =
-                    values::duration(text).ok_or_else(|| value(flag, text, "duration such as 2m"))?;
-                timespan(duration)
-            }
+            Some(text) => timespan(values::duration(text).unwrap_or_default()),
         };
         Ok(Some(WebhookConfig { kubeconfig: kubeconfig.into(), version, cache_ttl }))
     }
@@ -305,7 +358,7 @@ impl Given {
             Some("json") => LogFormat::Json,
             Some(other) => return Err(value("logging-format", other, "text or json")),
         };
-        let level = match self.number("v")?.unwrap_or(2) {
+        let level = match self.text("v").and_then(values::level).unwrap_or(2) {
             0..=3 => "info",
             4..=5 => "info,fairlead_gateway=debug",
             _ => "debug,fairlead_gateway=trace",
@@ -313,11 +366,18 @@ impl Given {
         Ok(LogConfig { format, level: level.to_owned() })
     }
 
-    fn warning(&self) -> Option<String> {
+    fn warnings(&self) -> Vec<String> {
         let ignored = FLAGS.iter().filter(|flag| flag.use_ == Use::Ignored && self.is_given(flag.name));
         let names: Vec<String> = ignored.map(|flag| format!("--{}", flag.name)).collect();
-        (!names.is_empty()).then(|| format!("accepted and without effect here: {}", names.join(", ")))
+        let without_effect =
+            (!names.is_empty()).then(|| format!("accepted and without effect here: {}", names.join(", ")));
+        let version = self.text("tls-min-version").filter(|version| OLDER_VERSIONS.contains(version));
+        let too_old = version
+            .map(|version| format!("--tls-min-version={version}: the oldest version spoken here is TLS 1.2"));
+        without_effect.into_iter().chain(too_old).collect()
     }
+
+    // What follows is for values that were checked: of those that are not of their flag's kind, nothing is left.
 
     /// The last value of a flag; none if that is empty.
     fn text(&self, flag: &'static str) -> Option<&str> {
@@ -333,48 +393,23 @@ impl Given {
         self.repeated(flag).next().is_some()
     }
 
-    fn list(&self, flag: &'static str) -> Result<Vec<String>, FlagError> {
+    fn list(&self, flag: &'static str) -> Vec<String> {
         debug_assert!(FLAGS.iter().any(|known| known.name == flag && known.kind == Kind::List), "{flag}");
-        let mut all = Vec::new();
-        for text in self.repeated(flag) {
-            let wanted = "comma-separated list";
-            all.extend(values::list(text).ok_or_else(|| value(flag, text, wanted))?);
-        }
-        Ok(all)
+        self.repeated(flag).filter_map(values::list).flatten().collect()
     }
 
-    fn map(&self, flag: &'static str) -> Result<BTreeMap<String, String>, FlagError> {
-        let mut all = BTreeMap::new();
-        for pair in self.list(flag)? {
-            if pair.is_empty() {
-                continue;
-            }
-            let Some((key, text)) = pair.split_once('=') else {
-                return Err(value(flag, &pair, "pair such as key=value"));
-            };
-            all.insert(key.trim().to_owned(), text.trim().to_owned());
-        }
-        Ok(all)
+    /// One pair per occurrence: there may be commas in its value.
+    fn pairs(&self, flag: &'static str) -> BTreeMap<String, String> {
+        let pairs = self.repeated(flag).filter_map(|pair| pair.split_once('='));
+        pairs.map(|(key, text)| (key.trim().to_owned(), text.trim().to_owned())).collect()
     }
 
-    fn switch(&self, flag: &'static str, default: bool) -> Result<bool, FlagError> {
-        match self.text(flag) {
-            None => Ok(default),
-            Some(text) => values::boolean(text).ok_or_else(|| value(flag, text, "true or false")),
-        }
+    fn switch(&self, flag: &'static str, default: bool) -> bool {
+        self.text(flag).and_then(values::boolean).unwrap_or(default)
     }
 
-    fn number(&self, flag: &'static str) -> Result<Option<u32>, FlagError> {
-        self.text(flag).map(|text| self.parsed(flag, text, "whole number")).transpose()
-    }
-
-    fn parsed<T: std::str::FromStr>(
-        &self,
-        flag: &'static str,
-        text: &str,
-        wanted: &'static str,
-    ) -> Result<T, FlagError> {
-        text.parse().map_err(|_| value(flag, text, wanted))
+    fn number(&self, flag: &'static str) -> Option<i64> {
+        self.text(flag).and_then(values::integer)
     }
 }
 

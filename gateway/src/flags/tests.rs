@@ -8,7 +8,7 @@ fn parse(arguments: &[&str]) -> Result<FrontProxyFlags, FlagError> {
     let arguments = NEEDED.iter().chain(arguments).map(|argument| (*argument).to_owned());
     match FrontProxyFlags::parse(arguments)? {
         Parsed::Flags(flags) => Ok(*flags),
-        Parsed::Text(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -35,7 +35,7 @@ fn the_harness_command_line_is_understood() {
         "--feature-gates=WorkspaceMounts=true,CacheAPIs=true,WorkspaceAuthentication=true,LogicalClusterMigration=true",
     ])
     .unwrap();
-    assert_eq!(flags.warning, None);
+    assert_eq!(flags.warnings, [""; 0]);
     assert_eq!(flags.self_signed, None);
     let config = flags.config;
     let door = &config.listeners[0];
@@ -105,27 +105,156 @@ fn what_has_no_effect_is_named_once() {
     let flags =
         parse(&["--profiler-address=localhost:1", "--vmodule=a=4", "--service-account-jwks-uri=x"]).unwrap();
     let expected = "accepted and without effect here: --profiler-address, --vmodule";
-    assert_eq!(flags.warning.as_deref(), Some(expected));
-    assert_eq!(parse(&["--feature-gates=NoSuchGate=true"]).unwrap().warning, None);
+    assert_eq!(flags.warnings, [expected]);
+    assert_eq!(parse(&["--feature-gates=NoSuchGate=true"]).unwrap().warnings, [""; 0]);
+    for (version, warning) in [
+        ("VersionTLS10", Some("--tls-min-version=VersionTLS10: the oldest version spoken here is TLS 1.2")),
+        ("VersionTLS11", Some("--tls-min-version=VersionTLS11: the oldest version spoken here is TLS 1.2")),
+        ("VersionTLS12", None),
+    ] {
+        let flags = parse(&[&format!("--tls-min-version={version}")]).unwrap();
+        assert_eq!(flags.config.listeners[0].tls.minimum_version, TlsVersion::Tls12);
+        assert_eq!(flags.warnings, warning.into_iter().collect::<Vec<_>>());
+    }
 }
 
 #[test]
 fn wrong_command_lines_are_refused_in_one_sentence() {
     for (arguments, expected) in [
         (&["--no-such-flag"][..], "unexpected argument '--no-such-flag' found"),
-        (&["--secure-port=x"], r#"--secure-port: "x" is no port"#),
+        (&["--secure-port=x"], r#"--secure-port: "x" is no whole number"#),
+        (&["--secure-port=x", "--secure-port=443"], r#"--secure-port: "x" is no whole number"#),
+        (&["--secure-port="], r#"--secure-port: "" is no whole number"#),
+        (&["--secure-port=70000"], r#"--secure-port: "70000" is no port"#),
+        (&["--v=-1"], r#"--v: "-1" is no level such as 4"#),
+        (&["--log-flush-frequency=abc"], r#"--log-flush-frequency: "abc" is no duration such as 30s"#),
+        (&["--log-flush-frequency=5"], r#"--log-flush-frequency: "5" is no duration such as 30s"#),
+        (
+            &["--service-account-max-token-expiration=abc"],
+            r#"--service-account-max-token-expiration: "abc" is no duration such as 30s"#,
+        ),
+        (
+            &["--authentication-token-webhook-cache-ttl=abc"],
+            r#"--authentication-token-webhook-cache-ttl: "abc" is no duration such as 30s"#,
+        ),
+        (
+            &["--log-text-info-buffer-size=lots"],
+            r#"--log-text-info-buffer-size: "lots" is no size such as 512Ki"#,
+        ),
+        (&["--permit-port-sharing=x"], r#"--permit-port-sharing: "x" is no true or false"#),
+        (&["--permit-port-sharing="], r#"--permit-port-sharing: "" is no true or false"#),
+        (&["--vmodule=foo=abc"], r#"--vmodule: "foo=abc" is no list such as pattern=4"#),
+        (
+            &["--tls-curve-preferences=foo"],
+            r#"--tls-curve-preferences: "foo" is no list of numbers such as 23,29"#,
+        ),
+        (&["--oidc-required-claim=a"], r#"--oidc-required-claim: "a" is no pair such as key=value"#),
+        (
+            &["--feature-gates=WorkspaceAuthentication=maybe"],
+            r#"--feature-gates: "WorkspaceAuthentication=maybe" is no list such as Name=true,Other=false"#,
+        ),
+        (
+            &["--cors-allowed-origins=//fine,["],
+            r#"--cors-allowed-origins: "[" is no regular expression: unclosed character class"#,
+        ),
+        (
+            &["--config=x"],
+            "--mapping-file beside --config: settings come from flags or from a file, not from both",
+        ),
         (&["--bind-address=kcp"], r#"--bind-address: "kcp" is no IP address"#),
         (&["--service-account-lookup=maybe"], r#"--service-account-lookup: "maybe" is no true or false"#),
         (&["--oidc-issuer-url=https://x"], "--oidc-issuer-url needs --oidc-client-id"),
         (&["--tls-cert-file=x"], "--tls-cert-file needs --tls-private-key-file"),
-        (&["--feature-gates=A"], r#"--feature-gates: "A" is no pair such as key=value"#),
+        (&["--feature-gates=A"], r#"--feature-gates: "A" is no list such as Name=true,Other=false"#),
         (&["--as-kcp=retries,slow"], r#"--as-kcp: "slow" is no behaviour such as unreachable"#),
         (&["--tls-min-version=SSL"], r#"--tls-min-version: "SSL" is no version such as VersionTLS12"#),
     ] {
         assert_eq!(parse(arguments).unwrap_err().to_string(), expected, "{arguments:?}");
     }
-    let nothing = FrontProxyFlags::parse([]).unwrap_err();
-    assert_eq!(nothing.to_string(), "--mapping-file is required");
+    for (arguments, expected) in [
+        (&[][..], "--mapping-file is required"),
+        (&["--config"], "a value is required for '--config <FILE>' but none was supplied"),
+        (&["--config", "--v=4"], "a value is required for '--config <FILE>' but none was supplied"),
+        (&["--config="], "--config names no file"),
+        (
+            &["--config=x", "--v=4"],
+            "--v beside --config: settings come from flags or from a file, not from both",
+        ),
+        (&["--config=x", "--nonsense"], "unexpected argument '--nonsense' found"),
+    ] {
+        let error = FrontProxyFlags::parse(arguments.iter().map(|argument| (*argument).to_owned()));
+        assert_eq!(error.unwrap_err().to_string(), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_takes_the_place_of_all_flags() {
+    for (arguments, expected) in [
+        (&["--config", "g.yaml"][..], "g.yaml"),
+        (&["--config=g.yaml"], "g.yaml"),
+        (&["--config=f.yaml", "--config=g.yaml"], "g.yaml"),
+    ] {
+        let parsed = FrontProxyFlags::parse(arguments.iter().map(|argument| (*argument).to_owned()));
+        assert!(matches!(parsed, Ok(Parsed::File(file)) if file == Path::new(expected)), "{arguments:?}");
+    }
+    for (flag, shown) in [
+        ("--help", "--config <FILE>"),
+        ("--help", "older ones are accepted and mean VersionTLS12"),
+        ("--help", "where index.snapshot is kept"),
+        ("--version", env!("CARGO_PKG_VERSION")),
+    ] {
+        for arguments in [&[flag][..], &["--config=g.yaml", flag]] {
+            let parsed = FrontProxyFlags::parse(arguments.iter().map(|argument| (*argument).to_owned()));
+            assert!(matches!(parsed, Ok(Parsed::Text(text)) if text.contains(shown)), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn the_index_is_kept_in_the_root_directory_that_is_named() {
+    for (arguments, expected) in [
+        (&[][..], None),
+        (&["--root-directory="], None),
+        (&["--root-directory=/r"], Some("/r/index.snapshot")),
+        (&["--root-directory=r", "--cert-dir=/c"], Some("r/index.snapshot")),
+    ] {
+        let snapshot = config(arguments).index.snapshot;
+        assert_eq!(snapshot.as_deref(), expected.map(Path::new), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_end_is_announced_unless_it_is_to_be_as_in_kcp() {
+    for (arguments, delay) in [(&[][..], "3s"), (&["--as-kcp=retries"], "3s"), (&["--as-kcp=drain"], "0s")] {
+        let drain = config(arguments).drain;
+        assert_eq!((drain.delay.to_string(), drain.window.to_string()), (delay.to_owned(), "1m".to_owned()));
+    }
+}
+
+#[test]
+fn what_is_legal_in_go_is_accepted() {
+    for argument in [
+        "--log-flush-frequency=-5s",
+        "--authentication-token-webhook-cache-ttl=1h30m",
+        "--permit-port-sharing=T",
+        "--vmodule=foo=2,bar*=4",
+        "--vmodule=",
+        "--tls-curve-preferences=23,0x1d",
+        "--http2-max-streams-per-connection=-1",
+        "--log-json-info-buffer-size=1Mi",
+        "--bind-address=",
+        "--feature-gates=NoSuchGate=F,,",
+        "--cors-allowed-origins=^https://.*$",
+    ] {
+        assert!(parse(&[argument]).is_ok(), "{argument}");
+    }
+    let workspaces = |gates: &[&str]| config(gates).listeners.remove(0).authentication.workspaces;
+    let (on, off) =
+        ("--feature-gates=A=f,WorkspaceAuthentication=T", "--feature-gates=WorkspaceAuthentication=0");
+    assert!(workspaces(&[off, on]) && !workspaces(&[on, off]));
+    let oidc = ["--oidc-issuer-url=https://i", "--oidc-client-id=c", "--oidc-required-claim=a=b,c=d"];
+    let claims = config(&oidc).listeners[0].authentication.oidc.clone().unwrap().required_claims;
+    assert_eq!(claims, BTreeMap::from([("a".to_owned(), "b,c=d".to_owned())]), "one claim, as in Kubernetes");
 }
 
 #[test]

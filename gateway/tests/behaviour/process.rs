@@ -34,6 +34,13 @@ async fn the_program_serves_reloads_and_drains() {
     gateway.says("configuration").await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
 
+    // So is a kubeconfig, by its file.
+    let kubeconfig = world.directory.path().join("shards.kubeconfig");
+    std::fs::copy(without_context(&world), &kubeconfig).unwrap();
+    gateway.signal(Signal::HUP);
+    let line = gateway.says("has no context").await;
+    assert!(line.contains(&format!("{}: the kubeconfig has no context", kubeconfig.display())), "{line}");
+
     let watch =
         client.open(request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "")).await.unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
@@ -50,7 +57,17 @@ async fn what_keeps_it_from_starting_is_one_sentence() {
     taken.listeners[0].serving.address = world.address;
     let mut missing = world.config.clone();
     missing.upstream.certificate = "/nowhere/x.crt".into();
+    let nope = without_context(&world);
+    let mut single = world.config.clone();
+    single.upstream.shards.push(fairlead_config::ShardUpstreamConfig {
+        name: "alpha".to_owned(),
+        kubeconfig: Some(nope.as_str().into()),
+        ..Default::default()
+    });
+    let incomplete = format!("{nope}: the kubeconfig has no context named \"nope\"");
     for (config, sentence) in [
+        (serde_json::to_string(&single).unwrap(), incomplete.as_str()),
+        ("index: {shardSelector: \"a in (\"}".to_owned(), "gateway.yaml:1:24: \"a in (\" is not a term"),
         (serde_json::to_string(&taken).unwrap(), "cannot listen on 127.0.0.1"),
         (serde_json::to_string(&missing).unwrap(), "credential for shards cannot be loaded"),
         ("nonsense: true".to_owned(), "nonsense"),
@@ -61,6 +78,15 @@ async fn what_keeps_it_from_starting_is_one_sentence() {
         assert!(line.contains(sentence), "{line}");
         assert_eq!(gateway.child.wait().await.unwrap().code(), Some(1));
     }
+}
+
+/// A kubeconfig whose current context does not exist.
+fn without_context(world: &World) -> String {
+    let directory = world.directory.path();
+    let good = std::fs::read_to_string(directory.join("shards.kubeconfig")).unwrap();
+    let file = directory.join("nope.kubeconfig");
+    std::fs::write(&file, good.replace(r#""current-context":"c""#, r#""current-context":"nope""#)).unwrap();
+    file.display().to_string()
 }
 
 /// What a launcher of kcp writes beside its front proxy, and the command line that it starts it with.
@@ -116,6 +142,28 @@ async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
     assert_eq!(answer.echoed("x-remote-group"), groups);
     assert_eq!(connect(None).await.get("/services/x").await.status, 404);
     assert_eq!(connect(None).await.get("/readyz").await.status, 200);
+
+    // It is not ready any more, but still takes connections and serves them: load balancers have a moment.
+    gateway.signal(Signal::TERM);
+    while connect(None).await.get("/readyz").await.status == 200 {}
+    assert_eq!(connect(Some(&user)).await.get("/clusters/root:org/api").await.status, 200);
+    // There is no directory --root-directory, which costs only what would be in it.
+    gateway.says("the index cannot be kept on disk").await;
+    assert!(gateway.child.wait().await.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn started_with_flags_it_keeps_its_index_in_the_root_directory() {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let arguments = as_front_proxy(&world);
+    let root = world.directory.path().join("front-proxy");
+    std::fs::create_dir(&root).unwrap();
+    let mut gateway = Gateway::with(arguments.clone());
+    gateway.says("the index is synced").await;
+    gateway.signal(Signal::TERM);
+    assert!(gateway.child.wait().await.unwrap().success());
+    assert!(root.join("index.snapshot").exists());
+    Gateway::with(arguments).says("the index begins with what is on disk").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,10 +172,24 @@ async fn what_is_wrong_with_a_command_line_or_mapping_file_is_one_sentence() {
     let good = as_front_proxy(&world);
     let mapping = world.directory.path().join("mapping.yaml");
     let text = std::fs::read_to_string(&mapping).unwrap();
+    let nope = without_context(&world);
+    let incomplete = format!("{nope}: the kubeconfig has no context named \"nope\"");
     let with = |extra: &str| good.iter().cloned().chain([extra.to_owned()]).collect::<Vec<_>>();
     for (arguments, mapping_text, sentence) in [
         (with("--no-such-flag"), text.clone(), "unexpected argument '--no-such-flag'"),
-        (with("--secure-port=x"), text.clone(), r#"--secure-port: "x" is no port"#),
+        (with("--secure-port=x"), text.clone(), r#"--secure-port: "x" is no whole number"#),
+        (with("--log-flush-frequency=5"), text.clone(), r#"--log-flush-frequency: "5" is no duration"#),
+        (with("--config=x"), text.clone(), "beside --config"),
+        (vec!["--config".to_owned()], text.clone(), "a value is required for '--config <FILE>'"),
+        (vec!["--config=".to_owned()], text.clone(), "--config names no file"),
+        (
+            with("--cors-allowed-origins=["),
+            text.clone(),
+            r#"--cors-allowed-origins: "[" is no regular expression"#,
+        ),
+        (with(&format!("--root-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
+        (with(&format!("--shards-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
+        (with(&format!("--shard-peer-kubeconfig={nope}")), text.clone(), incomplete.as_str()),
         (good.clone(), text.replace("/clusters/", "clusters/"), "mapping.yaml:1:9: the path \"clusters/\""),
         (good.clone(), text.replace("front-proxy.key", "none.key"), "mapping.yaml:1:9: the private key"),
         (with("--client-ca-file=/nowhere"), text.clone(), "/nowhere cannot be read"),
