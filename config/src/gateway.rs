@@ -113,6 +113,9 @@ settings! {
         /// A file in which the gateway keeps what it knows of shards and workspaces, to begin with it next time. Of most
         /// use while the root shard is gone. Flag: --root-directory, the folder of it.
         snapshot ("snapshot"): Option<OwnPath> = None;
+        /// When what is known of a shard is older than this, the gateway is not ready. Unset, age is a metric only: a root
+        /// shard that is gone would take every replica out at once, and what they know would still be right.
+        max_age ("maxAge"): Option<Timespan> = None;
         /// How long a request for an unknown workspace waits for the index to catch up before it gets 403.
         miss_wait ("missWait"): Timespan = Timespan::from_millis(500);
     }

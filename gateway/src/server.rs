@@ -142,6 +142,10 @@ impl Gateway {
             let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
             if is_enough || *seen.borrow() { Ok(()) } else { Err(what_is_missing(&shards.load())) }
         });
+        if let Some(limit) = config.index.max_age {
+            let (report, table) = (Arc::clone(&report), Arc::clone(&table));
+            health.check("index-age", &[Probe::Ready], move || report.is_younger(limit.get(), &table.load()));
+        }
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
         health.note("reloads", &[Probe::Ready], move || {

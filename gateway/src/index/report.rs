@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::route::Freshness;
-use crate::table::ShardIndex;
+use crate::table::{Root, ShardEntry, ShardIndex};
 
 /// For so long a watch may be on its way to being opened without anything being out of date.
 const OPENING: Duration = Duration::from_secs(1);
@@ -112,6 +112,15 @@ impl IndexReport {
             restarts: clusters.restarts + workspaces.restarts,
             last_error: clusters.last_error.or(workspaces.last_error),
         }
+    }
+
+    /// # Errors
+    /// The shards of which nothing was heard for this long, or ever.
+    pub(crate) fn is_younger(&self, limit: Duration, view: &Root) -> Result<(), String> {
+        let now = Instant::now();
+        let is_old = |shard: &&ShardEntry| self.of(shard.index, now).age.is_none_or(|age| age > limit);
+        let old: Vec<&str> = view.shards().filter(is_old).map(|shard| &*shard.spec.name).collect();
+        if old.is_empty() { Ok(()) } else { Err(format!("too long without news of: {}", old.join(", "))) }
     }
 
     pub(super) fn insert(&self, shard: ShardIndex, mirrors: Mirrors) {

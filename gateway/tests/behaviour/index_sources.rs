@@ -1,6 +1,8 @@
 //! Where the index comes from: the root shard, a snapshot when it is gone, peers in its place, or a part of all shards.
 
-use crate::world::{Another, Http2, ORG, World, logical_cluster};
+use fairlead_config::Timespan;
+
+use crate::world::{Another, Choices, Http2, ORG, World, logical_cluster};
 
 async fn until_status(client: &Http2, path: &str, status: u16) {
     while client.get(path).await.status != status {}
@@ -69,6 +71,23 @@ async fn without_the_root_shard_a_gateway_routes_what_the_last_one_knew() {
     back.state.put("logicalclusters", "root", logical_cluster("root", None));
     until_status(&client, "/clusters/root:nope/api", 403).await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 403, "root has no such workspace any more");
+}
+
+/// Only where an operator wants it: all replicas would be unready together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_hears_nothing_of_a_shard_is_unready_where_that_is_wanted() {
+    let world = World::with(Choices {
+        config: Some(|config| config.index.max_age = Some(Timespan::from_millis(200))),
+        ..Choices::default()
+    })
+    .await;
+    let client = world.http2(Some(&world.user())).await;
+    assert_eq!(client.get("/readyz").await.status, 200);
+    world.alpha.kill().await;
+    until_status(&client, "/readyz", 500).await;
+    let said = client.get("/readyz?verbose").await.text;
+    assert!(said.contains("[-]index-age failed"), "{said}");
+    assert_eq!(client.get("/clusters/root/api").await.status, 200, "it serves all the same");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
