@@ -71,9 +71,9 @@ fn snapshot(text: &str) -> Option<Duration> {
 
 /// Which look-ups a figure is of: the first are found in the processor's caches, the others in memory.
 const IN_USE: &str = " among 1000 in use";
-const ALL: &str = " per look-up from all over";
+const ALL: &str = " from all over";
 
-/// Microseconds, from `with 10000 updates/s: 417ns per look-up from all over, 91ns among 1000 in use`.
+/// Microseconds, from `with 10000 updates/s: 417ns from all over, 91ns among 1000 in use`.
 fn look_up(text: &str, which: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.contains(" updates/s: "))?;
     let figure = line.split_once(which)?.0.rsplit(' ').next()?;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn figures_are_found_in_what_the_tests_print() {
         let text = "running 2 tests\n173 bytes per workspace\nread in 1.25s\n\
-            with 9998 updates/s: 417ns per look-up from all over, 91ns among 1000 in use\n";
+            with 9998 updates/s: 417ns from all over, 91ns among 1000 in use\n";
         assert_eq!(bytes_each(text), Some(173.0));
         assert_eq!(snapshot(text), Some(Duration::from_millis(1250)));
         assert_eq!(look_up(text, ALL), Some(0.417));
