@@ -245,6 +245,28 @@ pub enum KcpBehaviour {
     /// Of the files of doors, shards and mapped paths only serving certificates and authorities of clients are
     /// watched.
     Reloads,
+    /// The workspaces of a shard whose base URL changes are unknown until the process starts again.
+    BaseUrls,
+    /// A workspace whose mount was taken away goes on leading to where it led.
+    ClearedMounts,
+    /// Who asks is stated before the fields go that the client's `Connection` header names, which may be those that state
+    /// it. A hole.
+    Stamping,
+    /// A client's own `X-Remote-Uid` goes on. A hole where somebody believes it.
+    RemoteUid,
+    /// A request without a credential to a workspace with issuers of its own is an internal error, not unauthorized.
+    NoCredential,
+    /// A flag's list of groups that stands in one pair of quotes is one group. Says nothing without kcp's flags.
+    QuotedGroups,
+    /// A mapping file with `/` beside `/clusters/` cannot be used.
+    RootPath,
+}
+
+impl KcpBehaviour {
+    /// Whether clients can do with it what they must not.
+    pub fn is_hole(self) -> bool {
+        matches!(self, Self::Stamping | Self::RemoteUid)
+    }
 }
 
 /// Something useful that a new installation gets besides the bare API (kcp's `--batteries-included`).

@@ -109,6 +109,12 @@ impl Answer {
         Self::new(response, why)
     }
 
+    /// 500 in the words of Kubernetes' API servers for a panic, where kcp has one.
+    pub(crate) fn kcp_panic() -> Self {
+        let text = "This request caused apiserver to panic. Look in the logs for details.\n";
+        Self::plain(StatusCode::INTERNAL_SERVER_ERROR, text, "kcp_panic")
+    }
+
     /// 508: mounts lead to one another.
     pub(crate) fn loop_detected() -> Self {
         let message = "the workspace is mounted, and its mounts lead round in circles";

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
-use crate::identity::{AssertionNames, Believed, Home, Sender, identify};
+use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Rejected, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
@@ -320,7 +320,12 @@ impl Core {
         self.metrics.phase(GatewayPhase::Auth, start.elapsed());
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
-            Answer::unauthorized()
+            match rejected {
+                Rejected::NoCredential if home.is_some() && self.does(KcpBehaviour::NoCredential) => {
+                    Answer::kcp_panic()
+                }
+                _ => Answer::unauthorized(),
+            }
         })
     }
 
@@ -341,6 +346,15 @@ impl Core {
     /// Whether something is to be done as kcp does it.
     pub(crate) fn does(&self, behaviour: KcpBehaviour) -> bool {
         self.as_kcp.load().contains(&behaviour)
+    }
+
+    /// How far a backend is to be told who asks as kcp does it.
+    pub(crate) fn kcp_stamping(&self) -> KcpStamping {
+        let as_kcp = self.as_kcp.load();
+        KcpStamping {
+            nominations_last: as_kcp.contains(&KcpBehaviour::Stamping),
+            keeps_uid: as_kcp.contains(&KcpBehaviour::RemoteUid),
+        }
     }
 
     /// What ends exchanges without an end of their own while the process drains.

@@ -82,6 +82,15 @@ impl Believed {
     }
 }
 
+/// Which of kcp's ways of telling a backend who asks are wanted. Each is a hole, and off unless asked for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct KcpStamping {
+    /// What the client's `Connection` header names goes after the gateway has said who asks, and may be that.
+    pub(crate) nominations_last: bool,
+    /// The client's own `X-Remote-Uid` goes on.
+    pub(crate) keeps_uid: bool,
+}
+
 /// What happens to a request without a certificate that carries a token, where nobody judges tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tokens {
@@ -93,8 +102,14 @@ pub(crate) enum Tokens {
 
 /// Nobody accepts the credential: 401. The reason is for logs only.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Rejected(String);
+pub(crate) enum Rejected {
+    /// There is none, and one is needed.
+    #[error("no credential")]
+    NoCredential,
+    /// This one is not accepted.
+    #[error("{0}")]
+    Credential(String),
+}
 
 /// A workspace that trusts issuers of its own.
 pub(crate) struct Home<'h> {
@@ -120,7 +135,7 @@ pub(crate) async fn identify(
     if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
             Tokens::Refuse if headers.contains_key(AUTHORIZATION) => {
-                Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
+                Err(Rejected::Credential(format!("tokens are not accepted at door {}", connection.door.name)))
             }
             _ => Ok(Sender::PassedOn),
         };
@@ -152,8 +167,8 @@ pub(crate) async fn identify(
         {
             Ok(Sender::Known(Identity::anonymous()))
         }
-        Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
-        Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
+        Outcome::Anonymous => Err(Rejected::NoCredential),
+        Outcome::Rejected(rejection) => Err(Rejected::Credential(rejection.to_string())),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::index::{
 use crate::lanes::Lanes;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
-use crate::mapping::LivePaths;
+use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::pick::Picker;
@@ -123,7 +123,9 @@ impl Gateway {
         let Environment { metrics, reloads, shutdown, tasks, names } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         let clients = shard_clients(&config, reloads, names)?;
-        let (paths, credential) = paths(&config, clients.root.endpoint(), reloads)?;
+        warn_of_holes(&config);
+        let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
+        let (paths, credential) = paths(&config, &as_kcp, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -136,7 +138,6 @@ impl Gateway {
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
         let seen = ready.subscribe();
-        let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
         let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
         health.check("informer-sync", &[Probe::Ready], move || {
             let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
@@ -172,6 +173,7 @@ impl Gateway {
             ready,
             report: Arc::clone(&report),
             authentication: authentication.clone(),
+            as_kcp: Arc::clone(&as_kcp),
         };
 
         let core = Arc::new(Core {
@@ -269,6 +271,9 @@ impl Gateway {
     /// patience with unknown workspaces, the time limits towards shards. What needs a restart is named in the log
     /// and stays as it was.
     pub fn reconfigure(&mut self, config: GatewayConfig) {
+        if self.config.as_kcp != config.as_kcp {
+            warn_of_holes(&config);
+        }
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         for (door, authentication) in &self.policies {
             if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
@@ -386,6 +391,15 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     needed
 }
 
+fn warn_of_holes(config: &GatewayConfig) {
+    for switch in config.as_kcp.iter().filter(|switch| switch.is_hole()) {
+        tracing::warn!(
+            ?switch,
+            "asKcp opens a hole: clients can change what shards are told about who they are"
+        );
+    }
+}
+
 fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
     UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
@@ -406,6 +420,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
 /// Which paths lead where, and who the gateway is towards shards: both from the mapping file, if there is one.
 fn paths(
     config: &GatewayConfig,
+    as_kcp: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
     root_shard: &Endpoint,
     reloads: &Reloads,
 ) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
@@ -425,9 +440,10 @@ fn paths(
         Some(file) => {
             let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
             let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
-            let root_shard = root_shard.clone();
+            let (root_shard, as_kcp) = (root_shard.clone(), Arc::clone(as_kcp));
             reloads.register_naming("mapping file", watched, move || {
-                let read = read_by.read(&file);
+                let is_alone = as_kcp.load().contains(&KcpBehaviour::RootPath);
+                let read = read_by.read(&file, if is_alone { RootPath::Alone } else { RootPath::Beside });
                 if read.is_ok() && read_by.load().leads_services_to(&root_shard) {
                     tracing::warn!(
                         "the mapping file leads /services/ to the root shard, which serves the virtual workspaces of no \

@@ -129,19 +129,19 @@ impl Given {
         let mapping_file = self.text("mapping-file").ok_or(FlagError::Missing("mapping-file"))?;
         let shards = self.text("shards-kubeconfig").ok_or(FlagError::Missing("shards-kubeconfig"))?;
         let (serving, self_signed) = self.serving()?;
+        let as_kcp = self.as_kcp()?;
         let door = DoorConfig {
             name: "secure".to_owned(),
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
             authentication: AuthenticationConfig {
                 workspaces: self.gate("WorkspaceAuthentication"),
-                ..self.authentication()?
+                ..self.authentication(&as_kcp)?
             },
             tls: self.tls()?,
             ..DoorConfig::default()
         };
         let streams = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
-        let as_kcp = self.as_kcp()?;
         let delay = if as_kcp.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
         let config = GatewayConfig {
             listeners: vec![door],
@@ -273,10 +273,14 @@ impl Given {
         })
     }
 
-    fn authentication(&self) -> Result<AuthenticationConfig, FlagError> {
+    fn authentication(&self, as_kcp: &[KcpBehaviour]) -> Result<AuthenticationConfig, FlagError> {
         let default = AuthenticationConfig::default();
+        let groups = |flag| {
+            let values = self.list(flag);
+            if as_kcp.contains(&KcpBehaviour::QuotedGroups) { values } else { values::groups(values) }
+        };
         let drop_groups = if self.is_given("authentication-drop-groups") {
-            values::groups(self.list("authentication-drop-groups"))
+            groups("authentication-drop-groups")
         } else {
             default.drop_groups
         };
@@ -295,7 +299,7 @@ impl Given {
             configuration: self.text("authentication-config").map(InputFile::from),
             webhook: self.webhook()?,
             workspaces: false,
-            pass_on_groups: values::groups(self.list("authentication-pass-on-groups")),
+            pass_on_groups: groups("authentication-pass-on-groups"),
             drop_groups,
         })
     }

@@ -100,6 +100,22 @@ fn what_is_to_be_as_in_kcp_is_named() {
     assert_eq!(named, [Unreachable, Retries, UnavailableBody]);
 }
 
+/// As the operator writes the list: all of it in one pair of quotes.
+#[test]
+fn quoted_groups_are_several_or_as_kcp_one() {
+    let quoted = |flag: &str| format!("--authentication-{flag}-groups=\"system:masters,system:kcp:x:*\"");
+    let (drop, pass_on) = (quoted("drop"), quoted("pass-on"));
+    for (as_kcp, expected) in [
+        ("", &["system:masters", "system:kcp:x:*"][..]),
+        ("quotedGroups", &["system:masters,system:kcp:x:*"]),
+    ] {
+        let config = config(&[&drop, &pass_on, &format!("--as-kcp={as_kcp}")]);
+        let authentication = &config.listeners[0].authentication;
+        assert_eq!(authentication.drop_groups, expected, "{as_kcp}");
+        assert_eq!(authentication.pass_on_groups, expected, "{as_kcp}");
+    }
+}
+
 #[test]
 fn what_has_no_effect_is_named_once() {
     let flags =

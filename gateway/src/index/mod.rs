@@ -24,6 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use fairlead_client::{Client, Credentials, Endpoint, EndpointError, ReflectorOptions};
+use fairlead_config::KcpBehaviour;
 use fairlead_process::Shutdown;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
@@ -148,6 +149,8 @@ pub(crate) struct IndexParts {
     pub(crate) report: Arc<IndexReport>,
     /// Filled, too, if workspaces may have authenticators of their own.
     pub(crate) authentication: Option<Arc<WorkspaceAuthentication>>,
+    /// What is to be done as kcp does it.
+    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
 }
 
 /// The index; [`Index::run`] is its task.
@@ -156,8 +159,12 @@ pub(crate) struct Index {
     identity: watch::Receiver<Option<Arc<str>>>,
     outbox: Outbox,
     followed: FxHashMap<Arc<str>, Followed>,
+    /// Shards that kcp would have lost, because their base URL changed.
+    lost: FxHashSet<Arc<str>>,
     followers: JoinSet<()>,
     next_follower: u64,
+    /// The list of shards was read by this process.
+    listed: bool,
     synced: bool,
 }
 
@@ -177,8 +184,10 @@ pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
         identity,
         outbox,
         followed: FxHashMap::default(),
+        lost: FxHashSet::default(),
         followers: JoinSet::new(),
         next_follower: 0,
+        listed: false,
         synced: false,
     };
     index.restore(&known).await;
@@ -315,19 +324,41 @@ impl Index {
                 let view = self.view();
                 let known = view.shards().map(|shard| &shard.spec.name);
                 let gone: Vec<Arc<str>> = known.filter(|name| !present.contains(name)).cloned().collect();
+                self.lost.retain(|name| present.contains(name));
                 gone.iter().for_each(|name| self.forget(name));
                 shards.into_iter().for_each(|shard| self.follow(shard));
                 self.parts.writer.shards_listed();
+                self.listed = true;
             }
             ShardNews::Put(shard) => self.follow(shard),
-            ShardNews::Gone(name) => self.forget(&name),
+            ShardNews::Gone(name) => {
+                self.lost.remove(&name);
+                self.forget(&name);
+            }
         }
+    }
+
+    fn does(&self, behaviour: KcpBehaviour) -> bool {
+        self.parts.as_kcp.load().contains(&behaviour)
+    }
+
+    /// Whether kcp would have lost the shard: at another URL than before, if both were told to this process.
+    fn is_lost(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
+        let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
+        if self.listed && self.does(KcpBehaviour::BaseUrls) && has_moved() {
+            self.lost.insert(Arc::clone(name));
+        }
+        self.lost.contains(name)
     }
 
     /// Makes a shard known and follows it; a shard that moved to another URL keeps its entries meanwhile.
     fn follow(&mut self, spec: ShardSpec) {
         let (name, url) = (Arc::clone(&spec.name), Arc::clone(&spec.url));
         if !self.parts.options.selection.includes(&spec) {
+            return self.forget(&name);
+        }
+        if self.is_lost(&name, &url) {
+            tracing::warn!(shard = %name, "the shard has a new base URL, and asKcp is baseUrls: it is lost until a restart");
             return self.forget(&name);
         }
         let client = match self.parts.clients.of(&name, &url) {
@@ -393,8 +424,10 @@ impl Index {
         let mut changes = Vec::with_capacity(batch.len());
         let mut placed = Vec::new();
         let mut receipts = Vec::with_capacity(batch.len());
+        let keeps_mounts = self.does(KcpBehaviour::ClearedMounts);
         for news in batch.drain(..).filter(|news| current.contains(&news.follower)) {
-            changes.push((news.shard, news.change));
+            let change = if keeps_mounts { news.change.keeping_cleared_mounts() } else { news.change };
+            changes.push((news.shard, change));
             placed.extend(news.placed);
             receipts.push(news.receipt);
         }

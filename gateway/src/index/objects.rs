@@ -109,7 +109,9 @@ impl From<WireWorkspace> for WorkspaceObject {
             WorkspaceTarget::Pending
         } else if !spec.cluster.is_empty() {
             WorkspaceTarget::Cluster(spec.cluster)
-        } else if spec.mount.is_some() && can_serve(&spec.url) {
+        } else if spec.mount.is_none() {
+            WorkspaceTarget::Unmounted
+        } else if can_serve(&spec.url) {
             WorkspaceTarget::Mount(spec.url)
         } else {
             WorkspaceTarget::None
@@ -274,7 +276,7 @@ mod tests {
             (ready, "Unavailable", "unavailable Cluster(\"c\")"),
             (ready, "Scheduling", "Pending"),
             ("{}", "Scheduling", "Pending"),
-            ("{}", "", "None"),
+            ("{}", "", "Unmounted"),
             (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
             (mount, "Unavailable", "unavailable Mount(\"https://x/clusters/y\")"),
             (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
@@ -285,7 +287,7 @@ mod tests {
             // The logical cluster comes first, as in kcp.
             (r#"{"cluster":"c","mount":{"ref":{}},"URL":"https://x/clusters/y"}"#, "Ready", "Cluster(\"c\")"),
             // A URL without a mount is only the address of the workspace itself.
-            (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "None"),
+            (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "Unmounted"),
         ] {
             assert_eq!(workspace(spec, phase), expected, "{spec} {phase}");
         }

@@ -12,7 +12,7 @@ use crate::identity::Believed;
 use crate::request::ClusterPaths;
 use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
 
-use super::file::{self, Entry, MappingFileError};
+use super::file::{self, Entry, MappingFileError, Place};
 use super::{Backend, Mapping, Paths, Target};
 
 /// The mappings in force.
@@ -42,9 +42,24 @@ pub(crate) enum MappingsError {
         /// What is wrong.
         error: CredentialError,
     },
+    /// kcp's front proxy does not start with it.
+    #[error("{place}: / beside /clusters/ cannot be used (asKcp: rootPath)")]
+    RootPath {
+        /// Of the entry.
+        place: String,
+    },
     /// It maps nothing.
     #[error("the mapping file {0} has no entry")]
     Empty(PathBuf),
+}
+
+/// Whether `/` may be mapped beside `/clusters/`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RootPath {
+    /// It may.
+    Beside,
+    /// It may not, as in kcp.
+    Alone,
 }
 
 /// A mapping file as read, with everything that it names.
@@ -89,8 +104,17 @@ impl LivePaths {
     ///
     /// # Errors
     /// [`MappingsError`], with the place.
-    pub(crate) fn read(&self, path: &Path) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
+    pub(crate) fn read(
+        &self,
+        path: &Path,
+        root_path: RootPath,
+    ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
         let loaded = Loaded::read(path)?;
+        if root_path == RootPath::Alone
+            && let Some(place) = loaded.root_beside_clusters()
+        {
+            return Err(MappingsError::RootPath { place: place.to_string() });
+        }
         let mut files = vec![path.to_owned()];
         files.extend(loaded.entries.iter().flat_map(|(entry, _)| entry.files()));
         let for_shards = loaded.entries.iter().find(|(entry, _)| entry.pattern.is_clusters());
@@ -151,5 +175,11 @@ impl Loaded {
         };
         let entries: Result<_, _> = file::read(path)?.into_iter().map(load).collect();
         Ok(Self { entries: entries? })
+    }
+
+    fn root_beside_clusters(&self) -> Option<&Place> {
+        let entries = || self.entries.iter().map(|(entry, _)| entry);
+        let root = entries().find(|entry| entry.pattern.is_root())?;
+        entries().any(|entry| entry.pattern.is_clusters()).then_some(&root.place)
     }
 }

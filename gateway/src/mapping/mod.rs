@@ -16,7 +16,7 @@ use crate::identity::{AssertionNames, Believed};
 use crate::request::ClusterPaths;
 use crate::upstream::BackendSpec;
 pub(crate) use file::BackendUrl;
-pub(crate) use live::LivePaths;
+pub(crate) use live::{LivePaths, RootPath};
 use pattern::{Matched, Pattern};
 
 /// All mappings in force. Immutable: another file makes another one.

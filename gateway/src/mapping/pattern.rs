@@ -81,6 +81,11 @@ impl Pattern {
         self.is_clusters
     }
 
+    /// Whether this is `/`, under which everything is.
+    pub(crate) fn is_root(&self) -> bool {
+        self.segments.is_empty()
+    }
+
     /// Matches a clean path. No allocation unless a segment in a placeholder's place is percent-encoded.
     pub(crate) fn matches<'p>(&self, path: &'p str) -> Option<Matched<'p>> {
         let mut rest = path;

@@ -176,6 +176,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             sender: &self.forward.sender,
             asserted_by: self.forward.asserted_by.as_deref(),
             believed: self.forward.believed.as_deref(),
+            as_kcp: self.core.kcp_stamping(),
             hops: self.forward.hops,
             client: self.context.client,
             class: self.context.class,

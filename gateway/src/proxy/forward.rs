@@ -12,11 +12,12 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
 
-use crate::identity::{AssertionNames, Believed, Sender};
+use crate::identity::{AssertionNames, Believed, KcpStamping, Sender};
 use crate::mount::MOUNT_HOPS;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
 /// What the gateway has decided about a request.
 pub(super) struct Forwarded<'f> {
@@ -24,6 +25,7 @@ pub(super) struct Forwarded<'f> {
     pub(super) sender: &'f Sender,
     pub(super) asserted_by: Option<&'f AssertionNames>,
     pub(super) believed: Option<&'f Believed>,
+    pub(super) as_kcp: KcpStamping,
     pub(super) hops: Option<u32>,
     pub(super) client: IpAddr,
     pub(super) class: RequestClass,
@@ -79,6 +81,7 @@ pub(super) fn prepare(
         None => headers.remove(MOUNT_HOPS),
     };
     append_forwarded_for(headers, forwarded.client)?;
+    let uid = headers.get(X_REMOTE_UID).filter(|_| forwarded.as_kcp.keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
         + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
     if let Sender::Known(identity) = forwarded.sender {
@@ -93,6 +96,12 @@ pub(super) fn prepare(
                 IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
             }
         }
+    }
+    if let Some(uid) = uid {
+        headers.insert(X_REMOTE_UID, uid);
+    }
+    if forwarded.as_kcp.nominations_last {
+        remove_nominated(headers, hop);
     }
     Ok(forged)
 }
@@ -118,7 +127,7 @@ fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), N
     Ok(())
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
+fn remove_nominated(headers: &mut HeaderMap, hop: &Hop) {
     for name in &hop.nominated {
         // What frames or addresses the message is never a client's to remove.
         if !matches!(
@@ -128,6 +137,10 @@ fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
             headers.remove(name);
         }
     }
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
+    remove_nominated(headers, hop);
     let unwanted = |name: &&HeaderName| {
         is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
     };
@@ -180,6 +193,15 @@ mod tests {
 
     /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
     fn forwarded(fields: &[(&str, &str)], sender: &Sender, class: RequestClass) -> (Vec<String>, usize) {
+        forwarded_as(KcpStamping::default(), fields, sender, class)
+    }
+
+    fn forwarded_as(
+        as_kcp: KcpStamping,
+        fields: &[(&str, &str)],
+        sender: &Sender,
+        class: RequestClass,
+    ) -> (Vec<String>, usize) {
         let (mut outgoing, ()) = http::Request::new(()).into_parts();
         outgoing.uri = "/clusters/root/api".parse().unwrap();
         for (name, value) in fields {
@@ -195,6 +217,7 @@ mod tests {
             sender,
             asserted_by: None,
             believed: None,
+            as_kcp,
             hops: None,
             client,
             class,
@@ -251,6 +274,29 @@ mod tests {
         let (lines, forged) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
         assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
         assert_eq!(forged, 1);
+    }
+
+    #[test]
+    fn as_kcp_each_hole_is_open_only_if_asked_for() {
+        let fields = [
+            ("connection", "x-remote-group, x-remote-uid"),
+            ("x-remote-uid", "0"),
+            ("x-remote-user", "root"),
+        ];
+        for (nominations_last, keeps_uid, without) in [
+            (false, false, ""),
+            (true, false, "x-remote-group"),
+            (false, true, ""),
+            (true, true, "x-remote-group"),
+        ] {
+            let stamping = KcpStamping { nominations_last, keeps_uid };
+            let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
+            let left = |line: &&&str| without.is_empty() || !line.starts_with(without);
+            assert_eq!(lines, STAMPED.iter().filter(left).copied().collect::<Vec<_>>(), "{stamping:?}");
+        }
+        let stamping = KcpStamping { nominations_last: false, keeps_uid: true };
+        let (lines, _) = forwarded_as(stamping, &fields[1..], &alice(), RequestClass::Read);
+        assert_eq!(lines, [&STAMPED[..3], &["x-remote-uid: 0"], &STAMPED[3..]].concat());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Version};
 
 use super::forward::{Forwarded, Hop, prepare};
-use crate::identity::{AssertionNames, Believed, Sender};
+use crate::identity::{AssertionNames, Believed, KcpStamping, Sender};
 use crate::request::RequestClass;
 
 /// Reads header lines. What goes on says who asks in our words only, and keeps nothing of the client's connection.
@@ -63,6 +63,7 @@ fn forwarded(
         sender,
         asserted_by: names,
         believed: believed.as_ref(),
+        as_kcp: KcpStamping::default(),
         hops: None,
         client: IpAddr::V4(Ipv4Addr::LOCALHOST),
         class,

@@ -122,6 +122,7 @@ fn request(plane: &DataPlane, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>
         sender: &forward.sender,
         asserted_by: forward.asserted_by.as_deref(),
         believed: forward.believed.as_deref(),
+        as_kcp: plane.core.kcp_stamping(),
         hops: forward.hops,
         client: context.client,
         class: context.class,

@@ -31,8 +31,10 @@ pub(crate) enum WorkspaceTarget {
     Cluster(Box<str>),
     /// A URL served by something else.
     Mount(Box<str>),
-    /// Nothing.
+    /// Nothing: a mount without a usable URL.
     None,
+    /// Nothing: neither a logical cluster nor a mount.
+    Unmounted,
     /// Not decided yet; what it led to so far still counts.
     Pending,
 }
@@ -77,4 +79,19 @@ pub(crate) enum Change {
     },
     /// A piece of the list of all workspaces of the shard.
     ListWorkspaces(Page<WorkspaceRecord>),
+}
+
+impl Change {
+    /// The same where a mount that was taken away goes on, as in kcp.
+    pub(crate) fn keeping_cleared_mounts(mut self) -> Self {
+        let records = match &mut self {
+            Self::PutWorkspace(record) => std::slice::from_mut(record),
+            Self::ListWorkspaces(page) => &mut page.records,
+            _ => &mut [],
+        };
+        for record in records.iter_mut().filter(|record| record.target == WorkspaceTarget::Unmounted) {
+            record.target = WorkspaceTarget::Pending;
+        }
+        self
+    }
 }

@@ -283,7 +283,7 @@ fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -
     edit.change(shard, workspace(number, &record.parent, &record.name), |draft, key| match &record.target {
         WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
         WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
-        WorkspaceTarget::None => draft.remove(key, shard.0),
+        WorkspaceTarget::None | WorkspaceTarget::Unmounted => draft.remove(key, shard.0),
         WorkspaceTarget::Pending => Moved::Same,
     });
     number

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod as_kcp;
 mod authentication;
 mod breaking;
 mod contract;

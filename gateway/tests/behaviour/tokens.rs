@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairlead_config::{InputFile, OidcConfig};
+use fairlead_config::{InputFile, KcpBehaviour, OidcConfig};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::issuer::server::{Reply, Server};
 use crate::issuer::signing::Signer;
-use crate::world::{Answer, Choices, Http2, ORG, World, request};
+use crate::world::{Answer, Choices, Http2, ORG, World, connect, request};
 
 const PATH: &str = "/clusters/root:org/api";
 /// Only to fail instead of hanging. Keys that are not known are looked for every ten seconds.
@@ -170,6 +170,25 @@ async fn without_a_credential_a_workspace_with_issuers_of_its_own_is_401() {
             "{path}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_credential_such_a_workspace_is_as_kcp_an_internal_error() {
+    let server = Server::start().await;
+    let signer = Signer::elliptic_curve("P-256", "one");
+    serve(&server, &[&signer]);
+    let world = world_with_issuer(&server).await;
+    let kcp = world.another_gateway(|config| config.as_kcp = vec![KcpBehaviour::NoCredential]);
+    kcp.gateway.ready().await;
+    let stream = connect(kcp.address, &world.serving_ca, None, b"h2").await.unwrap();
+    let client = Http2::over(stream).await;
+    let answer = client.get(PATH).await;
+    let words = "This request caused apiserver to panic. Look in the logs for details.\n";
+    assert_eq!((answer.status, answer.text.as_str()), (500, words));
+    // Only that is as in kcp.
+    let token = signer.sign(&claims(&server, 0, 600, "t"));
+    assert_eq!(outcome(&ask(&client, PATH, &token).await), "x-remote-user: own:ann");
+    assert_eq!(outcome(&client.get("/clusters/root:plain/api").await), "nobody");
 }
 
 /// kcp's index reads a type only when a logical cluster comes to another shard.

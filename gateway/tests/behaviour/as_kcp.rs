@@ -1,0 +1,164 @@
+//! The switches back to what nobody should want: where kcp's way is a hole, a crash or an outage. Each is tried beside a
+//! gateway without it, so that what it changes is nothing else.
+
+use std::time::Duration;
+
+use fairlead_config::{InputFile, KcpBehaviour};
+use fairlead_gateway::Gateway;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::mapping::clusters;
+use crate::world::{Another, Choices, Http2, ORG, World, connect, environment, logical_cluster, request};
+
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+const PATH: &str = "/clusters/root:org/api";
+
+/// A gateway with one switch, and a client of it.
+async fn switched(world: &World, switch: KcpBehaviour) -> (Another, Http2) {
+    let gateway = world.another_gateway(|config| config.as_kcp = vec![switch]);
+    gateway.gateway.ready().await;
+    let client = world.client_of(&gateway).await;
+    (gateway, client)
+}
+
+async fn becomes(client: &Http2, path: &str, status: u16) {
+    let reached = async { while client.get(path).await.status != status {} };
+    timeout(LIMIT, reached).await.unwrap_or_else(|_| panic!("{path} does not become {status}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
+    let world = World::new().await;
+    let (_kcp, as_kcp) = switched(&world, KcpBehaviour::BaseUrls).await;
+    let here = world.http2(Some(&world.user())).await;
+    assert_eq!(as_kcp.get(PATH).await.json()["shard"], "alpha");
+    let moved = world.another_shard("moved").await;
+    moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
+    world.register("alpha", &moved.url());
+    becomes(&as_kcp, PATH, 403).await;
+    assert_eq!(as_kcp.get("/clusters/root/api").await.status, 200, "the others stay");
+    while here.get(PATH).await.json()["shard"] != "moved" {}
+    // Not even what it said before brings it back, but a new object does, or a new process.
+    world.register("alpha", &world.alpha.url());
+    world.create_workspace("root", "marker", "root", "marker0000000001");
+    becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
+    assert_eq!(as_kcp.get(PATH).await.status, 403);
+    let (_kcp, again) = switched(&world, KcpBehaviour::BaseUrls).await;
+    assert_eq!(again.get(PATH).await.json()["shard"], "alpha");
+    world.root.state.delete("shards", "alpha");
+    becomes(&again, PATH, 403).await;
+    world.register("alpha", &moved.url());
+    becomes(&as_kcp, PATH, 200).await;
+    becomes(&again, PATH, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_that_was_taken_away_goes_on() {
+    let world = World::new().await;
+    let (_kcp, as_kcp) = switched(&world, KcpBehaviour::ClearedMounts).await;
+    let here = world.http2(Some(&world.user())).await;
+    let mounted = world.another_shard("mounted").await;
+    let spec = json!({"mount": {"ref": {}}, "URL": format!("{}/clusters/there", mounted.url())});
+    let paths = ["/clusters/root:cleared/api", "/clusters/root:emptied/api"];
+    for name in ["cleared", "emptied"] {
+        world.put_workspace("root", name, spec.clone(), "Ready");
+    }
+    for (client, path) in [(&here, paths[0]), (&here, paths[1]), (&as_kcp, paths[0]), (&as_kcp, paths[1])] {
+        becomes(client, path, 200).await;
+        assert_eq!(client.get(path).await.json()["shard"], "mounted");
+    }
+    world.put_workspace("root", "cleared", json!({}), "Ready");
+    world.put_workspace("root", "emptied", json!({"mount": {"ref": {}}, "URL": ""}), "Ready");
+    // A mount without a URL leads nowhere in kcp, too.
+    becomes(&as_kcp, paths[1], 403).await;
+    becomes(&here, paths[0], 403).await;
+    assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
+    // Also when all is read again.
+    world.root.state.compact();
+    world.root.state.cut_connections();
+    world.create_workspace("root", "marker", "root", "marker0000000001");
+    becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
+    assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
+    world.root.state.delete("workspaces", "root/cleared");
+    becomes(&as_kcp, paths[0], 403).await;
+}
+
+/// What the shard is told by the names that begin so.
+async fn told(world: &World, gateway: &Another, fields: &str) -> Vec<String> {
+    let alice = world.user();
+    let mut stream = connect(gateway.address, &world.serving_ca, Some(&alice), b"http/1.1").await.unwrap();
+    let text = format!("GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (start, end) = (answer.find('{').unwrap(), answer.rfind('}').unwrap());
+    let echo: Value = serde_json::from_str(&answer[start..=end]).unwrap();
+    let lines = echo["headers"].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
+    let mut lines: Vec<String> =
+        lines.filter(|line| line.starts_with("x-remote-") && !line.contains("credential-id")).collect();
+    lines.sort();
+    lines
+}
+
+const ALICE: [&str; 3] =
+    ["x-remote-group: system:authenticated", "x-remote-group: team", "x-remote-user: alice"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_removes_what_is_said_about_it() {
+    let world = World::new().await;
+    let nothing = world.another_gateway(|_| {});
+    let (stamping, over_http2) = switched(&world, KcpBehaviour::Stamping).await;
+    nothing.gateway.ready().await;
+    let fields = "Connection: X-Remote-Group\r\nX-Remote-User: root\r\nX-Remote-Uid: 0\r\n";
+    assert_eq!(told(&world, &nothing, fields).await, ALICE);
+    assert_eq!(told(&world, &stamping, fields).await, ["x-remote-user: alice"]);
+    // It can add nothing, and over HTTP/2, where there is no such header, remove nothing.
+    assert_eq!(told(&world, &stamping, "X-Remote-User: root\r\nX-Remote-Uid: 0\r\n").await, ALICE);
+    let get = request(Method::GET, PATH, &[("x-remote-user", "root")], "");
+    let mut groups = over_http2.send(get).await.echoed("x-remote-group");
+    groups.sort();
+    assert_eq!(groups, ALICE[..2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_says_its_uid() {
+    let world = World::new().await;
+    let (kcp, as_kcp) = switched(&world, KcpBehaviour::RemoteUid).await;
+    let fields = "X-Remote-User: root\r\nX-Remote-Uid: 0\r\nX-Remote-Other: x\r\n";
+    assert_eq!(told(&world, &kcp, fields).await, [&ALICE[..2], &["x-remote-uid: 0"], &ALICE[2..]].concat());
+    let get = || request(Method::GET, PATH, &[("x-remote-uid", "0")], "");
+    assert_eq!(as_kcp.send(get()).await.echoed("x-remote-uid"), ["x-remote-uid: 0"]);
+    let here = world.http2(Some(&world.user())).await;
+    assert_eq!(here.send(get()).await.echoed("x-remote-uid"), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
+    let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let rest = json!({"path": "/", "backend": world.root.url()});
+    let mapping = |entries| world.write_mapping("mapping.yaml", entries);
+    let file = mapping(vec![clusters(), rest.clone()]);
+    world.config.paths.mapping_file = Some(InputFile::from(file.clone()));
+    world.another_gateway(|_| {}).end().await;
+    let mut config = world.config.clone();
+    config.as_kcp = vec![KcpBehaviour::RootPath];
+    let error = Gateway::start(config, &environment()).err().expect("it starts");
+    let sources = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let text = sources.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    assert!(text.contains(&format!("{}:", file.display())) && text.contains("/ beside /clusters/"), "{text}");
+
+    // Alone it is good, and one that is not is not taken over.
+    let mapping = |entries| world.write_mapping("mapping.yaml", entries);
+    mapping(vec![rest.clone()]);
+    let (kcp, client) = switched(&world, KcpBehaviour::RootPath).await;
+    assert_eq!(client.get("/version").await.status, 200);
+    mapping(vec![clusters(), rest]);
+    kcp.environment.reloads.check_now();
+    assert_eq!(kcp.environment.reloads.failures().len(), 1);
+    assert_eq!(client.get("/version").await.status, 200);
+}
