@@ -26,7 +26,8 @@ settings! {
         /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
-        /// mountLabels, retries, authenticationMethods, pings, drain, reloads. gateway/README.md explains each.
+        /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, clearedMounts, noCredential,
+        /// quotedGroups, rootPath; stamping and remoteUid, which open holes. gateway/README.md explains each.
         as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
