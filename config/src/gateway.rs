@@ -26,8 +26,8 @@ settings! {
         /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
-        /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, clearedMounts, noCredential,
-        /// quotedGroups, rootPath; stamping and remoteUid, which open holes. gateway/README.md explains each.
+        /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, noCredential,
+        /// rootPath; clearedMounts, quotedGroups, stamping and remoteUid, which open holes. gateway/README.md explains each.
         as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
@@ -146,7 +146,8 @@ settings! {
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
 
-    /// How the gateway speaks to one shard. What is not set is as for all others.
+    /// How the gateway speaks to one shard. What is not set is as for all others; with a mapping file, whose entry /clusters/
+    /// has the credential of all others, certificate, privateKey and serverCA go together.
     pub struct ShardUpstreamConfig {
         /// The shard's name.
         name ("name"): String = String::new();
@@ -211,7 +212,9 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
-                checker.within(&format!("shards[{index}]"), |checker| shard.check(earlier, checker));
+                checker.within(&format!("shards[{index}]"), |checker| {
+                    shard.check(earlier, self.paths.mapping_file.is_some(), checker);
+                });
             }
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
@@ -220,7 +223,7 @@ impl ProcessConfig for GatewayConfig {
 }
 
 impl ShardUpstreamConfig {
-    fn check(&self, earlier: &[Self], checker: &mut Checker) {
+    fn check(&self, earlier: &[Self], has_mapping_file: bool, checker: &mut Checker) {
         if self.name.is_empty() {
             checker.fault("name", "no shard is named", "give the name of its Shard object");
         }
@@ -231,6 +234,12 @@ impl ShardUpstreamConfig {
         if self.certificate.is_some() != self.private_key.is_some() {
             let message = "of certificate and privateKey only one is set";
             checker.fault("certificate", message, "a certificate and its key belong together");
+        }
+        let is_own = self.certificate.is_some() || self.server_ca.is_some() || self.server_name.is_some();
+        let is_whole = self.certificate.is_some() && self.server_ca.is_some();
+        if has_mapping_file && is_own && !is_whole {
+            let message = "the credential for all other shards stands in the mapping file, and nothing completes a part of another";
+            checker.fault("certificate", message, "set certificate, privateKey and serverCA");
         }
     }
 }

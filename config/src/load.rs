@@ -365,6 +365,26 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_mapping_file_a_shards_own_credential_is_whole() {
+        let config = |shard: &str, mapping: &str| {
+            format!("upstream: {{shards: [{{name: a, {shard}}}]}}\npaths: {{{mapping}}}\n")
+        };
+        for (shard, mapping) in [
+            ("serverName: x", ""),
+            ("kubeconfig: k", "mappingFile: m"),
+            ("serverName: x, serverCA: ca, certificate: c, privateKey: k", "mappingFile: m"),
+        ] {
+            assert_eq!(findings::<GatewayConfig>(&config(shard, mapping)), "", "{shard}");
+        }
+        check::<GatewayConfig>(
+            &config("serverName: x", "mappingFile: m"),
+            expect![[r#"
+                f.yaml:1:21: upstream.shards[0].certificate: the credential for all other shards stands in the mapping file, and nothing completes a part of another (set certificate, privateKey and serverCA)
+            "#]],
+        );
+    }
+
+    #[test]
     fn the_printed_defaults_are_the_defaults() {
         fn check<T: ProcessConfig + PartialEq + fmt::Debug>() {
             let text = defaults_yaml(T::KIND);

@@ -250,9 +250,9 @@ pub enum KcpBehaviour {
     /// A workspace whose mount was taken away goes on leading to where it led.
     ClearedMounts,
     /// Who asks is stated before the fields go that the client's `Connection` header names, which may be those that state
-    /// it. A hole.
+    /// it.
     Stamping,
-    /// A client's own `X-Remote-Uid` goes on. A hole where somebody believes it.
+    /// A client's own `X-Remote-Uid` goes on.
     RemoteUid,
     /// A request without a credential to a workspace with issuers of its own is an internal error, not unauthorized.
     NoCredential,
@@ -263,9 +263,15 @@ pub enum KcpBehaviour {
 }
 
 impl KcpBehaviour {
-    /// Whether clients can do with it what they must not.
-    pub fn is_hole(self) -> bool {
-        matches!(self, Self::Stamping | Self::RemoteUid)
+    /// What it lets happen that must not, if anything.
+    pub fn hole(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Stamping => "clients can take away what shards are told about who they are",
+            Self::RemoteUid => "clients can tell shards a UID of their choice",
+            Self::QuotedGroups => "groups that are to be dropped may reach shards",
+            Self::ClearedMounts => "requests go on to servers that their workspaces do not name any more",
+            _ => return None,
+        })
     }
 }
 

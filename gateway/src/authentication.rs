@@ -16,6 +16,7 @@ use fairlead_client::Kubeconfig;
 use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, TokenPolicy};
 use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
+use parking_lot::Mutex;
 
 use crate::identity::Tokens;
 use crate::listener::{Door, DoorPolicy, ShardPicks};
@@ -25,6 +26,8 @@ pub(crate) struct DoorAuthentication {
     config: ArcSwap<DoorConfig>,
     as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     lookup: Arc<dyn ServiceAccountLookup>,
+    /// Held from the settings to the policy in force, so that an older one never comes last.
+    turn: Mutex<()>,
     /// Those in force, whose keys the next ones take over.
     issuers: ArcSwapOption<JwtAuthenticator>,
 }
@@ -72,6 +75,7 @@ impl DoorAuthentication {
             config: ArcSwap::from_pointee(config),
             as_kcp,
             lookup,
+            turn: Mutex::default(),
             issuers: ArcSwapOption::empty(),
         })
     }
@@ -89,9 +93,10 @@ impl DoorAuthentication {
         let files = self.files();
         let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Arc<Door>>::new()));
         let target = Arc::clone(&opened);
-        let first: Arc<parking_lot::Mutex<Option<DoorPolicy>>> = Arc::default();
+        let first: Arc<Mutex<Option<DoorPolicy>>> = Arc::default();
         let made = Arc::clone(&first);
         reloads.register_naming(&what, files, move || {
+            let _turn = this.turn.lock();
             let policy = this.policy()?;
             match target.get() {
                 Some(door) => door.policy.store(Arc::new(policy)),
@@ -107,10 +112,13 @@ impl DoorAuthentication {
 
     /// Puts other settings of the door in force, unless they cannot be: then all stays as it was.
     pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door, reloads: &Reloads) {
+        let turn = self.turn.lock();
         let before = self.config.swap(Arc::new(config.clone()));
         match self.policy() {
             Ok(policy) => {
                 door.policy.store(Arc::new(policy));
+                // Whoever looks at the files holds their lock when he asks for the turn.
+                drop(turn);
                 reloads.follow(&self.what(), &self.files());
             }
             Err(error) => {

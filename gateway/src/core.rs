@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
-use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Rejected, Sender, identify};
+use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
 use crate::index::IndexReport;
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
@@ -273,9 +273,7 @@ impl Core {
 
     async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
         let start = Instant::now();
-        let has_token =
-            asked.headers.contains_key(AUTHORIZATION) || asked.headers.contains_key(SEC_WEBSOCKET_PROTOCOL);
-        let caller = if has_token || asked.connection.credentials.is_presented() {
+        let caller = if has_token(asked.headers) || asked.connection.credentials.is_presented() {
             Caller::WithCredentials
         } else {
             Caller::Anonymous
@@ -320,11 +318,11 @@ impl Core {
         self.metrics.phase(GatewayPhase::Auth, start.elapsed());
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
-            match rejected {
-                Rejected::NoCredential if home.is_some() && self.does(KcpBehaviour::NoCredential) => {
-                    Answer::kcp_panic()
-                }
-                _ => Answer::unauthorized(),
+            // Whatever certificate there is: the workspace's issuers were asked about no token.
+            if home.is_some() && !has_token(asked.headers) && self.does(KcpBehaviour::NoCredential) {
+                Answer::kcp_panic()
+            } else {
+                Answer::unauthorized()
             }
         })
     }
@@ -393,6 +391,10 @@ impl Forward {
         let (about, hops, allowed_origin) = (None, None, None);
         Ok(Self { upstream, path_and_query, sender, asserted_by, about, believed, hops, allowed_origin })
     }
+}
+
+fn has_token(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION) || headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
 }
 
 /// Set by clients that know of logical clusters: their paths are as they mean them.

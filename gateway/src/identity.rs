@@ -35,6 +35,13 @@ pub(crate) struct AssertionNames {
     pub(crate) extra_prefix: Box<str>,
 }
 
+impl AssertionNames {
+    /// Whether the backend is told something by this header.
+    pub(crate) fn include(&self, name: &HeaderName) -> bool {
+        *name == self.user || *name == self.group || name.as_str().starts_with(&*self.extra_prefix)
+    }
+}
+
 /// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a door, believes who asks. A
 /// client's own are removed wherever its request goes: what one backend does not read, the one that it asks in turn may.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -102,14 +109,8 @@ pub(crate) enum Tokens {
 
 /// Nobody accepts the credential: 401. The reason is for logs only.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Rejected {
-    /// There is none, and one is needed.
-    #[error("no credential")]
-    NoCredential,
-    /// This one is not accepted.
-    #[error("{0}")]
-    Credential(String),
-}
+#[error("{0}")]
+pub(crate) struct Rejected(String);
 
 /// A workspace that trusts issuers of its own.
 pub(crate) struct Home<'h> {
@@ -135,7 +136,7 @@ pub(crate) async fn identify(
     if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
             Tokens::Refuse if headers.contains_key(AUTHORIZATION) => {
-                Err(Rejected::Credential(format!("tokens are not accepted at door {}", connection.door.name)))
+                Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
             }
             _ => Ok(Sender::PassedOn),
         };
@@ -167,8 +168,8 @@ pub(crate) async fn identify(
         {
             Ok(Sender::Known(Identity::anonymous()))
         }
-        Outcome::Anonymous => Err(Rejected::NoCredential),
-        Outcome::Rejected(rejection) => Err(Rejected::Credential(rejection.to_string())),
+        Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
+        Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
     }
 }
 

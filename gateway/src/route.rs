@@ -203,6 +203,8 @@ impl Router {
     fn resolve(&self, reference: &Reference<'_>) -> Result<Route, Missing> {
         let root = self.table.load();
         Ok(match root.resolve(reference) {
+            // As in kcp, if asked for: a shard whose URL was lost.
+            Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::Unknown,
             Resolution::Found(found) => Route::Shard {
                 index: found.shard.index,
                 name: Arc::clone(&found.shard.spec.name),

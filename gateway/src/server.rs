@@ -341,6 +341,8 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
                 door.client_ca.clone(),
                 door.tls.clone(),
                 by_certificate,
+                // Clients are told of both.
+                door.authentication.request_header.client_ca.clone(),
             )
         };
         config.listeners.iter().map(door).collect()
@@ -392,11 +394,8 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
 }
 
 fn warn_of_holes(config: &GatewayConfig) {
-    for switch in config.as_kcp.iter().filter(|switch| switch.is_hole()) {
-        tracing::warn!(
-            ?switch,
-            "asKcp opens a hole: clients can change what shards are told about who they are"
-        );
+    for (switch, hole) in config.as_kcp.iter().filter_map(|switch| Some((switch, switch.hole()?))) {
+        tracing::warn!(?switch, "asKcp opens a hole: {hole}");
     }
 }
 

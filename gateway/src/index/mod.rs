@@ -159,7 +159,7 @@ pub(crate) struct Index {
     identity: watch::Receiver<Option<Arc<str>>>,
     outbox: Outbox,
     followed: FxHashMap<Arc<str>, Followed>,
-    /// Shards that kcp would have lost, because their base URL changed.
+    /// Shards whose URL kcp would have lost, because it changed.
     lost: FxHashSet<Arc<str>>,
     followers: JoinSet<()>,
     next_follower: u64,
@@ -342,10 +342,15 @@ impl Index {
         self.parts.as_kcp.load().contains(&behaviour)
     }
 
-    /// Whether kcp would have lost the shard: at another URL than before, if both were told to this process.
+    /// Whether kcp would have lost the shard's URL: it is another one than before, and both were told to this process.
     fn is_lost(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
+        if !self.does(KcpBehaviour::BaseUrls) {
+            self.lost.remove(name);
+            return false;
+        }
         let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
-        if self.listed && self.does(KcpBehaviour::BaseUrls) && has_moved() {
+        if self.listed && has_moved() {
+            tracing::warn!(shard = %name, "its base URL has changed, and asKcp is baseUrls: its workspaces are unknown");
             self.lost.insert(Arc::clone(name));
         }
         self.lost.contains(name)
@@ -357,16 +362,17 @@ impl Index {
         if !self.parts.options.selection.includes(&spec) {
             return self.forget(&name);
         }
-        if self.is_lost(&name, &url) {
-            tracing::warn!(shard = %name, "the shard has a new base URL, and asKcp is baseUrls: it is lost until a restart");
-            return self.forget(&name);
-        }
         let client = match self.parts.clients.of(&name, &url) {
             Ok(client) => client,
             Err(error) => {
                 tracing::warn!(shard = %name, %error, "a shard without a usable base URL is not followed");
                 return self.forget(&name);
             }
+        };
+        // It is read at its new URL, and nobody is led there.
+        let spec = match self.is_lost(&name, &url) {
+            true => ShardSpec { url: "".into(), cordoned: true, ..spec },
+            false => spec,
         };
         let Some(shard) = self.parts.writer.put_shard(spec) else {
             tracing::error!(shard = %name, "too many shards; this one is not followed");

@@ -90,8 +90,11 @@ impl LivePaths {
 
     /// By which headers the doors believe who asks, from now on.
     pub(crate) fn set_believed_at_doors(&self, believed: Believed) {
-        *self.believed_at_doors.lock() = believed;
-        self.put(Paths::clone(&self.current.load()));
+        let mut doors = self.believed_at_doors.lock();
+        *doors = believed;
+        // Under the lock, so that nobody's other paths are lost.
+        let paths = Paths::clone(&self.current.load());
+        self.current.store(Arc::new(paths.with_doors(&doors)));
     }
 
     fn put(&self, paths: Paths) {
@@ -110,7 +113,9 @@ impl LivePaths {
         root_path: RootPath,
     ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
         let loaded = Loaded::read(path)?;
+        // What is in force goes on: a certificate that it names may have changed, and has to be taken over.
         if root_path == RootPath::Alone
+            && !self.current.load().has_root_beside_clusters()
             && let Some(place) = loaded.root_beside_clusters()
         {
             return Err(MappingsError::RootPath { place: place.to_string() });

@@ -95,6 +95,11 @@ impl Paths {
             .is_ok_and(|there| (there.host(), there.port()) == (server.host(), server.port()))
     }
 
+    fn has_root_beside_clusters(&self) -> bool {
+        self.clusters == ClusterPaths::Resolved
+            && self.mappings.iter().any(|mapping| mapping.pattern.is_root())
+    }
+
     fn new(
         clusters: ClusterPaths,
         asserted_to_shards: Option<Arc<AssertionNames>>,

@@ -7,7 +7,9 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use fairlead_authn::{IdentityHeaders, Unstampable, remove_bearer_token, strip_identity_headers};
+use fairlead_authn::{
+    IdentityHeaders, Unstampable, is_identity_header, remove_bearer_token, strip_identity_headers,
+};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
@@ -81,7 +83,9 @@ pub(super) fn prepare(
         None => headers.remove(MOUNT_HOPS),
     };
     append_forwarded_for(headers, forwarded.client)?;
-    let uid = headers.get(X_REMOTE_UID).filter(|_| forwarded.as_kcp.keeps_uid).cloned();
+    let keeps_uid = forwarded.as_kcp.keeps_uid
+        && !forwarded.asserted_by.is_some_and(|names| names.include(&X_REMOTE_UID));
+    let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
         + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
     if let Sender::Known(identity) = forwarded.sender {
@@ -101,7 +105,11 @@ pub(super) fn prepare(
         headers.insert(X_REMOTE_UID, uid);
     }
     if forwarded.as_kcp.nominations_last {
-        remove_nominated(headers, hop);
+        let states = |name: &&HeaderName| {
+            is_identity_header(name.as_str())
+                || forwarded.believed.is_some_and(|believed| believed.include(name))
+        };
+        hop.nominated.iter().filter(states).for_each(|name| _ = headers.remove(name));
     }
     Ok(forged)
 }
@@ -127,7 +135,7 @@ fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), N
     Ok(())
 }
 
-fn remove_nominated(headers: &mut HeaderMap, hop: &Hop) {
+fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
     for name in &hop.nominated {
         // What frames or addresses the message is never a client's to remove.
         if !matches!(
@@ -137,10 +145,6 @@ fn remove_nominated(headers: &mut HeaderMap, hop: &Hop) {
             headers.remove(name);
         }
     }
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
-    remove_nominated(headers, hop);
     let unwanted = |name: &&HeaderName| {
         is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
     };
@@ -297,6 +301,46 @@ mod tests {
         let stamping = KcpStamping { nominations_last: false, keeps_uid: true };
         let (lines, _) = forwarded_as(stamping, &fields[1..], &alice(), RequestClass::Read);
         assert_eq!(lines, [&STAMPED[..3], &["x-remote-uid: 0"], &STAMPED[3..]].concat());
+    }
+
+    #[test]
+    fn as_kcp_only_what_says_who_asks_can_be_taken_away() {
+        let stamping = KcpStamping { nominations_last: true, keeps_uid: true };
+        let fields = [("connection", "te, x-forwarded-for, x-remote-user"), ("te", "trailers")];
+        let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
+        assert_eq!(lines, [&["te: trailers"], &STAMPED[..3]].concat());
+
+        // A header by which the backend is told something is never the client's.
+        let usual = |name| HeaderName::from_static(name);
+        for (user, extra_prefix, expected) in
+            [("x-remote-uid", "x-mine-", "alice"), ("x-mine", "x-remote-", ""), ("x-mine", "x-mine-", "root")]
+        {
+            let names = AssertionNames {
+                user: usual(user),
+                group: usual("x-groups"),
+                extra_prefix: extra_prefix.into(),
+            };
+            let (mut outgoing, ()) = http::Request::new(()).into_parts();
+            outgoing.headers.insert(X_REMOTE_UID, HeaderValue::from_static("root"));
+            let decided = Forwarded {
+                path_and_query: &PathAndQuery::from_static("/"),
+                sender: &alice(),
+                asserted_by: Some(&names),
+                believed: None,
+                as_kcp: stamping,
+                hops: None,
+                client: IpAddr::from([192, 0, 2, 1]),
+                class: RequestClass::Read,
+            };
+            let hop = Hop::of(&outgoing.headers);
+            prepare(&mut outgoing, &hop, &decided).unwrap();
+            let found = outgoing.headers.get(X_REMOTE_UID).map_or("", |value| value.to_str().unwrap());
+            assert_eq!(
+                (found, outgoing.headers.contains_key(X_FORWARDED_FOR)),
+                (expected, true),
+                "{names:?}"
+            );
+        }
     }
 
     #[test]

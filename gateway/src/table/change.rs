@@ -35,6 +35,8 @@ pub(crate) enum WorkspaceTarget {
     None,
     /// Nothing: neither a logical cluster nor a mount.
     Unmounted,
+    /// The same in kcp's way: a mount that it was until now goes on.
+    KeptMount,
     /// Not decided yet; what it led to so far still counts.
     Pending,
 }
@@ -90,7 +92,7 @@ impl Change {
             _ => &mut [],
         };
         for record in records.iter_mut().filter(|record| record.target == WorkspaceTarget::Unmounted) {
-            record.target = WorkspaceTarget::Pending;
+            record.target = WorkspaceTarget::KeptMount;
         }
         self
     }

@@ -106,6 +106,15 @@ impl Draft {
         moved
     }
 
+    /// Keeps what is a mount, with other flags, and removes anything else.
+    pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> Moved {
+        let known = self.position(key, shard).map(|at| self.records[at].entry(&self.bytes));
+        match known.filter(|entry| entry.flags.has(Flags::MOUNT)).map(|entry| entry.value.to_vec()) {
+            Some(url) => self.put(key, shard, flags.with(Flags::MOUNT), &url),
+            None => self.remove(key, shard),
+        }
+    }
+
     /// Removes the shard's record for this key; what other shards say about the key stays.
     pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Moved {
         let Some(at) = self.position(key, shard) else {

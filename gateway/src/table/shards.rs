@@ -15,7 +15,7 @@ pub(crate) struct ShardIndex(pub(super) u16);
 pub(crate) struct ShardSpec {
     /// The object's name.
     pub(crate) name: Arc<str>,
-    /// `spec.baseURL`, without a trailing slash.
+    /// `spec.baseURL`, without a trailing slash. Empty if nobody is to be led there.
     pub(crate) url: Arc<str>,
     /// The object's labels; shard selectors are matched against them.
     pub(crate) labels: Arc<BTreeMap<String, String>>,

@@ -284,6 +284,7 @@ fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -
         WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
         WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
         WorkspaceTarget::None | WorkspaceTarget::Unmounted => draft.remove(key, shard.0),
+        WorkspaceTarget::KeptMount => draft.keep_mount(key, shard.0, flags),
         WorkspaceTarget::Pending => Moved::Same,
     });
     number

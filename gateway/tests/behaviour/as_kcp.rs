@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::mapping::clusters;
+use crate::shard::Shard;
 use crate::world::{Another, Choices, Http2, ORG, World, connect, environment, logical_cluster, request};
 
 /// Only to fail instead of hanging.
@@ -31,19 +32,35 @@ async fn becomes(client: &Http2, path: &str, status: u16) {
     timeout(LIMIT, reached).await.unwrap_or_else(|_| panic!("{path} does not become {status}"));
 }
 
+/// `root:org:child`: its parent is on alpha, it is not.
+fn put_child(world: &World, parents: &Shard) {
+    let child = json!({
+        "metadata": {"name": "child", "annotations": {"kcp.io/cluster": ORG}},
+        "spec": {"cluster": "ch1ld00000000001"}, "status": {"phase": "Ready"},
+    });
+    parents.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
+    parents.state.put("workspaces", "org/child", child);
+    let id = "ch1ld00000000001";
+    world.root.state.put("logicalclusters", id, logical_cluster(id, Some("child")));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
+    const CHILD: &str = "/clusters/root:org:child/api";
     let world = World::new().await;
-    let (_kcp, as_kcp) = switched(&world, KcpBehaviour::BaseUrls).await;
+    let (mut kcp, as_kcp) = switched(&world, KcpBehaviour::BaseUrls).await;
     let here = world.http2(Some(&world.user())).await;
+    put_child(&world, &world.alpha);
+    becomes(&as_kcp, CHILD, 200).await;
     assert_eq!(as_kcp.get(PATH).await.json()["shard"], "alpha");
     let moved = world.another_shard("moved").await;
-    moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
+    put_child(&world, &moved);
     world.register("alpha", &moved.url());
     becomes(&as_kcp, PATH, 403).await;
     assert_eq!(as_kcp.get("/clusters/root/api").await.status, 200, "the others stay");
+    becomes(&as_kcp, CHILD, 200).await;
     while here.get(PATH).await.json()["shard"] != "moved" {}
-    // Not even what it said before brings it back, but a new object does, or a new process.
+    // Not even what it said before brings it back, but a new process does, or a new object.
     world.register("alpha", &world.alpha.url());
     world.create_workspace("root", "marker", "root", "marker0000000001");
     becomes(&as_kcp, "/clusters/root:marker/api", 200).await;
@@ -55,6 +72,13 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
     world.register("alpha", &moved.url());
     becomes(&as_kcp, PATH, 200).await;
     becomes(&again, PATH, 200).await;
+
+    // Without the switch the next word about it counts.
+    world.register("alpha", &world.alpha.url());
+    becomes(&as_kcp, PATH, 403).await;
+    kcp.gateway.reconfigure(world.config.clone());
+    world.register("alpha", &moved.url());
+    becomes(&as_kcp, PATH, 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,6 +102,11 @@ async fn a_mount_that_was_taken_away_goes_on() {
     becomes(&as_kcp, paths[1], 403).await;
     becomes(&here, paths[0], 403).await;
     assert_eq!(as_kcp.get(paths[0]).await.json()["shard"], "mounted");
+    // Its phase counts all the same.
+    for (phase, status) in [("Unavailable", 503), ("Ready", 200)] {
+        world.put_workspace("root", "cleared", json!({}), phase);
+        becomes(&as_kcp, paths[0], status).await;
+    }
     // Also when all is read again.
     world.root.state.compact();
     world.root.state.cut_connections();
@@ -161,4 +190,13 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     kcp.environment.reloads.check_now();
     assert_eq!(kcp.environment.reloads.failures().len(), 1);
     assert_eq!(client.get("/version").await.status, 200);
+
+    // Where both are in force when the switch comes, what they name goes on being read.
+    let mut both = world.another_gateway(|_| {});
+    let mut config = world.config.clone();
+    config.as_kcp = vec![KcpBehaviour::RootPath];
+    both.gateway.reconfigure(config);
+    world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
+    both.environment.reloads.check_now();
+    assert_eq!(both.environment.reloads.failures(), []);
 }

@@ -185,6 +185,9 @@ async fn without_a_credential_such_a_workspace_is_as_kcp_an_internal_error() {
     let answer = client.get(PATH).await;
     let words = "This request caused apiserver to panic. Look in the logs for details.\n";
     assert_eq!((answer.status, answer.text.as_str()), (500, words));
+    let stranger = world.serving_ca.client("stranger", &[]);
+    let stream = connect(kcp.address, &world.serving_ca, Some(&stranger), b"h2").await.unwrap();
+    assert_eq!(Http2::over(stream).await.get(PATH).await.status, 500, "nor with a certificate of no account");
     // Only that is as in kcp.
     let token = signer.sign(&claims(&server, 0, 600, "t"));
     assert_eq!(outcome(&ask(&client, PATH, &token).await), "x-remote-user: own:ann");
