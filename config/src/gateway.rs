@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
+use crate::door::DoorConfig;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
-use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig};
+use crate::shared::{ConnectionLimits, DrainConfig, LogConfig};
 use crate::units::Timespan;
-use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy, TlsVersion, TokenPolicy};
+use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
 settings! {
     /// The gateway: finds the shard of a request and forwards it.
@@ -35,50 +35,6 @@ settings! {
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
-    }
-
-    /// A listener with its identity policy.
-    pub struct DoorConfig {
-        /// Its name in logs and metrics.
-        name ("name"): String = "internal".to_owned();
-        /// Where it listens.
-        serving ("serving"): ServingConfig = ServingConfig::default();
-        /// PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
-        /// Flag: --client-ca-file.
-        client_ca ("clientCA"): Option<InputFile> = None;
-        /// What happens to bearer tokens: passThrough (the shard judges them) or refuse.
-        tokens ("tokens"): TokenPolicy = TokenPolicy::PassThrough;
-        /// Further proofs of identity, and which groups count.
-        authentication ("authentication"): AuthenticationConfig = AuthenticationConfig::default();
-        /// Requests that begin with neither /clusters/ nor /services/ and carry a service account's token are taken to
-        /// be for the account's own workspace, so that clients with in-cluster configuration work.
-        in_cluster_clients ("inClusterClients"): bool = true;
-        /// Protocols and further certificates.
-        tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
-        /// Whether shards may ask here on which shard a workspace should live.
-        shard_pick ("shardPick"): bool = false;
-    }
-
-    /// The TLS policy of a listener.
-    pub struct DoorTlsConfig {
-        /// The oldest version spoken: "1.2" or "1.3". Flag: --tls-min-version.
-        minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
-        /// Names of cipher suites, as IANA has them; empty means the safe ones. Flag: --tls-cipher-suites.
-        cipher_suites ("cipherSuites"): Vec<String> = Vec::new();
-        /// Whether HTTP/2 is offered. Flag: --disable-http2-serving.
-        http2 ("http2"): bool = true;
-        /// Further certificates, by the name that a client asks for. Flag: --tls-sni-cert-key.
-        server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
-    }
-
-    /// A certificate for clients that ask for certain names.
-    pub struct NamedCertificateConfig {
-        /// PEM file: the certificate, then its intermediates.
-        certificate ("certificate"): InputFile = "tls.crt".into();
-        /// PEM file: its private key.
-        private_key ("privateKey"): SecretFile = "tls.key".into();
-        /// Names, *.example.com for all one level below; empty means the names in the certificate.
-        names ("names"): Vec<String> = Vec::new();
     }
 
     /// Which paths lead where.
@@ -192,15 +148,7 @@ impl ProcessConfig for GatewayConfig {
                     let message = format!("address {address} is also listened on by listeners[{twin}]");
                     checker.fault("serving.address", &message, "give each listener its own port");
                 }
-                checker.within("authentication", |checker| door.authentication.check(checker));
-                if door.shard_pick && door.client_ca.is_none() {
-                    let message = "shardPick needs client certificates, but clientCA is not set";
-                    checker.fault(
-                        "shardPick",
-                        message,
-                        "set clientCA to the bundle that signs shards' certificates",
-                    );
-                }
+                door.check(checker);
             });
         }
         checker.within("upstream", |checker| {

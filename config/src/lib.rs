@@ -8,6 +8,7 @@ mod authentication;
 mod cache;
 mod check;
 mod defaults;
+mod door;
 mod gateway;
 mod lint;
 mod load;
@@ -25,10 +26,10 @@ pub use authentication::{
 pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
-pub use gateway::{
-    DoorConfig, DoorTlsConfig, GatewayConfig, IndexConfig, NamedCertificateConfig, PathsConfig,
-    ShardUpstreamConfig, UpstreamConfig,
+pub use door::{
+    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
 };
+pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use selector::ShardSelector;

@@ -365,6 +365,50 @@ mod tests {
     }
 
     #[test]
+    fn a_door_that_contradicts_itself_is_found() {
+        for (door, expected) in [
+            ("tls: {transportClientCA: o}, clientCA: c", "tls.transportClientCA: peers show"),
+            (
+                "tls: {transportClientCA: o}, authentication: {requestHeader: {clientCA: c}}",
+                "tls.transportClientCA: peers show",
+            ),
+            ("tls: {transportClientCA: o}, peers: {clientAddressHeader: CF-Connecting-IP}", ""),
+            (
+                "peers: {clientAddressHeader: CF-Connecting-IP}",
+                "peers.clientAddressHeader: anybody could say",
+            ),
+            ("peers: {allow: r, clientAddressHeader: CF-Connecting-IP}", ""),
+            (
+                "peers: {allow: r, clientAddressHeader: \"a b\"}",
+                "peers.clientAddressHeader: \"a b\" is no name",
+            ),
+            ("peers: {proxyProtocol: true}", "peers.proxyProtocol: anybody could say"),
+            ("peers: {allow: r, proxyProtocol: true}", ""),
+            ("authenticateFirst: true", "authenticateFirst: authenticateFirst, but nobody"),
+            ("authenticateFirst: true, clientCA: c", ""),
+            (
+                "authenticateFirst: true, clientCA: c, authentication: {workspaces: true}",
+                "authenticateFirst: a workspace's own",
+            ),
+            ("hosts: [a.example.com, \"*.example.com\", \"2001:db8::1\"]", ""),
+            ("hosts: [\"https://a\"]", "hosts[0]: \"https://a\" is no name of a host"),
+            ("hosts: [\"*\"]", "hosts[0]: \"*\" is no name of a host"),
+            ("refused: {users: [\"system:*\", root], groups: [\"*\"]}", ""),
+            ("refused: {users: [\"*:admin\"]}", "refused.users: \"*:admin\" matches nothing"),
+            ("refused: {groups: [\"\"]}", "refused.groups: \"\" matches nothing"),
+            ("watchKeepAlive: 1ms", "watchKeepAlive: 1ms is too little"),
+            ("upgrades: [websocket, spdy]", ""),
+        ] {
+            let found = findings::<GatewayConfig>(&format!("listeners: [{{{door}}}]\n"));
+            let message = found.split_once("listeners[0].").map_or("", |(_, message)| message);
+            assert!(
+                message.starts_with(expected) && found.is_empty() == expected.is_empty(),
+                "{door}: {found}"
+            );
+        }
+    }
+
+    #[test]
     fn beside_a_mapping_file_a_shards_own_credential_is_whole() {
         let config = |shard: &str, mapping: &str| {
             format!("upstream: {{shards: [{{name: a, {shard}}}]}}\npaths: {{{mapping}}}\n")

@@ -5,6 +5,8 @@ use fairlead_process::{GroupResource, Status, StatusFormat, StatusReason};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Response, StatusCode};
 
+use crate::screen::Turned;
+
 /// Names one answer in the logs of all servers on its way.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
@@ -71,6 +73,16 @@ impl Answer {
     pub(crate) fn forbidden(user: &str, verb: &str, path: &str) -> Self {
         let why = format!("User {} cannot {verb} path {}: access denied", quoted(user), quoted(path));
         Self::status(&Status::forbidden(GroupResource::default(), "", why), "forbidden")
+    }
+
+    /// What a door says to a request that it does not let in.
+    pub(crate) fn turned_away(turned: Turned) -> Self {
+        match turned {
+            Turned::Misdirected => {
+                Self::status(&Status::new(421, StatusReason::Unknown, turned.to_string()), "misdirected")
+            }
+            _ => Self::status(&Status::forbidden(GroupResource::default(), "", turned), "turned_away"),
+        }
     }
 
     /// 503 with `Retry-After: 1`.

@@ -13,13 +13,14 @@ use fairlead_authn::{
     UnknownAlgorithm, WebhookError, WebhookSettings,
 };
 use fairlead_client::Kubeconfig;
-use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, TokenPolicy};
+use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, Timespan, TokenPolicy};
 use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
 use parking_lot::Mutex;
 
 use crate::identity::Tokens;
-use crate::listener::{Door, DoorPolicy, ShardPicks};
+use crate::listener::{AnswerPolicy, Door, DoorPolicy, ShardPicks};
+use crate::screen::Screen;
 
 /// A door's settings, and everything else that its authenticators are made of.
 pub(crate) struct DoorAuthentication {
@@ -195,6 +196,11 @@ impl DoorAuthentication {
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+            screen: Screen::new(&config),
+            answers: AnswerPolicy {
+                no_store: config.no_store,
+                keep_alive: config.watch_keep_alive.map(Timespan::get),
+            },
         })
     }
 

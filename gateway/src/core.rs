@@ -7,7 +7,7 @@ use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::KcpBehaviour;
 use fairlead_process::{Drain, Health, Shutdown, Status};
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri, Version};
 use percent_encoding::percent_decode_str;
@@ -29,6 +29,7 @@ use crate::request::{
     RequestPath, cluster_path, cluster_within,
 };
 use crate::route::{Caller, Route, Router};
+use crate::screen::Turned;
 use crate::table::RoutingTable;
 use crate::upstream::{Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
@@ -83,6 +84,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Its connection.
     pub(crate) connection: &'a Connection,
+    /// Who asks, where that was judged already.
+    pub(crate) sender: Option<Sender>,
 }
 
 /// What happens to a request.
@@ -120,7 +123,16 @@ pub(crate) struct Forward {
 impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
     pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
-        let origin = match LocalEndpoint::parse(asked.uri.path()) {
+        let local = LocalEndpoint::parse(asked.uri.path());
+        // Probes come by address, and say nothing that is worth a secret.
+        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
+            && let Err(turned) = screen(asked)
+        {
+            return Decision::Answer(
+                Answer::turned_away(turned).into_wanted_form(asked.headers, asked.uri.query()),
+            );
+        }
+        let origin = match local {
             Some(_) => None,
             None => self.cors.load().judge(asked.headers),
         };
@@ -152,6 +164,13 @@ impl Core {
                 drop(paths);
                 // Boxed, because it is rare and large: every request's task would have room for it.
                 Box::pin(self.local(asked, endpoint)).await
+            }
+            path if asked.sender.is_none() && authenticates_first(asked) => {
+                drop((path, paths));
+                let sender = Some(self.identify(asked).await?);
+                let Asked { method, uri, headers, connection, .. } = *asked;
+                // Boxed, because it is itself.
+                Box::pin(self.walk(&Asked { method, uri, headers, connection, sender })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
@@ -313,9 +332,16 @@ impl Core {
     }
 
     async fn identify_at(&self, asked: &Asked<'_>, home: Option<&Home<'_>>) -> Result<Sender, Answer> {
+        if let Some(sender) = &asked.sender {
+            return Ok(sender.clone());
+        }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
         self.metrics.phase(GatewayPhase::Auth, start.elapsed());
+        if let Ok(Sender::Known(identity)) = &judged {
+            let policy = asked.connection.door.policy.load();
+            policy.screen.user(identity.user()).map_err(Answer::turned_away)?;
+        }
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
             // Whatever certificate there is: the workspace's issuers were asked about no token.
@@ -395,6 +421,21 @@ impl Forward {
 
 fn has_token(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION) || headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
+}
+
+/// What the door demands before anything else is looked at.
+fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
+    let policy = asked.connection.door.policy.load();
+    let authority = match asked.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => asked.headers.get(HOST).and_then(|host| host.to_str().ok()),
+    };
+    policy.screen.host(authority, asked.connection.server_name.as_deref())?;
+    policy.screen.headers(asked.headers)
+}
+
+fn authenticates_first(asked: &Asked<'_>) -> bool {
+    asked.connection.door.policy.load().screen.authenticates_first
 }
 
 /// Set by clients that know of logical clusters: their paths are as they mean them.

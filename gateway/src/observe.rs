@@ -52,6 +52,7 @@ pub(crate) struct GatewayMetrics {
     table_bytes: IntGauge,
     connections: IntGaugeVec,
     handshakes: IntCounterVec,
+    peers_refused: IntCounterVec,
     phases: HistogramVec,
 }
 
@@ -257,6 +258,11 @@ impl GatewayMetrics {
                 "TLS handshakes by result: full, resumed, failed, timeout.",
                 &["listener", "result"],
             )?,
+            peers_refused: registry.counters(
+                "fairlead_gateway_peers_refused_total",
+                "Connections from addresses that may not connect to the listener.",
+                &["listener"],
+            )?,
             phases,
         })
     }
@@ -270,6 +276,7 @@ impl GatewayMetrics {
             handshakes_resumed: handshakes("resumed"),
             handshakes_failed: handshakes("failed"),
             handshakes_timeout: handshakes("timeout"),
+            peers_refused: self.peers_refused.with_label_values(&[name]),
             handshake_seconds: self.phases.with_label_values(&["tls"]),
         }
     }

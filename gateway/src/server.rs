@@ -29,6 +29,7 @@ use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
+use crate::peers::{Peers, PeersError};
 use crate::pick::Picker;
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
@@ -84,6 +85,9 @@ pub enum StartError {
     /// A kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] ShardKubeconfigError),
+    /// What is said of a door's peers cannot be used.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// An expression for origins is none.
     #[error("corsAllowedOrigins: {0}")]
     Cors(#[source] BadOrigin),
@@ -104,6 +108,7 @@ impl FatalError for StartError {
             Self::Bind { .. }
             | Self::Load(_)
             | Self::Kubeconfig(_)
+            | Self::Peers(_)
             | Self::Cors(_)
             | Self::Threads(_)
             | Self::Metrics(_) => None,
@@ -223,9 +228,11 @@ impl Gateway {
                 None => CertificateMeaning::Transport,
             };
             let name = door_config.name.as_str().into();
+            let peers = Peers::of(door_config, reloads)?;
             let door = authentication.open(reloads, |policy| Door {
                 name,
                 certificates,
+                peers,
                 policy: ArcSwap::from_pointee(policy),
             })?;
             let what = format!("serving certificate of door {}", door_config.name);
@@ -340,6 +347,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
                 door.serving.clone(),
                 door.client_ca.clone(),
                 door.tls.clone(),
+                door.peers.clone(),
                 by_certificate,
                 // Clients are told of both.
                 door.authentication.request_header.client_ca.clone(),

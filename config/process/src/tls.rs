@@ -14,7 +14,7 @@ use rustls::crypto::{
     verify_tls13_signature_with_raw_key,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, WantsServerCert};
+use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
     SignatureScheme, SupportedCipherSuite,
@@ -49,6 +49,8 @@ pub struct TlsSource {
     /// PEM bundles of authorities that clients are told to have certificates of. A client of Go's keeps one of any other to
     /// itself, and a browser does not offer it. Empty: nothing is said, and any may come.
     pub announced: Vec<PathBuf>,
+    /// PEM bundle: authorities of a certificate without which there is no connection. What it says is of no account.
+    pub required: Option<PathBuf>,
 }
 
 /// Whether a listener asks its peers for certificates.
@@ -131,6 +133,7 @@ impl TlsSource {
             cipher_suites: Vec::new(),
             named: Vec::new(),
             announced: Vec::new(),
+            required: None,
         }
     }
 
@@ -142,6 +145,7 @@ impl TlsSource {
         }
         self.minimum_version = policy.minimum_version;
         self.cipher_suites.clone_from(&policy.cipher_suites);
+        self.required = policy.transport_client_ca.as_deref().map(Path::to_owned);
         let named = policy.server_names.iter().map(|named| NamedCertificate {
             certificate: named.certificate.to_path_buf(),
             private_key: named.private_key.to_path_buf(),
@@ -173,7 +177,7 @@ impl TlsSource {
     /// Loads now and again whenever a file changes.
     pub fn watch(self, what: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
         let mut files = vec![self.certificate.clone(), self.private_key.clone()];
-        files.extend(self.announced.iter().cloned());
+        files.extend(self.announced.iter().chain(&self.required).cloned());
         files.extend(
             self.named.iter().flat_map(|named| [named.certificate.clone(), named.private_key.clone()]),
         );
@@ -200,7 +204,8 @@ impl TlsSource {
         &self,
         provider: Arc<CryptoProvider>,
     ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
-        let verifier = ProofOfPossession::new(&provider, names_of(&self.announced)?);
+        let required = self.required.as_ref().map(|bundle| required(bundle, &provider)).transpose()?;
+        let verifier = ProofOfPossession::new(&provider, roots_of(&self.announced)?.subjects());
         let versions: &[_] = match self.minimum_version {
             TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
             TlsVersion::Tls13 => &[&rustls::version::TLS13],
@@ -208,6 +213,9 @@ impl TlsSource {
         let builder = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(TlsError::Library)?;
+        if let Some(verifier) = required {
+            return Ok(builder.with_client_cert_verifier(verifier));
+        }
         Ok(match self.client_certificates {
             ClientCertificates::Requested => builder.with_client_cert_verifier(Arc::new(verifier)),
             ClientCertificates::NotRequested => builder.with_no_client_auth(),
@@ -229,8 +237,19 @@ impl ProofOfPossession {
     }
 }
 
-/// The names of all authorities in these bundles.
-fn names_of(bundles: &[PathBuf]) -> Result<Vec<DistinguishedName>, TlsError> {
+/// Judges the certificate of every peer in the handshake.
+fn required(bundle: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::new(roots_of(&[bundle.to_owned()])?);
+    if roots.is_empty() {
+        return Err(TlsError::NoCertificate(bundle.to_owned()));
+    }
+    WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .map_err(|error| TlsError::Library(rustls::Error::General(error.to_string())))
+}
+
+/// All authorities in these bundles.
+fn roots_of(bundles: &[PathBuf]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for bundle in bundles {
         let unreadable = |error| TlsError::Authorities(bundle.clone(), error);
@@ -240,7 +259,7 @@ fn names_of(bundles: &[PathBuf]) -> Result<Vec<DistinguishedName>, TlsError> {
             roots.add(certificate).map_err(|error| TlsError::Authority(bundle.clone(), error))?;
         }
     }
-    Ok(roots.subjects())
+    Ok(roots)
 }
 
 /// The public key of any certificate that can be parsed.

@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     /// The other end, as TCP sees it.
     pub(crate) peer: SocketAddr,
+    /// The name that the peer asked for when it connected.
+    pub(crate) server_name: Option<Box<str>>,
     /// The certificates that the peer presented, and what was made of them so far.
     pub(crate) credentials: ConnectionCredentials,
     began: Instant,
@@ -46,7 +48,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: u64, door: Arc<Door>, peer: SocketAddr, chain: &PeerChain) -> Self {
+    pub(super) fn new(
+        id: u64,
+        door: Arc<Door>,
+        peer: SocketAddr,
+        chain: &PeerChain,
+        server_name: Option<&str>,
+    ) -> Self {
         let credentials = match (&chain.0, door.certificates) {
             (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
@@ -55,6 +63,7 @@ impl Connection {
             id,
             door,
             peer,
+            server_name: server_name.map(Box::from),
             credentials,
             began: Instant::now(),
             open: AtomicUsize::new(0),

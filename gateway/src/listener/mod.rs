@@ -4,6 +4,7 @@
 //! configuration that it began with.
 
 mod connection;
+mod proxy_protocol;
 
 use std::fmt;
 use std::io;
@@ -30,6 +31,8 @@ use tokio_util::task::TaskTracker;
 use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use crate::lanes::Lanes;
+use crate::peers::Peers;
+use crate::screen::Screen;
 use connection::ClientStream;
 pub(crate) use connection::{Connection, OpenRequest, connection_of};
 
@@ -56,6 +59,8 @@ pub(crate) struct Door {
     pub(crate) name: Arc<str>,
     /// What a client certificate means here.
     pub(crate) certificates: CertificateMeaning,
+    /// Who may connect.
+    pub(crate) peers: Peers,
     /// What can be changed while connections are open.
     pub(crate) policy: ArcSwap<DoorPolicy>,
 }
@@ -76,6 +81,19 @@ pub(crate) struct DoorPolicy {
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
+    /// What is demanded of every request.
+    pub(crate) screen: Screen,
+    /// What becomes of answers.
+    pub(crate) answers: AnswerPolicy,
+}
+
+/// What becomes of answers at a door, whoever gives them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerPolicy {
+    /// Nobody on the way may keep them.
+    pub(crate) no_store: bool,
+    /// How long a watch may be silent before a blank goes to its client.
+    pub(crate) keep_alive: Option<Duration>,
 }
 
 impl DoorPolicy {
@@ -89,6 +107,8 @@ impl DoorPolicy {
             workspaces: false,
             in_cluster_clients: false,
             picks: ShardPicks::Hidden,
+            screen: Screen::default(),
+            answers: AnswerPolicy::default(),
         }
     }
 }
@@ -130,6 +150,8 @@ pub(crate) struct DoorMetrics {
     pub(crate) handshakes_failed: IntCounter,
     /// Those that took too long.
     pub(crate) handshakes_timeout: IntCounter,
+    /// Connections from addresses that may not connect.
+    pub(crate) peers_refused: IntCounter,
     /// Seconds from the accepted connection to the completed handshake.
     pub(crate) handshake_seconds: Histogram,
 }
@@ -216,6 +238,11 @@ impl BoundDoor {
             match accepted {
                 (Ok(slot), Ok((stream, peer))) => {
                     backoff = Duration::ZERO;
+                    if !options.door.peers.admit(peer.ip()) {
+                        tracing::debug!(door = %options.door.name, %peer, "may not connect");
+                        options.metrics.peers_refused.inc();
+                        continue;
+                    }
                     let (options, app, draining) = (Arc::clone(&options), Arc::clone(&app), draining.clone());
                     let Ok(stream) = stream.into_std() else { continue };
                     let place = options.lanes.place();
@@ -281,9 +308,15 @@ async fn establish(
     let metrics = &options.metrics;
     tune(&stream);
     let acceptor = TlsAcceptor::from(options.tls.load());
-    let handshake = timeout(options.limits.tls_handshake_timeout.get(), acceptor.accept(Gulp::new(stream)));
-    let stream = match handshake.await {
-        Ok(Ok(stream)) => stream,
+    let handshake = async {
+        let (mut stream, mut client) = (stream, peer);
+        if options.door.peers.proxy_protocol {
+            client = proxy_protocol::client_of(&mut stream, peer).await.map_err(io::Error::other)?;
+        }
+        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client))
+    };
+    let (stream, peer) = match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
+        Ok(Ok(established)) => established,
         Ok(Err(error)) => {
             tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
             metrics.handshakes_failed.inc();
@@ -302,7 +335,8 @@ async fn establish(
     metrics.handshake_seconds.observe(accepted.elapsed().as_secs_f64());
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
-    let connection = Arc::new(Connection::new(id, Arc::clone(&options.door), peer, &chain));
+    let name = session.server_name();
+    let connection = Arc::new(Connection::new(id, Arc::clone(&options.door), peer, &chain, name));
     match ClientStream::new(stream, Arc::clone(&connection)) {
         Ok(stream) => Some((Box::new(stream), connection)),
         Err(error) => {

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
+
+/// What `Cache-Control` says where nobody may keep an answer.
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// There is nobody to answer any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

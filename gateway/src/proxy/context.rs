@@ -1,7 +1,7 @@
 //! What the data plane remembers of one request.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 
@@ -17,6 +17,8 @@ pub(super) struct Context {
     pub(super) response_bytes: u64,
     /// Whether the last byte that went to the client ended a line, and so an event of a watch.
     pub(super) at_line_end: bool,
+    /// How long a watch may be silent before a blank goes to its client.
+    pub(super) keep_alive: Option<Duration>,
     _open: OpenRequest,
     _counted: OpenGauge,
 }
@@ -31,6 +33,7 @@ impl Context {
             request_bytes: 0,
             response_bytes: 0,
             at_line_end: true,
+            keep_alive: None,
             _open: open,
             _counted: OpenGauge(gauge),
         }

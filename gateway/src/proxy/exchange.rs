@@ -21,6 +21,7 @@ use super::backend::Download;
 use super::client::Client;
 use super::context::Context;
 use super::failure::{self, Broken, Failure};
+use super::keep_alive::{self, KeepAlive};
 use super::upload::{Sink, Upload};
 use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward};
 use crate::core::{Core, Forward};
@@ -70,6 +71,8 @@ pub(super) struct Exchange<'e, C> {
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
+    /// What keeps a silent watch open, where something on the way might give up on it.
+    keep_alive: Option<Box<KeepAlive>>,
 }
 
 /// An answer whose head the client has been told.
@@ -101,7 +104,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
-        Self { core, client, context, forward, request, over, limit }
+        Self { core, client, context, forward, request, over, limit, keep_alive: None }
     }
 
     /// Carries both; returns the code that the client got.
@@ -395,6 +398,8 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
         }
         let (code, ended) = (parts.status.as_u16(), body.is_end());
+        self.keep_alive =
+            self.context.keep_alive.and_then(|pause| KeepAlive::of(&parts, pause).map(Box::new));
         self.client.begin(parts, ended)?;
         Ok(Begun { code, ended, body })
     }
@@ -421,6 +426,10 @@ impl<'e, C: Client> Exchange<'e, C> {
                             self.context.request_bytes += sent? as u64;
                             continue;
                         }
+                        () = keep_alive::due(&mut self.keep_alive) => {
+                            self.keep_open().await?;
+                            continue;
+                        }
                         () = silence(self.limit) => return Err(Failure::Timeout),
                         () = over(&mut self.over) => return Err(Failure::Over),
                     }
@@ -434,6 +443,9 @@ impl<'e, C: Client> Exchange<'e, C> {
                 self.client.end(trailers).await?;
                 break;
             };
+            if let Some(keep_alive) = &mut self.keep_alive {
+                keep_alive.begin_again();
+            }
             let size = chunk.len();
             if let Some(last) = chunk.last() {
                 self.context.response_bytes += size as u64;
@@ -451,6 +463,19 @@ impl<'e, C: Client> Exchange<'e, C> {
             body.release(size);
         }
         Ok(())
+    }
+
+    /// Lets everybody on the way know that a silent watch is open.
+    async fn keep_open(&mut self) -> Result<(), Failure> {
+        // Within an event it would be a part of it.
+        if !self.context.at_line_end {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            () = over(&mut self.over) => self.too_late(),
+            written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
+        }
     }
 
     /// Sees a complete answer off; returns its code.

@@ -16,9 +16,9 @@ use http::uri::{self, PathAndQuery, Scheme};
 
 use crate::identity::{AssertionNames, Believed, KcpStamping, Sender};
 use crate::mount::MOUNT_HOPS;
+use crate::peers::X_FORWARDED_FOR;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
 /// What the gateway has decided about a request.

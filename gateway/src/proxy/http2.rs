@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 
-use super::client::{BodyError, Client, Left};
+use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
 use crate::coalesce::coalesce;
 use crate::listener::Connection;
@@ -89,7 +89,9 @@ fn spawn_request(
     let expects = head.headers.get(header::EXPECT);
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let mut client = Http2 { body, respond, answer: None, code: None, ended: false, expects_continue };
+    let no_store = connection.door.policy.load().answers.no_store;
+    let mut client =
+        Http2 { body, respond, answer: None, code: None, ended: false, expects_continue, no_store };
     // One block, so that the task has room for each of these once.
     tokio::spawn(async move {
         // An upgrade is not a thing of HTTP/2.
@@ -113,6 +115,8 @@ struct Http2 {
     ended: bool,
     /// The client waits for an interim answer before it sends the body.
     expects_continue: bool,
+    /// Nobody on the way may keep the answer.
+    no_store: bool,
 }
 
 impl Client for Http2 {
@@ -152,6 +156,9 @@ impl Client for Http2 {
     fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
         for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
             head.headers.remove(name);
+        }
+        if self.no_store {
+            head.headers.insert(header::CACHE_CONTROL, NO_STORE);
         }
         let code = head.status.as_u16();
         let answer = self.respond.send_response(Response::from_parts(head, ()), ended).map_err(|_| Left)?;

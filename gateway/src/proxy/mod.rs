@@ -15,6 +15,7 @@ pub(crate) mod fuzzing;
 mod host;
 mod http1;
 mod http2;
+mod keep_alive;
 mod tunnel;
 mod upload;
 
@@ -111,13 +112,23 @@ async fn serve<C: Client>(
 ) -> After {
     let core = &*plane.core;
     let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
-    let mut context =
-        Context::begin(class, connection.peer.ip(), connection.begin_request(), core.metrics.open(class));
-    let decision = if fault.is_some() || head.method == Method::CONNECT {
-        Decision::Answer(refusal(fault).into_wanted_form(&head.headers, head.uri.query()))
-    } else {
-        let asked = Asked { method: &head.method, uri: &head.uri, headers: &head.headers, connection };
-        core.decide(&asked).await
+    let peer = connection.peer.ip();
+    let said = connection.door.peers.client(peer, &mut head.headers);
+    let address = said.unwrap_or(peer);
+    let mut context = Context::begin(class, address, connection.begin_request(), core.metrics.open(class));
+    if class == RequestClass::Watch {
+        context.keep_alive = connection.door.policy.load().answers.keep_alive;
+    }
+    let refused = match said {
+        Err(unclear) => Some(Answer::bad_request(unclear.to_string())),
+        Ok(_) => (fault.is_some() || head.method == Method::CONNECT).then(|| refusal(fault)),
+    };
+    let decision = match refused {
+        Some(answer) => Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query())),
+        None => {
+            let Parts { method, uri, headers, .. } = &*head;
+            core.decide(&Asked { method, uri, headers, connection, sender: None }).await
+        }
     };
     let code = match decision {
         Decision::Answer(answer) => answer_itself(core, client, &head.method, answer).await,

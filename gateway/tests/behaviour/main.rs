@@ -5,9 +5,11 @@
 mod as_kcp;
 mod authentication;
 mod breaking;
+mod cdn;
 mod contract;
 mod credentials;
 mod document;
+mod edge;
 mod ending;
 mod events;
 mod figures;

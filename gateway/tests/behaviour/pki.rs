@@ -13,8 +13,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// An authority.
+#[derive(Clone)]
 pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    issuer: Arc<Issuer<'static, KeyPair>>,
     pub pem: String,
 }
 
@@ -32,7 +33,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self { issuer: Arc::new(Issuer::new(params, key)), pem }
     }
 
     pub fn server(&self) -> Leaf {
@@ -113,6 +114,21 @@ impl Leaf {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+impl Leaf {
+    /// A server that asks nobody for certificates.
+    pub fn public_server_config(&self) -> Arc<ServerConfig> {
+        let (chain, key) = self.der();
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
             .with_single_cert(chain, key)
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

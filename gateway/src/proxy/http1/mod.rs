@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HeaderMap;
+use http::header::{CACHE_CONTROL, HeaderMap};
 use http::response::Parts;
 use http::{Method, Response, StatusCode, Version};
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncWriteExt;
 
-use super::client::{BodyError, Client, Left};
+use super::client::{BodyError, Client, Left, NO_STORE};
 use super::context::Context;
 use super::{After, DataPlane, host, own_head, record, serve, tunnel};
 use crate::answer::Answer;
@@ -127,6 +127,7 @@ async fn one_request(
         expects_continue,
         answer: None,
         aborted: false,
+        no_store: connection.door.policy.load().answers.no_store,
     };
     match serve(plane, connection, &mut client, &mut parts, fault).await {
         After::Answered => client.outcome().await,
@@ -211,6 +212,8 @@ struct Http1<'w> {
     /// Its code, and how its body is sent.
     answer: Option<(u16, Framing)>,
     aborted: bool,
+    /// Nobody on the way may keep the answer.
+    no_store: bool,
 }
 
 impl Http1<'_> {
@@ -278,7 +281,10 @@ impl Client for Http1<'_> {
         self.wire.flush().await.map_err(|_| Left)
     }
 
-    fn begin(&mut self, head: Parts, ended: bool) -> Result<(), Left> {
+    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
+        if self.no_store {
+            head.headers.insert(CACHE_CONTROL, NO_STORE);
+        }
         // Whoever has not been told to go on may or may not send the body now; nobody could tell.
         let keep_alive = self.keep_alive && !self.expects_continue;
         let method = if self.is_head { &Method::HEAD } else { &Method::GET };

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::TryStreamExt;
+use futures_util::{AsyncReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Event as Finalization, finalizer};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::watcher::{Config, Event, InitialListStrategy, watcher};
 use kube::{Api, ResourceExt};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{api, client, object};
@@ -214,4 +215,42 @@ async fn definitions_are_established_discovered_and_finalized() {
     assert!(!discovery.has_group("sea.example.com"));
     let refused = buoys.get("north").await.unwrap_err();
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 404), "{refused}");
+}
+
+/// A door behind a CDN sends blanks on watches that say nothing, which no client may take for an event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_is_kept_open_by_blanks_says_the_same() {
+    let installation = Installation::start(1).await;
+    let config = installation.directory().join("config/gateway.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let changed = text.replace("watchKeepAlive: null", "watchKeepAlive: 100ms");
+    assert_ne!(changed, text);
+    std::fs::write(&config, changed).unwrap();
+    installation.signal("gateway", Signal::HUP);
+    let log = installation.directory().join("logs/gateway.log");
+    until("the setting is in force", || async {
+        let log = std::fs::read_to_string(&log).unwrap();
+        if log.contains("reloaded") { Ok(()) } else { Err(log) }
+    })
+    .await;
+
+    let client = client(&installation, "/clusters/root").await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let mut events = Box::pin(maps.watch(&WatchParams::default(), "0").await.unwrap());
+    let raw = http::Request::get("/api/v1/namespaces/default/configmaps?watch=1").body(Vec::new()).unwrap();
+    let mut raw = Box::pin(client.request_stream(raw).await.unwrap());
+    let mut silent = 0;
+    while silent < 10 {
+        let mut byte = [0];
+        within("a blank", raw.read_exact(&mut byte)).await.unwrap();
+        silent = if byte == *b" " { silent + 1 } else { 0 };
+    }
+    maps.create(&PostParams::default(), &config_map("late", 1)).await.unwrap();
+    loop {
+        match within("an event", events.try_next()).await.unwrap().expect("the watch has ended") {
+            WatchEvent::Added(map) if map.name_any() == "late" => break,
+            WatchEvent::Added(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -1,0 +1,213 @@
+//! The settings of one door: a listener with its identity policy.
+
+use serde::{Deserialize, Serialize};
+
+use crate::authentication::AuthenticationConfig;
+use crate::check::Checker;
+use crate::setting::{plain_settings, settings};
+use crate::shared::ServingConfig;
+use crate::units::Timespan;
+use crate::values::{InputFile, SecretFile, TlsVersion, TokenPolicy};
+
+settings! {
+    /// A listener with its identity policy.
+    pub struct DoorConfig {
+        /// Its name in logs and metrics.
+        name ("name"): String = "internal".to_owned();
+        /// Where it listens.
+        serving ("serving"): ServingConfig = ServingConfig::default();
+        /// PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
+        /// Flag: --client-ca-file.
+        client_ca ("clientCA"): Option<InputFile> = None;
+        /// What happens to bearer tokens: passThrough (the shard judges them) or refuse.
+        tokens ("tokens"): TokenPolicy = TokenPolicy::PassThrough;
+        /// Further proofs of identity, and which groups count.
+        authentication ("authentication"): AuthenticationConfig = AuthenticationConfig::default();
+        /// Requests that begin with neither /clusters/ nor /services/ and carry a service account's token are taken to
+        /// be for the account's own workspace, so that clients with in-cluster configuration work.
+        in_cluster_clients ("inClusterClients"): bool = true;
+        /// Who may connect, and what such peers say about their clients.
+        peers ("peers"): PeersConfig = PeersConfig::default();
+        /// Names by which clients ask for this door, *.example.com for all one level below. A request for another name gets
+        /// 421, also one over a connection that was made for another. Empty means any.
+        hosts ("hosts"): Vec<String> = Vec::new();
+        /// Whether requests are judged before their workspace is looked for, so that nobody can find out which there are.
+        authenticate_first ("authenticateFirst"): bool = false;
+        /// Who is turned away with a good credential.
+        refused ("refused"): RefusedConfig = RefusedConfig::default();
+        /// The protocols that a connection may be upgraded to; empty means any. A CDN carries websocket only.
+        upgrades ("upgrades"): Vec<UpgradeProtocol> = Vec::new();
+        /// Whether every answer says that nobody may keep it: a CDN keeps by the end of the path, and objects may be named
+        /// x.js.
+        no_store ("noStore"): bool = false;
+        /// How long an open watch in JSON may be silent before its client gets a blank, which means nothing. A CDN gives
+        /// up on answers that pause (CloudFlare: after 100 s). Unset, nothing is added.
+        watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
+        /// Protocols and further certificates.
+        tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
+        /// Whether shards may ask here on which shard a workspace should live.
+        shard_pick ("shardPick"): bool = false;
+    }
+
+    /// The TLS policy of a listener.
+    pub struct DoorTlsConfig {
+        /// The oldest version spoken: "1.2" or "1.3". Flag: --tls-min-version.
+        minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
+        /// Names of cipher suites, as IANA has them; empty means the safe ones. Flag: --tls-cipher-suites.
+        cipher_suites ("cipherSuites"): Vec<String> = Vec::new();
+        /// Whether HTTP/2 is offered. Flag: --disable-http2-serving.
+        http2 ("http2"): bool = true;
+        /// Further certificates, by the name that a client asks for. Flag: --tls-sni-cert-key.
+        server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
+        /// PEM bundle: authorities of a certificate that every peer must show, such as a CDN's for its origins. Without one
+        /// there is no connection; it is never anybody's identity.
+        transport_client_ca ("transportClientCA"): Option<InputFile> = None;
+    }
+
+    /// Who may connect, and what such peers say about their clients.
+    pub struct PeersConfig {
+        /// File with the networks that connections are accepted from, one per line, # for remarks: a provider's list. It is
+        /// read again when it changes; without it every address may connect.
+        allow ("allow"): Option<InputFile> = None;
+        /// Header in which such a peer says its client's address, as CF-Connecting-IP. It goes no further, and
+        /// X-Forwarded-For then holds that address alone.
+        client_address_header ("clientAddressHeader"): Option<String> = None;
+        /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
+        /// it (PROXY protocol, version 1 or 2).
+        proxy_protocol ("proxyProtocol"): bool = false;
+    }
+
+    /// Who is turned away with a good credential.
+    pub struct RefusedConfig {
+        /// Names of users, exact or with * at the end; they get 403.
+        users ("users"): Vec<String> = Vec::new();
+        /// Groups, exact or with * at the end, whose members get 403. Groups that merely do not count are dropGroups.
+        groups ("groups"): Vec<String> = Vec::new();
+        /// Whether requests on behalf of somebody else (Impersonate-User and the like) get 403.
+        impersonation ("impersonation"): bool = false;
+    }
+
+    /// A certificate for clients that ask for certain names.
+    pub struct NamedCertificateConfig {
+        /// PEM file: the certificate, then its intermediates.
+        certificate ("certificate"): InputFile = "tls.crt".into();
+        /// PEM file: its private key.
+        private_key ("privateKey"): SecretFile = "tls.key".into();
+        /// Names, *.example.com for all one level below; empty means the names in the certificate.
+        names ("names"): Vec<String> = Vec::new();
+    }
+}
+
+/// A protocol that a connection can be upgraded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpgradeProtocol {
+    /// RFC 6455.
+    Websocket,
+    /// SPDY/3.1, which kubectl before 1.31 wants for exec, attach and port-forward.
+    Spdy,
+}
+
+plain_settings!(UpgradeProtocol);
+
+impl DoorConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        checker.within("authentication", |checker| self.authentication.check(checker));
+        self.check_peers(checker);
+        self.check_names(checker);
+        if self.shard_pick && self.client_ca.is_none() {
+            let message = "shardPick needs client certificates, but clientCA is not set";
+            checker.fault("shardPick", message, "set clientCA to the bundle that signs shards' certificates");
+        }
+        if let Some(pause) = self.watch_keep_alive {
+            checker.at_least("watchKeepAlive", pause, Timespan::from_millis(100));
+        }
+        if !self.authenticate_first {
+            return;
+        }
+        if !self.judges() {
+            let message = "authenticateFirst, but nobody here judges credentials";
+            let hint = "set clientCA, or a method of authentication";
+            checker.fault("authenticateFirst", message, hint);
+        }
+        if self.authentication.workspaces {
+            let message =
+                "a workspace's own issuers cannot be asked before it is known which workspace it is";
+            checker.fault(
+                "authenticateFirst",
+                message,
+                "leave out authentication.workspaces or authenticateFirst",
+            );
+        }
+    }
+
+    /// Whether a request can prove an identity here.
+    fn judges(&self) -> bool {
+        let authentication = &self.authentication;
+        self.client_ca.is_some()
+            || authentication.request_header.client_ca.is_some()
+            || authentication.token_file.is_some()
+            || !authentication.service_accounts.key_files.is_empty()
+            || authentication.oidc.is_some()
+            || authentication.configuration.is_some()
+            || authentication.webhook.is_some()
+    }
+
+    fn check_peers(&self, checker: &mut Checker) {
+        let transport = self.tls.transport_client_ca.is_some();
+        let identity = self.client_ca.is_some() || self.authentication.request_header.client_ca.is_some();
+        if transport && identity {
+            let message = "peers show the certificate of whoever carries their requests, which must be nobody's identity";
+            let hint = "give client certificates a door of their own, without transportClientCA";
+            checker.fault("tls.transportClientCA", message, hint);
+        }
+        if self.peers.client_address_header.is_some() && self.peers.allow.is_none() && !transport {
+            let message = "anybody could say to be at any address";
+            let hint = "set peers.allow or tls.transportClientCA, so that only such peers may say it";
+            checker.fault("peers.clientAddressHeader", message, hint);
+        }
+        if self.peers.proxy_protocol && self.peers.allow.is_none() {
+            let message = "anybody could say to be at any address";
+            checker.fault(
+                "peers.proxyProtocol",
+                message,
+                "set peers.allow to the networks of the load balancers",
+            );
+        }
+        if let Some(header) = &self.peers.client_address_header {
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            if header.is_empty() || !header.bytes().all(is_name) {
+                let message = format!("{header:?} is no name of a header");
+                checker.fault("peers.clientAddressHeader", &message, "such as CF-Connecting-IP");
+            }
+        }
+    }
+
+    fn check_names(&self, checker: &mut Checker) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let name = host.strip_prefix("*.").unwrap_or(host);
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
+            if name.is_empty() || !name.bytes().all(is_name) {
+                let message = format!("{host:?} is no name of a host");
+                checker.fault(
+                    &format!("hosts[{index}]"),
+                    &message,
+                    "without scheme and port, such as api.example.com",
+                );
+            }
+        }
+        let patterns = [("users", &self.refused.users), ("groups", &self.refused.groups)];
+        for (key, pattern) in
+            patterns.into_iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)))
+        {
+            if pattern.is_empty() || pattern.strip_suffix('*').unwrap_or(pattern).contains('*') {
+                let message = format!("{pattern:?} matches nothing that it seems to");
+                checker.fault(
+                    &format!("refused.{key}"),
+                    &message,
+                    "a name, or how names begin and * at the end",
+                );
+            }
+        }
+    }
+}

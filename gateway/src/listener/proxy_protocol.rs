@@ -1,0 +1,133 @@
+//! The PROXY protocol, versions 1 and 2 (haproxy's `proxy-protocol.txt`): a load balancer says, before TLS, from whom the
+//! connection is.
+
+use std::io;
+use std::net::SocketAddr;
+
+use ppp::{HeaderResult, v1, v2};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// What version 2 begins with; as long as any header of version 1 at least.
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The longest header of version 1, its line end included.
+const LONGEST_LINE: usize = 107;
+/// The longest rest of version 2 that is read. Addresses take 36 bytes; what follows is of no use here.
+const LONGEST_REST: usize = 2048;
+
+/// The load balancer does not say from whom the connection is; it is to blame, and closed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HeaderError {
+    /// It said nothing, or left.
+    #[error("no PROXY header came")]
+    Silent(#[from] io::Error),
+    /// Something else came, such as TLS.
+    #[error("what came is no PROXY header")]
+    Malformed,
+}
+
+/// Takes the header off a connection, and not one byte more. `peer` is whom the connection is from if the load balancer speaks
+/// for itself.
+///
+/// # Errors
+/// [`HeaderError`]
+pub(super) async fn client_of(
+    stream: &mut (impl AsyncRead + Unpin),
+    peer: SocketAddr,
+) -> Result<SocketAddr, HeaderError> {
+    let mut header = vec![0; SIGNATURE.len()];
+    stream.read_exact(&mut header).await?;
+    if header == SIGNATURE {
+        let mut fixed = [0; 4];
+        stream.read_exact(&mut fixed).await?;
+        let rest = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if rest > LONGEST_REST {
+            return Err(HeaderError::Malformed);
+        }
+        header.extend_from_slice(&fixed);
+        let start = header.len();
+        header.resize(start + rest, 0);
+        stream.read_exact(&mut header[start..]).await?;
+    } else if header.starts_with(b"PROXY ") {
+        // Byte by byte, because what follows is TLS's.
+        while !header.ends_with(b"\r\n") {
+            if header.len() >= LONGEST_LINE {
+                return Err(HeaderError::Malformed);
+            }
+            header.push(stream.read_u8().await?);
+        }
+    } else {
+        return Err(HeaderError::Malformed);
+    }
+    source(&header, peer).ok_or(HeaderError::Malformed)
+}
+
+fn source(header: &[u8], peer: SocketAddr) -> Option<SocketAddr> {
+    Some(match HeaderResult::parse(header) {
+        HeaderResult::V1(Ok(header)) => match header.addresses {
+            v1::Addresses::Tcp4(addresses) => (addresses.source_address, addresses.source_port).into(),
+            v1::Addresses::Tcp6(addresses) => (addresses.source_address, addresses.source_port).into(),
+            v1::Addresses::Unknown => peer,
+        },
+        HeaderResult::V2(Ok(header)) => match (header.command, header.addresses) {
+            (v2::Command::Proxy, v2::Addresses::IPv4(addresses)) => {
+                (addresses.source_address, addresses.source_port).into()
+            }
+            (v2::Command::Proxy, v2::Addresses::IPv6(addresses)) => {
+                (addresses.source_address, addresses.source_port).into()
+            }
+            // Its own probes, and clients on its machine.
+            _ => peer,
+        },
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn version_2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(addresses.len()).unwrap().to_be_bytes();
+        [&SIGNATURE[..], &[0x20 | command, family], &length, addresses].concat()
+    }
+
+    #[tokio::test]
+    async fn a_header_says_from_whom_a_connection_is() {
+        let peer: SocketAddr = "198.51.100.1:1".parse().unwrap();
+        let v4 = [203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 1, 187];
+        let mut v6 = [0; 36];
+        v6[..4].copy_from_slice(&[0x20, 1, 0xd, 0xb8]);
+        v6[15] = 9;
+        v6[32..34].copy_from_slice(&[0x12, 0x34]);
+        for (header, expected) in [
+            (b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n".to_vec(), Some("203.0.113.9:4660")),
+            (b"PROXY TCP6 2001:db8::9 ::1 4660 443\r\n".to_vec(), Some("[2001:db8::9]:4660")),
+            (b"PROXY UNKNOWN\r\n".to_vec(), Some("198.51.100.1:1")),
+            (b"PROXY UNKNOWN and more\r\n".to_vec(), Some("198.51.100.1:1")),
+            (version_2(1, 0x11, &v4), Some("203.0.113.9:4660")),
+            (version_2(1, 0x21, &v6), Some("[2001:db8::9]:4660")),
+            (version_2(1, 0x11, &[&v4[..], &[4, 0, 1, 0]].concat()), Some("203.0.113.9:4660")),
+            (version_2(0, 0x00, &[]), Some("198.51.100.1:1")),
+            (version_2(1, 0x11, &v4[..8]), None),
+            (version_2(1, 0x11, &[0; 4096]), None),
+            (b"PROXY TCP4 203.0.113.999 192.0.2.1 4660 443\r\n".to_vec(), None),
+            (b"PROXY TCP4 203.0.113.9 192.0.2.1 4660\r\n".to_vec(), None),
+            ([b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat(), None),
+            (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\0".to_vec(), None),
+            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), None),
+        ] {
+            let sent = [&header[..], b"the rest"].concat();
+            let mut stream = &sent[..];
+            let found = client_of(&mut stream, peer).await;
+            let shown = header.escape_ascii();
+            assert_eq!(found.ok(), expected.map(|text| text.parse().unwrap()), "{shown}");
+            if expected.is_some() {
+                assert_eq!(stream, b"the rest", "{shown}");
+            }
+        }
+        let mut cut = &b"PROXY TCP4 203"[..];
+        assert!(matches!(client_of(&mut cut, peer).await, Err(HeaderError::Silent(_))));
+    }
+}

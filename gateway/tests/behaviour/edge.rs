@@ -1,0 +1,504 @@
+//! A door behind a CDN: only its peers may connect, they are nobody, and what they say of their clients is believed once.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fairlead_config::{DoorConfig, SecretFile, TokenPolicy, UpgradeProtocol};
+use http::Method;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::cdn::{self, Cdn, Options};
+use crate::pki::{Authority, Leaf, client_config};
+use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
+
+const PATH: &str = "/clusters/root:org/api";
+const UNKNOWN: &str = "/clusters/root:nope/api";
+
+/// A gateway with one door that takes tokens only: `good` is bob's, `admin` root's, of a group that is not welcome.
+async fn edge(change: impl FnOnce(&World, &mut DoorConfig)) -> (World, Another) {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let file = world.directory.path().join("tokens.csv");
+    fs::write(&file, "good,bob,7,\"team\"\nadmin,system:admin,8\nlead,lea,9,\"system:kcp:leads\"\n").unwrap();
+    let gateway = world.another_gateway(|config| {
+        let door = &mut config.listeners[0];
+        door.client_ca = None;
+        door.authentication.token_file = Some(SecretFile::from(file));
+        door.authentication.drop_groups = Vec::new();
+        door.shard_pick = false;
+        change(&world, door);
+    });
+    gateway.gateway.ready().await;
+    (world, gateway)
+}
+
+async fn client(world: &World, gateway: &Another, certificate: Option<&Leaf>) -> std::io::Result<Http2> {
+    let mut stream = connect(gateway.address, &world.serving_ca, certificate, b"h2").await?;
+    // In TLS 1.3 the server judges the client's certificate when the client's part is over.
+    stream.write_all(b"").await?;
+    Ok(Http2::over(stream).await)
+}
+
+async fn ask(client: &Http2, path: &str, token: &str, fields: &[(&str, &str)]) -> Answer {
+    let bearer = format!("Bearer {token}");
+    let mut fields = fields.to_vec();
+    if !token.is_empty() {
+        fields.push(("authorization", &bearer));
+    }
+    client.send(request(Method::GET, path, &fields, "")).await
+}
+
+fn code(answer: &Answer) -> (u16, String) {
+    let reason = answer.json()["reason"].as_str().unwrap_or_default().to_owned();
+    (answer.status, reason)
+}
+
+/// Whether somebody with this certificate is spoken with at all.
+async fn is_let_in(world: &World, address: SocketAddr, certificate: Option<&Leaf>) -> bool {
+    let Ok(mut stream) = connect(address, &world.serving_ca, certificate, b"http/1.1").await else {
+        return false;
+    };
+    let asked = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut answer = Vec::new();
+    stream.write_all(asked.as_bytes()).await.is_ok()
+        && stream.read_to_end(&mut answer).await.is_ok()
+        && answer.starts_with(b"HTTP/1.1 200")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_providers_networks_may_connect() {
+    let (world, gateway) = edge(|world, door| {
+        let file = world.directory.path().join("ranges");
+        fs::write(&file, "# of the provider\n192.0.2.0/24\n2001:db8::/32\n").unwrap();
+        door.peers.allow = Some(file.into());
+    })
+    .await;
+    assert!(!is_let_in(&world, gateway.address, None).await);
+    let file = world.directory.path().join("ranges");
+    fs::write(&file, "127.0.0.0/8\n").unwrap();
+    gateway.environment.reloads.check_now();
+    assert!(is_let_in(&world, gateway.address, None).await);
+    // What cannot be read changes nothing.
+    fs::write(&file, "127.0.0.0/8\nlocalhost\n").unwrap();
+    gateway.environment.reloads.check_now();
+    assert!(is_let_in(&world, gateway.address, None).await);
+    let metrics = String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
+    for line in [
+        "fairlead_gateway_peers_refused_total{listener=\"internal\"} 1",
+        "fairlead_reload_last_success_timestamp_seconds{what=\"peers of door internal\"}",
+        "fairlead_reload_total{result=\"failure\",what=\"peers of door internal\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{line}: {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_providers_certificate_is_needed_and_nobodys_identity() {
+    let provider = Authority::new("provider");
+    let (authority, place) = (&provider, std::sync::OnceLock::new());
+    let (world, gateway) = edge(|world, door| {
+        let file = world.directory.path().join("origin-pull-ca.crt");
+        fs::write(&file, &authority.pem).unwrap();
+        door.tls.transport_client_ca = Some(file.clone().into());
+        place.set(file).unwrap();
+    })
+    .await;
+    let pull = provider.client("origin-pull", &["system:masters"]);
+    let stranger = Authority::new("provider").client("origin-pull", &["system:masters"]);
+    for (certificate, expected) in
+        [(None, false), (Some(&world.user()), false), (Some(&stranger), false), (Some(&pull), true)]
+    {
+        assert_eq!(is_let_in(&world, gateway.address, certificate).await, expected);
+    }
+    let client = client(&world, &gateway, Some(&pull)).await.unwrap();
+    let answer = ask(&client, PATH, "good", &[]).await;
+    assert_eq!(answer.echoed("x-remote-user"), ["x-remote-user: bob"]);
+    assert_eq!(answer.echoed("x-remote-group").len(), 2);
+    assert_eq!(code(&ask(&client, PATH, "", &[]).await), (401, "Unauthorized".into()));
+    // Another authority counts from then on.
+    let next = Authority::new("next");
+    fs::write(place.get().unwrap(), &next.pem).unwrap();
+    gateway.environment.reloads.check_now();
+    assert!(!is_let_in(&world, gateway.address, Some(&pull)).await);
+    assert!(is_let_in(&world, gateway.address, Some(&next.client("origin-pull", &[]))).await);
+    assert_eq!(ask(&client, PATH, "good", &[]).await.status, 200, "what is open goes on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_clients_address_is_the_providers_word_alone() {
+    let (world, gateway) = edge(|world, door| {
+        let file = world.directory.path().join("ranges");
+        fs::write(&file, "127.0.0.1\n").unwrap();
+        door.peers.allow = Some(file.into());
+        door.peers.client_address_header = Some("CF-Connecting-IP".to_owned());
+    })
+    .await;
+    let client = client(&world, &gateway, None).await.unwrap();
+    for (fields, expected) in [
+        (&[("cf-connecting-ip", "203.0.113.9")][..], "203.0.113.9"),
+        (&[("cf-connecting-ip", "2001:db8::9"), ("x-forwarded-for", "10.0.0.1, 127.0.0.1")], "2001:db8::9"),
+        (&[("x-forwarded-for", "10.0.0.1")], "127.0.0.1"),
+    ] {
+        let answer = ask(&client, PATH, "good", fields).await;
+        assert_eq!(answer.echoed("x-forwarded-for"), [format!("x-forwarded-for: {expected}")], "{fields:?}");
+        assert_eq!(answer.echoed("cf-connecting-ip"), [""; 0], "{fields:?}");
+    }
+    for said in [&["203.0.113.9", "203.0.113.9"][..], &["unknown"], &[""]] {
+        let fields: Vec<_> = said.iter().map(|said| ("cf-connecting-ip", *said)).collect();
+        assert_eq!(code(&ask(&client, PATH, "good", &fields).await), (400, "BadRequest".into()), "{said:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_balancer_says_from_whom_a_connection_is() {
+    let (world, gateway) = edge(|world, door| {
+        let file = world.directory.path().join("ranges");
+        fs::write(&file, "127.0.0.1\n").unwrap();
+        door.peers.allow = Some(file.into());
+        door.peers.proxy_protocol = true;
+    })
+    .await;
+    let v2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
+    for (header, expected) in [
+        (&b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n"[..], Some("203.0.113.9")),
+        (v2, Some("203.0.113.9")),
+        (b"PROXY UNKNOWN\r\n", Some("127.0.0.1")),
+        (b"PROXY TCP4 203.0.113.9\r\n", None),
+        (b"", None),
+    ] {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(header).await.unwrap();
+        let connector = TlsConnector::from(client_config(&world.serving_ca, None, b"h2"));
+        let stream = connector.connect("localhost".try_into().unwrap(), stream).await;
+        let Some(expected) = expected else {
+            assert!(stream.is_err(), "{}", header.escape_ascii());
+            continue;
+        };
+        let client = Http2::over(stream.unwrap()).await;
+        let answer = ask(&client, PATH, "good", &[]).await;
+        assert_eq!(answer.echoed("x-forwarded-for"), [format!("x-forwarded-for: {expected}")]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_answers_to_its_names_only() {
+    let (world, gateway) = edge(|_, door| door.hosts = vec!["api.example.com".to_owned()]).await;
+    // The connection asks for localhost.
+    let client = client(&world, &gateway, None).await.unwrap();
+    assert_eq!(ask(&client, PATH, "good", &[]).await.status, 421);
+    assert_eq!(client.get("/readyz").await.status, 200, "probes come by address");
+    assert_eq!(client.get("/metrics").await.status, 421);
+    let named = world.another_gateway(|config| config.listeners[0].hosts = vec!["LOCALHOST".to_owned()]);
+    named.gateway.ready().await;
+    let known = world.client_of(&named).await;
+    assert_eq!(known.get(PATH).await.status, 200);
+    let stream = connect(named.address, &world.serving_ca, Some(&world.user()), b"http/1.1").await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    for (host, expected) in [("localhost", 200), ("localhost:6443", 200), ("origin.example.com", 421)] {
+        sender.ready().await.unwrap();
+        let get = http::Request::get(PATH).header("host", host).body(Empty::<bytes::Bytes>::new()).unwrap();
+        assert_eq!(Answer::of(sender.send_request(get).await.unwrap()).await.status, expected, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
+    let (world, gateway) = edge(|_, door| door.authenticate_first = true).await;
+    let first = client(&world, &gateway, None).await.unwrap();
+    for path in [PATH, UNKNOWN, "/clusters/*/api", "/services/x/root:org/api", "/nowhere"] {
+        for token in ["", "bad"] {
+            let answer = ask(&first, path, token, &[]).await;
+            assert_eq!(code(&answer), (401, "Unauthorized".into()), "{path} {token:?}");
+        }
+    }
+    assert_eq!(ask(&first, PATH, "good", &[]).await.echoed("x-remote-user"), ["x-remote-user: bob"]);
+    assert_eq!(code(&ask(&first, UNKNOWN, "good", &[]).await), (403, "Forbidden".into()));
+    // As kcp does it, everybody is told.
+    let (world, gateway) = edge(|_, _| {}).await;
+    let usual = client(&world, &gateway, None).await.unwrap();
+    assert_eq!(ask(&usual, PATH, "", &[]).await.status, 401);
+    assert_eq!(ask(&usual, UNKNOWN, "", &[]).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn some_are_turned_away_with_a_good_credential() {
+    let (world, gateway) = edge(|_, door| {
+        door.refused.users = vec!["system:*".to_owned()];
+        door.refused.groups = vec!["system:kcp:*".to_owned()];
+        door.refused.impersonation = true;
+        door.upgrades = vec![UpgradeProtocol::Websocket];
+        door.no_store = true;
+    })
+    .await;
+    let client = client(&world, &gateway, None).await.unwrap();
+    for (token, fields, expected) in [
+        ("good", &[][..], 200),
+        ("admin", &[], 403),
+        ("lead", &[], 403),
+        ("good", &[("impersonate-user", "ann")], 403),
+        ("good", &[("impersonate_group", "team")], 403),
+        ("good", &[("impersonate-extra-a", "b")], 403),
+        ("", &[], 401),
+    ] {
+        let answer = ask(&client, PATH, token, fields).await;
+        assert_eq!(answer.status, expected, "{token} {fields:?}");
+        assert_eq!(answer.headers["cache-control"], "no-store", "{token} {fields:?}");
+    }
+    // They may not have what is the gateway's own, either.
+    assert_eq!(ask(&client, "/metrics", "admin", &[]).await.status, 403);
+    for (protocol, expected) in [("SPDY/3.1", 403), ("websocket", 101)] {
+        let stream = connect(gateway.address, &world.serving_ca, None, b"http/1.1").await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let get = http::Request::get("/clusters/root:org/upgrade")
+            .header("host", "localhost")
+            .header("authorization", "Bearer good")
+            .header("connection", "Upgrade")
+            .header("upgrade", protocol)
+            .body(Empty::<bytes::Bytes>::new())
+            .unwrap();
+        assert_eq!(sender.send_request(get).await.unwrap().status(), expected, "{protocol}");
+    }
+}
+
+/// What a client shows a door, and the token that it sends.
+type Credential = (&'static str, Option<fn(&World) -> Leaf>, &'static str);
+
+const CREDENTIALS: [Credential; 8] = [
+    ("nothing", None, ""),
+    ("good token", None, "good"),
+    ("bad token", None, "bad"),
+    ("token of a refused user", None, "admin"),
+    ("token of a refused group", None, "lead"),
+    ("client certificate", Some(World::user), ""),
+    ("client certificate and bad token", Some(World::user), "bad"),
+    ("foreign certificate", Some(stranger), ""),
+];
+
+fn stranger(world: &World) -> Leaf {
+    world.serving_ca.client("stranger", &["system:masters"])
+}
+
+/// What a client may try to say beside its credential.
+const TRICKS: [(&str, &[(&str, &str)]); 8] = [
+    ("none", &[]),
+    (
+        "X-Remote-*",
+        &[("x-remote-user", "root"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")],
+    ),
+    ("with underscores", &[("x_remote_user", "root"), ("x_remote_group", "system:masters")]),
+    ("X-Remote-Uid", &[("x-remote-uid", "0")]),
+    (
+        "address",
+        &[("cf-connecting-ip", "10.0.0.1"), ("x-forwarded-for", "10.0.0.1"), ("true-client-ip", "10.0.0.1")],
+    ),
+    (
+        "Client-Cert",
+        &[("client-cert", ":MIIB:"), ("cf-client-cert-der-base64", "MIIB"), ("x-client-verify", "SUCCESS")],
+    ),
+    ("Impersonate-User", &[("impersonate-user", "root")]),
+    ("impersonate_user", &[("impersonate_user", "root")]),
+];
+
+/// Every credential with every trick: through the CDN, and at the internal door. Printed as a table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_credential_with_every_trick_at_every_door() {
+    let provider = Authority::new("provider");
+    let authority = &provider;
+    let (world, edge) = edge(|world, door| {
+        let path = |name: &str| world.directory.path().join(name);
+        fs::write(path("origin-pull-ca.crt"), &authority.pem).unwrap();
+        fs::write(path("ranges"), "127.0.0.0/8\n").unwrap();
+        door.name = "edge".to_owned();
+        door.hosts = vec!["localhost".to_owned()];
+        door.tls.transport_client_ca = Some(path("origin-pull-ca.crt").into());
+        door.peers.allow = Some(path("ranges").into());
+        door.peers.client_address_header = Some(cdn::CLIENT.to_owned());
+        door.tokens = TokenPolicy::Refuse;
+        door.authenticate_first = true;
+        door.refused.users = vec!["system:*".to_owned()];
+        door.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
+        door.refused.impersonation = true;
+        door.no_store = true;
+    })
+    .await;
+    let tokens = world.directory.path().join("tokens.csv");
+    let internal = world.another_gateway(|config| {
+        config.listeners[0].authentication.token_file = Some(SecretFile::from(tokens));
+    });
+    internal.gateway.ready().await;
+    let options = Options {
+        origin: edge.address,
+        certificate: Some(provider.client("origin-pull", &["system:masters"])),
+        idle: Duration::from_secs(20),
+        streams: 100,
+    };
+    let cdn = Cdn::before(&world, options).await;
+
+    let mut table = format!("{:32} {:16} {:34} {:34}\n", "credential", "trick", "edge", "internal");
+    let mut faults = Vec::new();
+    for (credential, certificate, token) in CREDENTIALS {
+        let certificate = certificate.map(|make| make(&world));
+        for (trick, fields) in TRICKS {
+            let mut found = Vec::new();
+            for (address, authority) in [(cdn.address, &cdn.authority), (internal.address, &world.serving_ca)]
+            {
+                let stream = connect(address, authority, certificate.as_ref(), b"h2").await.unwrap();
+                let answer = ask(&Http2::over(stream).await, PATH, token, fields).await;
+                found.push(outcome(&answer));
+            }
+            table.push_str(&format!("{credential:32} {trick:16} {:34} {:34}\n", found[0], found[1]));
+            let expected = [at_the_edge(token, trick), inside(credential, token, trick)];
+            if found != expected {
+                faults.push(format!("{credential}, {trick}: {found:?}, not {expected:?}"));
+            }
+        }
+    }
+    println!("{table}");
+    assert!(faults.is_empty(), "{}\n{table}", faults.join("\n"));
+}
+
+/// There only tokens count, whatever certificate a client has shown the CDN.
+fn at_the_edge(token: &str, trick: &str) -> String {
+    match (token, trick) {
+        (_, "Impersonate-User" | "impersonate_user") => "403",
+        ("good", _) => "bob,team, from 127.0.0.1",
+        ("admin" | "lead", _) => "403",
+        _ => "401",
+    }
+    .to_owned()
+}
+
+/// There everybody counts whom somebody vouches for.
+fn inside(credential: &str, token: &str, trick: &str) -> String {
+    let from = if trick == "address" { "10.0.0.1, 127.0.0.1" } else { "127.0.0.1" };
+    let who = match (credential, token) {
+        ("client certificate" | "client certificate and bad token", _) => "alice,team",
+        (_, "good") => "bob,team",
+        (_, "admin") => "system:admin",
+        (_, "lead") => "lea,system:kcp:leads",
+        _ => return "401".to_owned(),
+    };
+    let acts = if trick == "Impersonate-User" { ", as root" } else { "" };
+    format!("{who}{acts}, from {from}")
+}
+
+/// Whom the shard was told of, or the code.
+fn outcome(answer: &Answer) -> String {
+    if answer.status != 200 {
+        return answer.status.to_string();
+    }
+    let value = |line: &String| line.split_once(": ").unwrap().1.to_owned();
+    let told = |name: &str| answer.echoed(name).iter().map(value).collect::<Vec<_>>();
+    // All of it is ours: the user once, groups, the credential's own attributes.
+    let count = answer.echoed("x-remote-").len() + answer.echoed("x_remote").len();
+    let extras = answer.echoed("x-remote-extra-authentication.kubernetes.io%2fcredential-id").len();
+    let (users, mut groups) = (told("x-remote-user"), told("x-remote-group"));
+    assert_eq!((users.len(), count), (1, 1 + groups.len() + extras), "{answer:?}");
+    groups.retain(|group| group != "system:authenticated");
+    let acts = told("impersonate-user").iter().map(|user| format!(", as {user}")).collect::<String>();
+    let who = [users, groups].concat().join(",");
+    format!("{who}{acts}, from {}", told("x-forwarded-for").join("; "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
+    let (world, gateway) = edge(|_, _| {}).await;
+    let options =
+        Options { origin: gateway.address, certificate: None, idle: Duration::from_millis(300), streams: 2 };
+    let cdn = Cdn::before(&world, options).await;
+    let stream = connect(cdn.address, &cdn.authority, None, b"h2").await.unwrap();
+    let client = Http2::over(stream).await;
+    let bearer = [("authorization", "Bearer good")];
+    let asked = futures_util::future::join_all(
+        (0..5).map(|_| client.open(request(Method::GET, "/clusters/root:org/wait", &bearer, ""))),
+    );
+    // They all wait until the CDN gives up.
+    assert!(asked.await.into_iter().all(|answer| answer.unwrap().status() == 524));
+    assert_eq!(cdn.opened(), 3);
+
+    let stream = connect(cdn.address, &cdn.authority, None, b"http/1.1").await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let get = http::Request::get("/clusters/root:org/upgrade")
+        .header("host", "localhost")
+        .header("authorization", "Bearer good")
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .body(Empty::<bytes::Bytes>::new())
+        .unwrap();
+    let answer = sender.send_request(get).await.unwrap();
+    assert_eq!(answer.status(), 101);
+    let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    tunnel.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    tunnel.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"HELLO");
+}
+
+/// What a watch says until it is enough, or until it breaks.
+async fn read_until(
+    body: &mut hyper::body::Incoming,
+    enough: impl Fn(&str) -> bool,
+) -> Result<String, String> {
+    let mut text = String::new();
+    while !enough(&text) {
+        match body.frame().await {
+            Some(Ok(frame)) => text.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap())),
+            _ => return Err(text),
+        }
+    }
+    Ok(text)
+}
+
+/// CloudFlare gives up on an answer that pauses for 100 s, and kubectl asks for no bookmarks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
+    const WATCH: &str = "/clusters/root:org/numbers?watch=true&resourceVersion=0";
+    let (world, gateway) = edge(|_, door| door.watch_keep_alive = Some("100ms".parse().unwrap())).await;
+    let usual = world.another_gateway(|config| config.listeners[0].client_ca = None);
+    usual.gateway.ready().await;
+    world.alpha.state.put("numbers", "one", json!({"n": 1}));
+    for protocol in [&b"h2"[..], b"http/1.1"] {
+        for (origin, survives) in [(gateway.address, true), (usual.address, false)] {
+            let options =
+                Options { origin, certificate: None, idle: Duration::from_millis(400), streams: 100 };
+            let cdn = Cdn::before(&world, options).await;
+            let stream = connect(cdn.address, &cdn.authority, None, protocol).await.unwrap();
+            let watch = http::Request::get(format!("https://localhost{WATCH}"))
+                .header("host", "localhost")
+                .header("authorization", "Bearer good");
+            let mut body = if protocol == b"h2" {
+                let get = request(Method::GET, WATCH, &[("authorization", "Bearer good")], "");
+                Http2::over(stream).await.open(get).await.unwrap().into_body()
+            } else {
+                let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+                tokio::spawn(connection);
+                sender
+                    .send_request(watch.body(Empty::<bytes::Bytes>::new()).unwrap())
+                    .await
+                    .unwrap()
+                    .into_body()
+            };
+            // For three times as long as the CDN would wait.
+            let quiet = read_until(&mut body, |text| text.ends_with(&" ".repeat(12))).await;
+            assert_eq!(quiet.is_ok(), survives, "{quiet:?}");
+            let told = quiet.unwrap_or_else(|told| told);
+            assert!(told.contains("\"n\":1"), "{told}");
+            if survives {
+                let name = String::from_utf8_lossy(protocol).replace('/', "-");
+                world.alpha.state.put("numbers", &name, json!({"n": name}));
+                let event = read_until(&mut body, |text| text.contains(&name)).await.unwrap();
+                let event: serde_json::Value = serde_json::from_str(event.trim()).unwrap();
+                assert_eq!(event["object"]["n"], name);
+            }
+        }
+    }
+}
