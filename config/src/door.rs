@@ -31,9 +31,10 @@ settings! {
         /// Names by which clients ask for this door, *.example.com for all one level below. A request for another name gets
         /// 421, also one over a connection that was made for another. Empty means any.
         hosts ("hosts"): Vec<String> = Vec::new();
-        /// Whether requests are judged before their workspace is looked for, so that nobody can find out which there are.
+        /// Whether requests are judged before their workspace is looked for, so that nobody can find out which there are. A
+        /// token that only shards could judge is then no credential.
         authenticate_first ("authenticateFirst"): bool = false;
-        /// Who is turned away with a good credential.
+        /// Who is turned away with a good credential, of those who are judged here.
         refused ("refused"): RefusedConfig = RefusedConfig::default();
         /// The protocols that a connection may be upgraded to; empty means any. A CDN carries websocket only.
         upgrades ("upgrades"): Vec<UpgradeProtocol> = Vec::new();

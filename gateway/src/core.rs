@@ -167,7 +167,11 @@ impl Core {
             }
             path if asked.sender.is_none() && authenticates_first(asked) => {
                 drop((path, paths));
-                let sender = Some(self.identify(asked).await?);
+                let sender = match self.identify(asked).await? {
+                    // Whom only a shard could judge is nobody yet.
+                    Sender::PassedOn => return Err(Answer::unauthorized()),
+                    known @ Sender::Known(_) => Some(known),
+                };
                 let Asked { method, uri, headers, connection, .. } = *asked;
                 // Boxed, because it is itself.
                 Box::pin(self.walk(&Asked { method, uri, headers, connection, sender })).await

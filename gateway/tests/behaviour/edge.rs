@@ -220,6 +220,14 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     }
     assert_eq!(ask(&first, PATH, "good", &[]).await.echoed("x-remote-user"), ["x-remote-user: bob"]);
     assert_eq!(code(&ask(&first, UNKNOWN, "good", &[]).await), (403, "Forbidden".into()));
+    // Tokens that only shards could judge are no credential there.
+    let first = world.another_gateway(|config| config.listeners[0].authenticate_first = true);
+    first.gateway.ready().await;
+    assert_eq!(world.client_of(&first).await.get(PATH).await.status, 200);
+    let nobody = client(&world, &first, None).await.unwrap();
+    for (path, token) in [(PATH, ""), (PATH, "of the shard"), (UNKNOWN, ""), (UNKNOWN, "of the shard")] {
+        assert_eq!(ask(&nobody, path, token, &[]).await.status, 401, "{path} {token}");
+    }
     // As kcp does it, everybody is told.
     let (world, gateway) = edge(|_, _| {}).await;
     let usual = client(&world, &gateway, None).await.unwrap();
