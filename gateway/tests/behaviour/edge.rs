@@ -262,18 +262,28 @@ async fn some_are_turned_away_with_a_good_credential() {
     // They may not have what is the gateway's own, either.
     assert_eq!(ask(&client, "/metrics", "admin", &[]).await.status, 403);
     for (protocol, expected) in [("SPDY/3.1", 403), ("websocket", 101)] {
-        let stream = connect(gateway.address, &world.serving_ca, None, b"http/1.1").await.unwrap();
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection.with_upgrades());
-        let get = http::Request::get("/clusters/root:org/upgrade")
-            .header("host", "localhost")
-            .header("authorization", "Bearer good")
-            .header("connection", "Upgrade")
-            .header("upgrade", protocol)
-            .body(Empty::<bytes::Bytes>::new())
-            .unwrap();
-        assert_eq!(sender.send_request(get).await.unwrap().status(), expected, "{protocol}");
+        let answer = upgrade(gateway.address, &world.serving_ca, protocol).await;
+        assert_eq!(answer.status(), expected, "{protocol}");
     }
+}
+
+/// Asks with the good token for an upgrade.
+async fn upgrade(
+    address: SocketAddr,
+    authority: &Authority,
+    protocol: &str,
+) -> http::Response<hyper::body::Incoming> {
+    let stream = connect(address, authority, None, b"http/1.1").await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let get = http::Request::get("/clusters/root:org/upgrade")
+        .header("host", "localhost")
+        .header("authorization", "Bearer good")
+        .header("connection", "Upgrade")
+        .header("upgrade", protocol)
+        .body(Empty::<bytes::Bytes>::new())
+        .unwrap();
+    sender.send_request(get).await.unwrap()
 }
 
 /// What a client shows a door, and the token that it sends.
@@ -432,17 +442,7 @@ async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     assert!(asked.await.into_iter().all(|answer| answer.unwrap().status() == 524));
     assert_eq!(cdn.opened(), 3);
 
-    let stream = connect(cdn.address, &cdn.authority, None, b"http/1.1").await.unwrap();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection.with_upgrades());
-    let get = http::Request::get("/clusters/root:org/upgrade")
-        .header("host", "localhost")
-        .header("authorization", "Bearer good")
-        .header("connection", "Upgrade")
-        .header("upgrade", "websocket")
-        .body(Empty::<bytes::Bytes>::new())
-        .unwrap();
-    let answer = sender.send_request(get).await.unwrap();
+    let answer = upgrade(cdn.address, &cdn.authority, "websocket").await;
     assert_eq!(answer.status(), 101);
     let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
     tunnel.write_all(b"hello").await.unwrap();
