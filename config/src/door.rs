@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
+use crate::quota::DoorQuotasConfig;
 use crate::setting::{plain_settings, settings};
 use crate::shared::ServingConfig;
 use crate::units::Timespan;
@@ -44,6 +45,8 @@ settings! {
         /// How long an open watch in JSON may be silent before its client gets a blank, which means nothing. A CDN gives
         /// up on answers that pause (CloudFlare: after 100 s). Unset, nothing is added.
         watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
+        /// How much may be asked here.
+        quotas ("quotas"): DoorQuotasConfig = DoorQuotasConfig::default();
         /// Protocols and further certificates.
         tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
         /// Whether shards may ask here on which shard a workspace should live.
@@ -116,6 +119,7 @@ impl DoorConfig {
         checker.within("authentication", |checker| self.authentication.check(checker));
         self.check_peers(checker);
         self.check_names(checker);
+        checker.within("quotas", |checker| self.quotas.check(checker));
         if self.shard_pick && self.client_ca.is_none() {
             let message = "shardPick needs client certificates, but clientCA is not set";
             checker.fault("shardPick", message, "set clientCA to the bundle that signs shards' certificates");

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::check::Checker;
 use crate::door::DoorConfig;
 use crate::load::{ProcessConfig, ProcessKind};
+use crate::quota::{BreakerConfig, ConcurrencyConfig, SlowClientsConfig};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig};
@@ -31,6 +32,8 @@ settings! {
         as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
+        /// Clients that send or take bodies slowly.
+        slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// The end of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
@@ -98,6 +101,10 @@ settings! {
         /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
         /// rather than dead, loses the connection: its requests fail and its part of the index ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
+        /// How many requests each shard gets at a time.
+        concurrency ("concurrency"): ConcurrencyConfig = ConcurrencyConfig::default();
+        /// When a shard is taken to be gone.
+        breaker ("breaker"): BreakerConfig = BreakerConfig::default();
         /// Shards that are spoken to in another way than the others.
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
@@ -158,6 +165,8 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
             checker.at_least("connectionAge", self.upstream.connection_age, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
+            checker.within("concurrency", |checker| self.upstream.concurrency.check(checker));
+            checker.within("breaker", |checker| self.upstream.breaker.check(checker));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
                 checker.within(&format!("shards[{index}]"), |checker| {
@@ -167,6 +176,7 @@ impl ProcessConfig for GatewayConfig {
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("limits", |checker| self.limits.check(checker));
+        checker.within("slowClients", |checker| self.slow_clients.check(checker));
     }
 }
 

@@ -13,6 +13,7 @@ mod gateway;
 mod lint;
 mod load;
 mod outline;
+mod quota;
 mod selector;
 mod setting;
 mod shard;
@@ -32,6 +33,9 @@ pub use door::{
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use quota::{
+    BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
+};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};

@@ -1,5 +1,7 @@
 //! What the gateway answers by itself.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use fairlead_process::{GroupResource, Status, StatusFormat, StatusReason};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
@@ -88,6 +90,19 @@ impl Answer {
     /// 503 with `Retry-After: 1`.
     pub(crate) fn unavailable(message: &str, why: &'static str) -> Self {
         Self::status(&Status::service_unavailable(message, 1), why)
+    }
+
+    /// 408: the rest of the request does not come.
+    pub(crate) fn request_timeout() -> Self {
+        let message = "the body of the request comes too slowly";
+        Self::status(&Status::new(408, StatusReason::Unknown, message), "slow_body")
+    }
+
+    /// 429: a retry helps after a moment.
+    pub(crate) fn too_many(message: impl Into<String>, wait: Duration, why: &'static str) -> Self {
+        // Whole seconds, and never at once.
+        let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
+        Self::status(&Status::too_many_requests(message, seconds), why)
     }
 
     /// 502: the shard did not answer as it should.

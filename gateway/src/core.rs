@@ -1,22 +1,26 @@
 //! The walk of a request up to the point where it leaves for a shard. Knows HTTP's types but no data plane.
 
+use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
-use fairlead_config::KcpBehaviour;
+use fairlead_config::{KcpBehaviour, SlowClientsConfig};
 use fairlead_process::{Drain, Health, Shutdown, Status};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
+use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
 use crate::index::IndexReport;
+use crate::limits::{Exceeded, Kind, Ticket, Whom};
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
@@ -25,13 +29,13 @@ use crate::moved::resumes;
 use crate::observe::{GatewayMetrics, GatewayPhase};
 use crate::pick::Picker;
 use crate::request::{
-    ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Reference, RequestClass,
-    RequestPath, cluster_path, cluster_within,
+    ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Priority, Reference,
+    RequestClass, RequestPath, cluster_path, cluster_within,
 };
 use crate::route::{Caller, Route, Router};
 use crate::screen::Turned;
 use crate::table::RoutingTable;
-use crate::upstream::{Upstream, Upstreams};
+use crate::upstream::{Share, Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
 
 /// Everything that requests share.
@@ -62,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) index: Arc<IndexReport>,
     /// The root shard, asked who may read metrics.
     pub(crate) metrics_readers: MetricsReaders,
+    /// What clients may take their time for.
+    pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// How much header is accepted.
     pub(crate) header_limits: HeaderLimits,
     /// The doors, for the status.
@@ -82,6 +88,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) uri: &'a Uri,
     /// Its headers, as the client sent them.
     pub(crate) headers: &'a HeaderMap,
+    /// What kind of exchange it is.
+    pub(crate) class: RequestClass,
+    /// Where it comes from.
+    pub(crate) address: IpAddr,
     /// Its connection.
     pub(crate) connection: &'a Connection,
     /// Who asks, where that was judged already.
@@ -118,12 +128,24 @@ pub(crate) struct Forward {
     pub(crate) hops: Option<u32>,
     /// The web page that it comes from, if that may read the answer.
     pub(crate) allowed_origin: Option<AllowedOrigin>,
+    /// The logical cluster that it is about, where the path does not begin with it.
+    pub(crate) workspace: Option<Box<str>>,
+    /// When it is its turn.
+    pub(crate) share: Share,
+    /// What it counts for as long as it is open.
+    pub(crate) ticket: Option<Box<Ticket>>,
 }
 
 impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
     pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
         let local = LocalEndpoint::parse(asked.uri.path());
+        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
+            && let Err(exceeded) = asked.connection.door.quotas.arrive()
+        {
+            let answer = self.limited(asked, exceeded);
+            return Decision::Answer(answer.into_wanted_form(asked.headers, asked.uri.query()));
+        }
         // Probes come by address, and say nothing that is worth a secret.
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
             && let Err(turned) = screen(asked)
@@ -139,7 +161,11 @@ impl Core {
         if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
             return Decision::Answer(answer);
         }
-        match (self.walk(asked).await, origin) {
+        let decision = match self.walk(asked).await {
+            Ok(Decision::Forward(forward)) => self.admit(asked, forward).map(Decision::Forward),
+            other => other,
+        };
+        match (decision, origin) {
             (Ok(Decision::Forward(forward)), origin) => {
                 Decision::Forward(Forward { allowed_origin: origin, ..forward })
             }
@@ -152,6 +178,39 @@ impl Core {
             }
             (Ok(Decision::PickShard), _) => Decision::PickShard,
         }
+    }
+
+    /// Counts a request that may go to a shard.
+    fn admit(&self, asked: &Asked<'_>, mut forward: Forward) -> Result<Forward, Answer> {
+        forward.share = share(asked, &forward);
+        let quotas = &asked.connection.door.quotas;
+        if !quotas.count() {
+            return Ok(forward);
+        }
+        let kind = match asked.class {
+            RequestClass::Read | RequestClass::Write => Kind::Request,
+            RequestClass::Watch => Kind::Watch,
+            RequestClass::Upgrade => Kind::Upgrade,
+        };
+        let address;
+        let (identity, groups) = match &forward.sender {
+            Sender::Known(identity) => (identity.user().name.as_str(), identity.user().groups.as_slice()),
+            Sender::PassedOn => {
+                address = asked.address.to_string();
+                (address.as_str(), &[][..])
+            }
+        };
+        let whom = Whom { identity, groups, workspace: forward.workspace() };
+        let ticket = quotas.admit(kind, &whom).map_err(|exceeded| self.limited(asked, exceeded))?;
+        forward.ticket = ticket.map(Box::new);
+        Ok(forward)
+    }
+
+    fn limited(&self, asked: &Asked<'_>, exceeded: Exceeded) -> Answer {
+        let door = &asked.connection.door;
+        tracing::debug!(door = %door.name, peer = %asked.connection.peer, ?exceeded, "429");
+        self.metrics.limited(&door.name, &exceeded);
+        Answer::too_many(exceeded.to_string(), exceeded.wait, "limited")
     }
 
     async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
@@ -172,9 +231,8 @@ impl Core {
                     Sender::PassedOn => return Err(Answer::unauthorized()),
                     known @ Sender::Known(_) => Some(known),
                 };
-                let Asked { method, uri, headers, connection, .. } = *asked;
                 // Boxed, because it is itself.
-                Box::pin(self.walk(&Asked { method, uri, headers, connection, sender })).await
+                Box::pin(self.walk(&Asked { sender, ..*asked })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
@@ -276,6 +334,10 @@ impl Core {
             None => self.identify(asked).await?,
         };
         let mut about = None;
+        let workspace = match &route {
+            Some(Route::Shard { cluster, .. }) => Some(cluster.clone()),
+            _ => None,
+        };
         let (upstream, text) = match &mapping.target {
             Target::Backend(backend) => {
                 let text = backend.path_and_query(other.raw, asked.uri.query());
@@ -291,7 +353,7 @@ impl Core {
             }
         };
         let forward = Forward::new(upstream, text, sender, paths, mapping.asserted_by.clone())?;
-        Ok(Decision::Forward(Forward { about, ..forward }))
+        Ok(Decision::Forward(Forward { about, workspace, ..forward }))
     }
 
     async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
@@ -406,6 +468,21 @@ impl Core {
 }
 
 impl Forward {
+    /// The logical cluster that it is about, if any: its id.
+    pub(crate) fn workspace(&self) -> Option<&str> {
+        self.workspace.as_deref().or_else(|| {
+            let rest = self.path_and_query.path().strip_prefix("/clusters/")?;
+            rest.split('/').next()
+        })
+    }
+
+    /// Counts bytes of a body.
+    pub(crate) fn carried(&self, bytes: usize) {
+        if let Some(ticket) = &self.ticket {
+            ticket.carried(bytes as u64);
+        }
+    }
+
     /// # Errors
     /// 400 for a path that HTTP cannot carry.
     pub(crate) fn new(
@@ -418,9 +495,35 @@ impl Forward {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
             .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
         let believed = paths.believed.clone();
-        let (about, hops, allowed_origin) = (None, None, None);
-        Ok(Self { upstream, path_and_query, sender, asserted_by, about, believed, hops, allowed_origin })
+        Ok(Self {
+            upstream,
+            path_and_query,
+            sender,
+            asserted_by,
+            about: None,
+            believed,
+            hops: None,
+            allowed_origin: None,
+            workspace: None,
+            share: Share { flow: 0, priority: Priority::Normal },
+            ticket: None,
+        })
     }
+}
+
+/// Turns are the logical cluster's. What is about none is in turn by who asks.
+fn share(asked: &Asked<'_>, forward: &Forward) -> Share {
+    let flow = match (forward.workspace(), &forward.sender) {
+        (Some(workspace), _) => FxBuildHasher.hash_one(workspace),
+        (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
+        (None, Sender::PassedOn) => FxBuildHasher.hash_one(asked.address),
+    };
+    let path = forward.path_and_query.path();
+    let in_cluster = path.find("/clusters/").and_then(|at| {
+        let rest = &path[at + "/clusters/".len()..];
+        rest.find('/').map(|end| &rest[end..])
+    });
+    Share { flow, priority: Priority::of(asked.method, in_cluster.unwrap_or(path)) }
 }
 
 fn has_token(headers: &HeaderMap) -> bool {
@@ -447,9 +550,7 @@ const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharde
 
 /// Refuses what goes on from a revision of the shard that had the logical cluster before.
 fn may_go_on(asked: &Asked<'_>) -> Result<(), Answer> {
-    let query = asked.uri.query();
-    let class = RequestClass::of(asked.method, query, Version::HTTP_11, asked.headers);
-    if resumes(class, query) {
+    if resumes(asked.class, asked.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";
         return Err(Answer::status(&Status::expired(message), "moved"));
     }

@@ -18,6 +18,7 @@ mod gulp;
 mod identity;
 mod index;
 mod lanes;
+mod limits;
 mod listener;
 mod local;
 mod mapping;

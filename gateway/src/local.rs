@@ -49,7 +49,7 @@ impl Core {
                 }
             }
         }
-        match self.metrics.text(&self.table, &self.index) {
+        match self.metrics.text(&self.table, &self.index, &self.upstreams.shards()) {
             Ok(text) => {
                 let mut response = Response::new(text);
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_CONTENT_TYPE));

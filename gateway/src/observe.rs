@@ -11,9 +11,11 @@ use prometheus::{
 use tokio::time::Instant;
 
 use crate::index::IndexReport;
+use crate::limits::Exceeded;
 use crate::listener::DoorMetrics;
 use crate::request::RequestClass;
 use crate::table::RoutingTable;
+use crate::upstream::{Occupancy, ShardReport};
 
 /// kcp's buckets for whole requests, in seconds.
 const REQUEST_BUCKETS: &[f64] = &[
@@ -43,6 +45,12 @@ pub(crate) struct GatewayMetrics {
     forged_headers: IntCounter,
     route: Histogram,
     auth: Histogram,
+    queue: Histogram,
+    limited: IntCounterVec,
+    slow_bodies: IntCounter,
+    untaken_answers: IntCounter,
+    concurrency: IntGaugeVec,
+    left_alone: IntGaugeVec,
     connect: Histogram,
     index_age: GaugeVec,
     index_restarts: IntGaugeVec,
@@ -121,6 +129,8 @@ pub(crate) enum GatewayPhase {
     Route,
     /// Finding out who it is.
     Auth,
+    /// Waiting for a shard that has enough to do; only of requests that waited.
+    Queue,
     /// Getting a stream to the shard.
     Connect,
 }
@@ -158,7 +168,7 @@ impl GatewayMetrics {
         let by_shard_and_class = &["shard", "class"];
         let phases = registry.histograms(
             "fairlead_gateway_phase_duration_seconds",
-            "Time spent in a phase: tls (per connection), route, auth, upstream_connect (per request).",
+            "Time spent in a phase: tls (per connection), route, auth, upstream_connect (per request), queue (if it waited).",
             &["phase"],
             PHASE_BUCKETS,
         )?;
@@ -220,6 +230,30 @@ impl GatewayMetrics {
             )?,
             route: phases.with_label_values(&["route"]),
             auth: phases.with_label_values(&["auth"]),
+            queue: phases.with_label_values(&["queue"]),
+            limited: registry.counters(
+                "fairlead_gateway_limited_total",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades).",
+                &["listener", "scope", "limit"],
+            )?,
+            slow_bodies: registry.counter(
+                "fairlead_gateway_slow_bodies_total",
+                "Requests whose bodies came too slowly.",
+            )?,
+            untaken_answers: registry.counter(
+                "fairlead_gateway_untaken_answers_total",
+                "Answers that were broken off because their clients took nothing of them.",
+            )?,
+            concurrency: registry.int_gauges(
+                "fairlead_gateway_shard_concurrency",
+                "Requests that a shard works on (open), that wait for it (waiting), and that it may work on (limit).",
+                &["shard", "what"],
+            )?,
+            left_alone: registry.int_gauges(
+                "fairlead_gateway_shard_left_alone",
+                "1 while a shard cannot be connected to and requests for it fail at once.",
+                shard,
+            )?,
             connect: phases.with_label_values(&["upstream_connect"]),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
@@ -334,6 +368,22 @@ impl GatewayMetrics {
         }
     }
 
+    /// A request got 429.
+    pub(crate) fn limited(&self, listener: &str, exceeded: &Exceeded) {
+        let labels = [listener, exceeded.scope.as_str(), exceeded.what.as_str()];
+        self.limited.with_label_values(&labels).inc();
+    }
+
+    /// The body of a request came too slowly.
+    pub(crate) fn slow_body(&self) {
+        self.slow_bodies.inc();
+    }
+
+    /// A client took nothing of its answer.
+    pub(crate) fn untaken(&self) {
+        self.untaken_answers.inc();
+    }
+
     /// A client sent identity headers.
     pub(crate) fn forged(&self, count: usize) {
         if count > 0 {
@@ -346,6 +396,7 @@ impl GatewayMetrics {
         let histogram = match phase {
             GatewayPhase::Route => &self.route,
             GatewayPhase::Auth => &self.auth,
+            GatewayPhase::Queue => &self.queue,
             GatewayPhase::Connect => &self.connect,
         };
         histogram.observe(duration.as_secs_f64());
@@ -359,6 +410,7 @@ impl GatewayMetrics {
         &self,
         table: &RoutingTable,
         index: &IndexReport,
+        shards: &[ShardReport],
     ) -> Result<bytes::Bytes, MetricsError> {
         let now = Instant::now();
         let root = table.load();
@@ -382,6 +434,15 @@ impl GatewayMetrics {
             self.index_relists
                 .with_label_values(label)
                 .set(i64::try_from(report.relists).unwrap_or(i64::MAX));
+        }
+        self.concurrency.reset();
+        self.left_alone.reset();
+        for ShardReport { name, occupancy, left_alone } in shards {
+            let Occupancy { open, waiting, limit } = *occupancy;
+            for (what, count) in [("open", open), ("waiting", waiting), ("limit", limit)] {
+                self.concurrency.with_label_values(&[&**name, what]).set(count.into());
+            }
+            self.left_alone.with_label_values(&[&**name]).set((*left_alone).into());
         }
         self.registry.text()
     }

@@ -24,6 +24,7 @@ use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
 use crate::lanes::Lanes;
+use crate::limits::DoorQuotas;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::{LivePaths, RootPath};
@@ -38,7 +39,8 @@ use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
 use crate::upstream::{
-    CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams,
+    AdmissionOptions, BreakerOptions, CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential,
+    UpstreamOptions, Upstreams,
 };
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -200,6 +202,7 @@ impl Gateway {
             metrics: Arc::clone(&gateway_metrics),
             health,
             index: report,
+            slow_clients: ArcSwap::from_pointee(config.slow_clients.clone()),
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
             header_limits: HeaderLimits {
                 fields: config.limits.max_header_fields,
@@ -233,6 +236,7 @@ impl Gateway {
                 name,
                 certificates,
                 peers,
+                quotas: Arc::new(DoorQuotas::new(&door_config.quotas)),
                 policy: ArcSwap::from_pointee(policy),
             })?;
             let what = format!("serving certificate of door {}", door_config.name);
@@ -285,11 +289,13 @@ impl Gateway {
         for (door, authentication) in &self.policies {
             if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
                 authentication.reconfigure(changed, door, &self.reloads);
+                door.quotas.set(&changed.quotas);
             }
         }
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
+        self.core.slow_clients.store(Arc::new(config.slow_clients.clone()));
         match Cors::new(&config.cors_allowed_origins) {
             Ok(cors) => self.core.cors.store(Arc::new(cors)),
             Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
@@ -421,6 +427,8 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
             Unreachable::ServiceUnavailable
         },
         repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
+        admission: AdmissionOptions::new(&config.upstream.concurrency),
+        breaker: BreakerOptions::new(&config.upstream.breaker),
     }
 }
 

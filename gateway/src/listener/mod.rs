@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use crate::lanes::Lanes;
+use crate::limits::DoorQuotas;
 use crate::peers::Peers;
 use crate::screen::Screen;
 use connection::ClientStream;
@@ -61,6 +62,8 @@ pub(crate) struct Door {
     pub(crate) certificates: CertificateMeaning,
     /// Who may connect.
     pub(crate) peers: Peers,
+    /// How much may be asked.
+    pub(crate) quotas: Arc<DoorQuotas>,
     /// What can be changed while connections are open.
     pub(crate) policy: ArcSwap<DoorPolicy>,
 }

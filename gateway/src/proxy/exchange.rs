@@ -16,6 +16,7 @@ use http::request::Parts;
 use http::uri::{Authority, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
 use super::backend::Download;
 use super::client::Client;
@@ -28,7 +29,7 @@ use crate::core::{Core, Forward};
 use crate::ending::Ending;
 use crate::observe::GatewayPhase;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
-use crate::upstream::{Lease, RequestBody, StreamPermit, UpstreamError};
+use crate::upstream::{Lease, RequestBody, Slot, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
 /// only if new ones are refused as well.
@@ -56,7 +57,7 @@ pub(super) async fn drain<C: Client>(client: &mut C) {
         }
     };
     // Who sends more, or slowly, has had the answer, and is told by the end of the stream to stop.
-    let _ = Box::pin(tokio::time::timeout(MAX_DRAIN, reading)).await;
+    let _ = Box::pin(timeout(MAX_DRAIN, reading)).await;
 }
 
 /// A request on its way to a shard and the answer on its way back.
@@ -71,6 +72,8 @@ pub(super) struct Exchange<'e, C> {
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
+    /// While the request counts among those that the shard works on.
+    slot: Option<Slot>,
     /// What keeps a silent watch open, where something on the way might give up on it.
     keep_alive: Option<Box<KeepAlive>>,
 }
@@ -104,7 +107,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
-        Self { core, client, context, forward, request, over, limit, keep_alive: None }
+        Self { core, client, context, forward, request, over, limit, slot: None, keep_alive: None }
     }
 
     /// Carries both; returns the code that the client got.
@@ -118,6 +121,11 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// Tells the client, as far as that is still possible.
     async fn fail(&mut self, failure: &Failure) -> u16 {
         tracing::debug!(%failure, "a request did not come to its end");
+        match failure {
+            Failure::SlowBody => self.core.metrics.slow_body(),
+            Failure::Untaken => self.core.metrics.untaken(),
+            _ => {}
+        }
         let Some(code) = self.client.begun() else {
             return match failure.answer(self.core.upstreams.unreachable()) {
                 Some(answer) => {
@@ -137,7 +145,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         let cleanly = code == 200
             && self.context.class == RequestClass::Watch
             && self.context.at_line_end
-            && !matches!(failure, Failure::ClientLeft);
+            && !matches!(failure, Failure::ClientLeft | Failure::Untaken);
         if !(cleanly && self.client.end(None).await.is_ok()) {
             self.client.abort();
         }
@@ -161,13 +169,39 @@ impl<'e, C: Client> Exchange<'e, C> {
         self.prepare()?;
         let mut upload = Upload::new(Sink::Nowhere, true);
         let mut begun = {
-            let answer = self.ask(&mut upload).await?;
+            self.enter().await?;
+            let answer = self.ask(&mut upload).await;
+            settle(self.slot.take(), &answer);
+            let answer = answer?;
             let (class, waited) = (self.context.class, self.context.began.elapsed());
             self.forward.upstream.metrics.first_byte(class, waited);
             self.begin_answer(answer)?
         };
         self.answer(&mut begun, &mut upload).await?;
         self.conclude(begun).await
+    }
+
+    /// Waits until it is the request's turn, if the shard has enough to do.
+    async fn enter(&mut self) -> Result<(), Failure> {
+        let Forward { upstream, share, .. } = self.forward;
+        self.slot = self.core.upstreams.enter_at_once(upstream, *share);
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        // Boxed, because it is rare, and every request's task would have room for it.
+        let entered = Box::pin(async {
+            tokio::select! {
+                biased;
+                () = self.client.left() => Err(Failure::ClientLeft),
+                () = over(&mut self.over) => Err(Failure::Over),
+                entered = self.core.upstreams.enter(upstream, *share) => Ok(entered?),
+            }
+        });
+        let entered = entered.await;
+        self.core.metrics.phase(GatewayPhase::Queue, began.elapsed());
+        self.slot = Some(entered?);
+        Ok(())
     }
 
     /// Makes of the request what the shard is to see.
@@ -304,18 +338,33 @@ impl<'e, C: Client> Exchange<'e, C> {
         upload: &mut Upload,
         mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
     ) -> Result<Response<B>, Failure> {
+        let patience = self.core.slow_clients.load().body.get();
+        let mut silent = Duration::ZERO;
         loop {
+            let pause = match &self.slot {
+                Some(slot) => Some(slot.rest().min(self.limit.unwrap_or(Duration::MAX))),
+                None => self.limit.map(|limit| limit.saturating_sub(silent)),
+            };
+            silent = Duration::ZERO;
             let interim = tokio::select! {
                 biased;
                 next = poll_fn(&mut next) => match next? {
                     Next::Interim(interim) => interim,
                     Next::Final(answer) => return Ok(answer),
                 },
-                sent = upload.step(self.client) => {
-                    self.context.request_bytes += sent? as u64;
+                sent = upload.step(self.client, patience) => {
+                    self.sent(sent?);
                     continue;
                 }
-                () = silence(self.limit) => return Err(Failure::Timeout),
+                () = silence(pause) => match self.slot.take() {
+                    // It has been silent for that long, and may be for as long as it may.
+                    Some(slot) => {
+                        silent = pause.unwrap_or_default();
+                        slot.expired();
+                        continue;
+                    }
+                    None => return Err(Failure::Timeout),
+                },
                 () = over(&mut self.over) => return Err(Failure::Over),
             };
             // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
@@ -408,6 +457,10 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// beside what becomes of them.
     async fn answer(&mut self, begun: &mut Begun, upload: &mut Upload) -> Result<(), Failure> {
         let Begun { ended, body, .. } = begun;
+        let (patience, untaken) = {
+            let slow = self.core.slow_clients.load();
+            (slow.body.get(), slow.answer.get())
+        };
         while !*ended {
             let at_once = body.data().now_or_never();
             let chunk = match at_once {
@@ -418,12 +471,13 @@ impl<'e, C: Client> Exchange<'e, C> {
                         biased;
                         flushed = self.client.flush() => flushed?,
                         () = over(&mut self.over) => return self.too_late(),
+                        () = sleep(untaken) => return Err(Failure::Untaken),
                     }
                     tokio::select! {
                         biased;
                         chunk = body.data() => chunk,
-                        sent = upload.step(self.client) => {
-                            self.context.request_bytes += sent? as u64;
+                        sent = upload.step(self.client, patience) => {
+                            self.sent(sent?);
                             continue;
                         }
                         () = keep_alive::due(&mut self.keep_alive) => {
@@ -447,6 +501,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 keep_alive.begin_again();
             }
             let size = chunk.len();
+            self.forward.carried(size);
             if let Some(last) = chunk.last() {
                 self.context.response_bytes += size as u64;
                 self.context.at_line_end = *last == b'\n';
@@ -459,6 +514,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 // A watch that never pauses must not outlive its credential.
                 () = over(&mut self.over) => return self.too_late(),
                 written = self.client.write(chunk, *ended) => written?,
+                () = sleep(untaken) => return Err(Failure::Untaken),
             }
             body.release(size);
         }
@@ -471,25 +527,47 @@ impl<'e, C: Client> Exchange<'e, C> {
         if !self.context.at_line_end {
             return Ok(());
         }
+        let untaken = self.core.slow_clients.load().answer.get();
         tokio::select! {
             biased;
             () = over(&mut self.over) => self.too_late(),
             written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
+            () = sleep(untaken) => Err(Failure::Untaken),
         }
     }
 
     /// Sees a complete answer off; returns its code.
     async fn conclude(&mut self, begun: Begun) -> Result<u16, Failure> {
         begun.body.finish();
-        self.client.flush().await?;
+        let untaken = self.core.slow_clients.load().answer.get();
+        timeout(untaken, self.client.flush()).await.map_err(|_| Failure::Untaken)??;
         drain(self.client).await;
         Ok(begun.code)
+    }
+
+    /// Counts what went to the shard.
+    fn sent(&mut self, bytes: usize) {
+        self.context.request_bytes += bytes as u64;
+        self.forward.carried(bytes);
     }
 
     /// The time of a watch is over, and part of an event may be on its way.
     fn too_late(&mut self) -> Result<(), Failure> {
         self.context.at_line_end = false;
         Err(Failure::Over)
+    }
+}
+
+/// Gives back the slot of a request that is answered, or will not be.
+fn settle(slot: Option<Slot>, answer: &Result<Response<Download>, Failure>) {
+    let Some(slot) = slot else { return };
+    match answer {
+        Ok(answer) => match answer.status() {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::GATEWAY_TIMEOUT => slot.overloaded(),
+            _ => slot.answered(),
+        },
+        Err(Failure::Timeout) => slot.overloaded(),
+        Err(_) => drop(slot),
     }
 }
 
@@ -593,7 +671,7 @@ fn copy(request: &Parts) -> Request<()> {
 /// Returns when a shard has been silent for too long.
 async fn silence(limit: Option<Duration>) {
     match limit {
-        Some(limit) => tokio::time::sleep(limit).await,
+        Some(limit) => sleep(limit).await,
         None => pending().await,
     }
 }

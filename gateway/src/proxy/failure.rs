@@ -1,5 +1,7 @@
 //! What went wrong between the gateway and a shard, and what the client is told.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
@@ -7,7 +9,7 @@ use super::client::BodyError;
 use super::forward::NotForwarded;
 use crate::answer::Answer;
 use crate::observe::TlsErrorKind;
-use crate::upstream::{StreamPermit, Unreachable, Upstream, UpstreamError};
+use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamError};
 
 /// Why an exchange did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -16,11 +18,20 @@ pub(super) enum Failure {
     #[error("the client has left")]
     ClientLeft,
     /// The client's fault.
+    #[error("the body of the request comes too slowly")]
+    SlowBody,
+    /// The client's fault; there is nothing to tell it that it would take.
+    #[error("the client takes nothing of its answer")]
+    Untaken,
+    /// The client's fault.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
     /// Nothing reached the shard.
     #[error("the shard cannot be reached")]
     Unreachable,
+    /// Nothing reached the shard, which has too much to do.
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
     /// A retry helps once the shard is less busy.
     #[error("the shard was silent for too long")]
     Timeout,
@@ -76,9 +87,13 @@ impl Failure {
     /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
     pub(super) fn answer(&self, unreachable: Unreachable) -> Option<Answer> {
         Some(match self {
-            Self::ClientLeft => return None,
+            Self::ClientLeft | Self::Untaken => return None,
+            Self::SlowBody => Answer::request_timeout(),
             Self::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
             Self::Unreachable => unreachable_answer(unreachable),
+            Self::Overloaded(overloaded) => {
+                Answer::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
+            }
             Self::Timeout | Self::Hung => Answer::gateway_timeout(),
             Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
             Self::Shard(_) => match unreachable {

@@ -33,6 +33,7 @@ use pingora::apps::ServerApp;
 use pingora::protocols::http::v2::server::H2Options;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
+use tokio::time::timeout;
 
 use crate::answer::{AUDIT_ID, Answer};
 use crate::core::{Asked, Core, Decision, Forward};
@@ -127,7 +128,7 @@ async fn serve<C: Client>(
         Some(answer) => Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
-            core.decide(&Asked { method, uri, headers, connection, sender: None }).await
+            core.decide(&Asked { method, uri, headers, class, address, connection, sender: None }).await
         }
     };
     let code = match decision {
@@ -166,15 +167,15 @@ async fn answer_itself<C: Client>(core: &Core, client: &mut C, method: &Method, 
     let (head, body) = own_head(core, answer);
     let code = head.status.as_u16();
     let bodiless = *method == Method::HEAD || body.is_empty();
-    let written = match client.begin(head, bodiless) {
-        Ok(()) if !bodiless => client.write(body, true).await,
-        outcome => outcome,
+    let written = async {
+        client.begin(head, bodiless)?;
+        if !bodiless {
+            client.write(body, true).await?;
+        }
+        client.flush().await
     };
-    let told = match written {
-        Ok(()) => client.flush().await,
-        failed => failed,
-    };
-    match told {
+    let untaken = core.slow_clients.load().answer.get();
+    match timeout(untaken, written).await.unwrap_or(Err(Left)) {
         Ok(()) => exchange::drain(client).await,
         Err(Left) => tracing::debug!("the client left before it could be told"),
     }

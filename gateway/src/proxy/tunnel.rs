@@ -10,6 +10,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::timeout;
+use tokio_util::io::InspectReader;
 
 use super::backend::Download;
 use super::client::Client;
@@ -162,8 +163,12 @@ impl Tunnel {
         ahead: Bytes,
         client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     ) {
-        let (mut from_client, mut to_client) = split(client);
-        let (mut from_shard, mut to_shard) = split(TokioIo::new(self.upgraded));
+        let forward = &self.upgrade.forward;
+        let counted = |bytes: &[u8]| forward.carried(bytes.len());
+        let (from_client, mut to_client) = split(client);
+        let (from_shard, mut to_shard) = split(TokioIo::new(self.upgraded));
+        let mut from_client = InspectReader::new(from_client, counted);
+        let mut from_shard = InspectReader::new(from_shard, counted);
         let up = async {
             to_shard.write_all(&ahead).await?;
             copy(&mut from_client, &mut to_shard).await

@@ -2,18 +2,23 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::SendStream;
 use http::HeaderMap;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::client::Client;
 use super::failure::Failure;
 use crate::identity::Believed;
 use crate::request::is_hop_by_hop;
 use crate::upstream::Part;
+
+/// Bytes that earn a client one more second.
+const LEAST_RATE: u64 = 512;
 
 /// Where the body goes.
 pub(super) enum Sink {
@@ -32,6 +37,9 @@ pub(super) struct Upload {
     trailers: Option<Box<HeaderMap>>,
     /// Further headers by which the server is told who asks.
     believed: Option<Arc<Believed>>,
+    /// Bytes that the client has sent, and for how long it was waited for.
+    received: u64,
+    waited: Duration,
     /// Nothing more is to be read from the client.
     read: bool,
     /// Nothing more is to be sent.
@@ -48,6 +56,8 @@ impl Upload {
             chunk: Bytes::new(),
             trailers: None,
             believed: None,
+            received: 0,
+            waited: Duration::ZERO,
             read,
             sent: sent || read,
             consumed: false,
@@ -65,15 +75,19 @@ impl Upload {
     }
 
     /// Does the next bit of work and returns how many bytes it sent. When everything was sent it waits for the client
-    /// to go away. May be dropped at any time.
-    pub(super) async fn step<C: Client>(&mut self, client: &mut C) -> Result<usize, Failure> {
+    /// to go away, which for a body that is not there yet may take `patience`. May be dropped at any time.
+    pub(super) async fn step<C: Client>(
+        &mut self,
+        client: &mut C,
+        patience: Duration,
+    ) -> Result<usize, Failure> {
         if !self.chunk.is_empty() {
             return Ok(self.send_some().await);
         }
         if !self.read {
             // What nobody wants is thrown away as fast as it comes: frames that wait count against the client.
             let next = loop {
-                match client.read().await? {
+                match self.read_some(client, patience).await? {
                     Some(_) if self.sent => {}
                     next => break next,
                 }
@@ -97,6 +111,21 @@ impl Upload {
         }
         client.left().await;
         Err(Failure::ClientLeft)
+    }
+
+    /// Only the time counts for which the client was waited for: the server may be slow, too.
+    async fn read_some<C: Client>(
+        &mut self,
+        client: &mut C,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, Failure> {
+        let earned = Duration::from_secs(self.received / LEAST_RATE);
+        let began = Instant::now();
+        let read = timeout((patience + earned).saturating_sub(self.waited), client.read());
+        let next = read.await.map_err(|_| Failure::SlowBody)??;
+        self.waited += began.elapsed();
+        self.received += next.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(next)
     }
 
     async fn send_some(&mut self) -> usize {

@@ -6,6 +6,7 @@ mod clean;
 pub(crate) mod fuzzing;
 mod headers;
 mod path;
+mod priority;
 
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
@@ -13,3 +14,4 @@ pub(crate) use path::{
     ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath, cluster_path,
     cluster_within,
 };
+pub(crate) use priority::Priority;

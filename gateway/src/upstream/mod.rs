@@ -5,6 +5,8 @@
 //! opened nobody else opens one.
 
 mod addresses;
+mod admission;
+mod breaker;
 mod budget;
 mod credential;
 mod dial;
@@ -27,6 +29,10 @@ use tokio::time::Instant;
 
 use crate::observe::{MakeMetrics, Server, ShardMetrics};
 use addresses::Addresses;
+use admission::Admission;
+pub(crate) use admission::{AdmissionOptions, Occupancy, Overloaded, Share, Slot};
+use breaker::Breaker;
+pub(crate) use breaker::BreakerOptions;
 pub(crate) use budget::RetryBudget;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 use gate::Gate;
@@ -56,6 +62,10 @@ pub(crate) struct UpstreamOptions {
     pub(crate) unreachable: Unreachable,
     /// Whether requests may be sent once more.
     pub(crate) repeat: bool,
+    /// How many of them it gets at a time.
+    pub(crate) admission: AdmissionOptions,
+    /// When it is left alone.
+    pub(crate) breaker: BreakerOptions,
 }
 
 /// What a client hears of a server that cannot be reached.
@@ -116,6 +126,10 @@ pub(crate) struct Upstream {
     credential: Arc<Reloadable<UpstreamCredential>>,
     endpoint: Endpoint,
     addresses: Addresses,
+    /// How many requests it works on.
+    admission: Arc<Admission>,
+    /// Whether it is left alone.
+    breaker: Breaker,
     /// One dial at a time that somebody waits for.
     gate: Gate,
     connections: Arc<Connections>,
@@ -130,6 +144,17 @@ impl std::fmt::Debug for Upstream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// How a shard is doing as a server.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardReport {
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    /// Its requests.
+    pub(crate) occupancy: Occupancy,
+    /// It cannot be connected to, and is left alone.
+    pub(crate) left_alone: bool,
 }
 
 /// The server cannot be found. A retry may help.
@@ -153,6 +178,9 @@ pub(crate) enum UpstreamError {
     /// It speaks HTTP/1.1 only; it has to be reached another way.
     #[error("it does not speak HTTP/2")]
     OnlyHttp1,
+    /// It could not be for a while, and is left alone.
+    #[error("it could not be connected to several times, and is left alone for a while")]
+    LeftAlone,
     /// Somebody else has just tried.
     #[error("it could not be connected to a moment ago")]
     JustFailed,
@@ -245,6 +273,8 @@ impl Upstreams {
             credential: Arc::clone(credential),
             endpoint,
             addresses: Addresses::new(self.names.clone()),
+            admission: Arc::default(),
+            breaker: Breaker::default(),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),
@@ -254,6 +284,31 @@ impl Upstreams {
         by_name.insert(Arc::clone(name), Arc::clone(&added));
         servers.store(Arc::new(by_name));
         Ok(added)
+    }
+
+    /// Lets a request in if there is room for it now.
+    pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: Share) -> Option<Slot> {
+        upstream.admission.enter_at_once(share, self.options.load().admission)
+    }
+
+    /// Waits until the server may have one more request.
+    ///
+    /// # Errors
+    /// [`Overloaded`]; the server has seen nothing then.
+    pub(crate) async fn enter(&self, upstream: &Upstream, share: Share) -> Result<Slot, Overloaded> {
+        let options = self.options.load().admission;
+        upstream.admission.enter(share, options).await
+    }
+
+    /// How every shard is doing, by name.
+    pub(crate) fn shards(&self) -> Vec<ShardReport> {
+        let options = self.options();
+        let report = |(name, shard): (&Arc<str>, &Arc<Upstream>)| ShardReport {
+            name: Arc::clone(name),
+            occupancy: shard.admission.occupancy(options.admission),
+            left_alone: shard.breaker.is_open(options.breaker),
+        };
+        self.shards.load().iter().map(report).collect()
     }
 
     /// A stream to the server over HTTP/2, on an open connection or on a new one.
@@ -301,7 +356,14 @@ impl Upstreams {
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
     pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
-        upstream.dial(self.options().connect_timeout).await
+        let options = self.options();
+        let attempt = upstream.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
+        let dialled = upstream.dial(options.connect_timeout).await;
+        match &dialled {
+            Ok(_) => attempt.succeeded(),
+            Err(_) => attempt.failed(),
+        }
+        dialled
     }
 
     /// How long a shard may take to begin its answer.
@@ -343,14 +405,22 @@ impl Upstream {
         if known || !self.endpoint.is_tls() {
             return Err(UpstreamError::OnlyHttp1);
         }
+        if self.breaker.rests(options.breaker) {
+            return Err(UpstreamError::LeftAlone);
+        }
         let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
         let group_key = self.credential.load().group_key;
         if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
             return Ok(permit);
         }
+        let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
         let connected = self.connect(options).await;
-        if matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1)) {
-            pass.failed();
+        match &connected {
+            Ok(_) | Err(UpstreamError::OnlyHttp1) => attempt.succeeded(),
+            Err(_) => {
+                attempt.failed();
+                pass.failed();
+            }
         }
         connected
     }

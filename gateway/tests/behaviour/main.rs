@@ -22,6 +22,7 @@ mod index_faults;
 mod index_sources;
 mod interim;
 mod issuer;
+mod limits;
 mod mapping;
 mod matrix;
 mod membership;

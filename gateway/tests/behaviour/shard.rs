@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
@@ -60,6 +60,10 @@ pub struct State {
     /// Requests that wait in `/wait`, and how many there ever were at the same time.
     pub waiting: watch::Sender<usize>,
     pub most_waiting: AtomicUsize,
+    /// Who may be served by `slow`.
+    slow: Semaphore,
+    /// The order in which requests for `turn-…` came.
+    pub turns: Mutex<Vec<String>>,
     /// Whatever requests said about who sends them, each with the first request that said so.
     pub identities: Mutex<BTreeMap<Vec<String>, String>>,
     /// Requests other than the index's own.
@@ -115,6 +119,8 @@ impl Shard {
             big_sent: Arc::default(),
             waiting: watch::Sender::new(0),
             most_waiting: AtomicUsize::new(0),
+            slow: Semaphore::new(2),
+            turns: Mutex::default(),
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
             broken: watch::Sender::new(0),
@@ -413,6 +419,16 @@ async fn by_name(
             let _guard = CountDown(Arc::clone(state));
             release.wait_for(|released| *released).await.unwrap();
             json_response(&json!({"released": true}))
+        }
+        // Two at a time, two milliseconds each.
+        "slow" => {
+            let _turn = state.slow.acquire().await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            json_response(&json!({}))
+        }
+        name if name.starts_with("turn-") => {
+            state.turns.lock().push(name["turn-".len()..].to_owned());
+            json_response(&json!({}))
         }
         _ => echo(state, peer, request).await,
     }

@@ -1,0 +1,137 @@
+//! How much may be asked: of a door, and of a shard.
+
+use serde::{Deserialize, Serialize};
+
+use crate::check::Checker;
+use crate::setting::{plain_settings, settings};
+use crate::units::{ByteSize, Timespan};
+
+settings! {
+    /// How much may be asked of a door. Who asks for more gets 429 and is told when to try again. Health endpoints are free.
+    pub struct DoorQuotasConfig {
+        /// Everybody together.
+        all ("all"): QuotaConfig = QuotaConfig::default();
+        /// Each user; whom only shards could judge counts by address.
+        per_identity ("perIdentity"): QuotaConfig = QuotaConfig::default();
+        /// Everybody together in each logical cluster.
+        per_workspace ("perWorkspace"): QuotaConfig = QuotaConfig::default();
+        /// Groups whose members count for nothing but "all".
+        exempt_groups ("exemptGroups"): Vec<String> = Vec::new();
+    }
+
+    /// How much may be asked. What is not set has no limit.
+    pub struct QuotaConfig {
+        /// Requests of every kind, in the long run.
+        requests_per_second ("requestsPerSecond"): Option<u32> = None;
+        /// Requests at once after a pause; unset, those of one second.
+        burst ("burst"): Option<u32> = None;
+        /// Requests at a time that are neither watches nor upgrades.
+        concurrent ("concurrent"): Option<u32> = None;
+        /// Open watches and followed logs.
+        watches ("watches"): Option<u32> = None;
+        /// Open upgraded connections: exec, attach, port-forward.
+        upgrades ("upgrades"): Option<u32> = None;
+        /// Bytes of bodies both ways, in the long run; those of two seconds at once. What is open goes on, and the next request
+        /// waits until they are paid.
+        bytes_per_second ("bytesPerSecond"): Option<ByteSize> = None;
+    }
+
+    /// How many requests a shard works on at a time, and what becomes of more: they wait, in turn by logical cluster, leases
+    /// first and lists last. A request counts until its answer begins.
+    pub struct ConcurrencyConfig {
+        /// adaptive (as many as the shard answers without getting slower), fixed (most), or none.
+        limit ("limit"): ConcurrencyPolicy = ConcurrencyPolicy::Adaptive;
+        /// Never fewer.
+        least ("least"): u32 = 32;
+        /// Never more.
+        most ("most"): u32 = 2000;
+        /// Requests that wait at most; one more and the last of the logical cluster that has most gets 429.
+        waiting ("waiting"): u32 = 4000;
+        /// How long one waits before it gets 429.
+        patience ("patience"): Timespan = Timespan::from_secs(5);
+    }
+
+    /// What clients may take their time for.
+    pub struct SlowClientsConfig {
+        /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
+        body ("body"): Timespan = Timespan::from_secs(30);
+        /// A client that takes nothing of an answer for that long does not get the rest of it.
+        answer ("answer"): Timespan = Timespan::from_secs(60);
+    }
+
+    /// When a shard is taken to be gone, so that requests fail at once.
+    pub struct BreakerConfig {
+        /// Connections in a row that could not be opened; 0 for never.
+        failures ("failures"): u32 = 3;
+        /// For how long nobody tries then. After that one request at a time finds out whether the shard is back.
+        pause ("pause"): Timespan = Timespan::from_millis(500);
+    }
+}
+
+/// How many requests a shard gets at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConcurrencyPolicy {
+    /// As many as it answers without getting slower.
+    Adaptive,
+    /// Always as many.
+    Fixed,
+    /// Whatever comes.
+    None,
+}
+
+plain_settings!(ConcurrencyPolicy);
+
+impl DoorQuotasConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        let quotas =
+            [("all", &self.all), ("perIdentity", &self.per_identity), ("perWorkspace", &self.per_workspace)];
+        for (key, quota) in quotas {
+            checker.within(key, |checker| quota.check(checker));
+        }
+    }
+}
+
+impl QuotaConfig {
+    fn check(&self, checker: &mut Checker) {
+        let counts = [
+            ("requestsPerSecond", self.requests_per_second),
+            ("burst", self.burst),
+            ("concurrent", self.concurrent),
+        ];
+        for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
+            checker.at_least(key, count, 1);
+        }
+        if let Some(bytes) = self.bytes_per_second {
+            checker.at_least("bytesPerSecond", bytes, ByteSize::kib(1));
+        }
+        if self.burst.is_some() && self.requests_per_second.is_none() {
+            checker.fault("burst", "there is nothing that it is a burst of", "set requestsPerSecond");
+        }
+    }
+}
+
+impl ConcurrencyConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        checker.at_least("least", self.least, 1);
+        if self.most < self.least {
+            let message = format!("{} is less than the least, {}", self.most, self.least);
+            checker.fault("most", &message, "use at least as many");
+        }
+        checker.at_least("patience", self.patience, Timespan::from_millis(1));
+    }
+}
+
+impl SlowClientsConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        let moment = Timespan::from_millis(1);
+        checker.at_least("body", self.body, moment);
+        checker.at_least("answer", self.answer, moment);
+    }
+}
+
+impl BreakerConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        checker.at_least("pause", self.pause, Timespan::from_millis(10));
+    }
+}

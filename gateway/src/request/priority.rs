@@ -1,0 +1,82 @@
+//! How urgent a request is while its shard has too much to do.
+
+use http::Method;
+
+/// How urgent a request is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Priority {
+    /// Leases and health: whoever misses them loses more than a request.
+    Urgent = 0,
+    /// Everything else.
+    Normal = 1,
+    /// Lists and the deletion of all there is, which cost a shard the most.
+    List = 2,
+}
+
+impl Priority {
+    /// All of them, the most urgent first.
+    pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::List];
+
+    /// Of a request for a path in a logical cluster. Looks at the path's first few segments; allocates nothing.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        match segments.next() {
+            Some("healthz" | "readyz" | "livez") => return Self::Urgent,
+            Some("api") => drop(segments.next()),
+            Some("apis") => {
+                if segments.next() == Some("coordination.k8s.io") {
+                    return Self::Urgent;
+                }
+                segments.next();
+            }
+            _ => return Self::Normal,
+        }
+        let is_collection = match (segments.next(), segments.next(), segments.next(), segments.next()) {
+            (None, ..) => false,
+            (Some("namespaces"), Some(_), resource, name) => {
+                name.is_none() && !matches!(resource, None | Some("status" | "finalize"))
+            }
+            (Some(_), name, ..) => name.is_none(),
+        };
+        match *method {
+            Method::GET | Method::HEAD | Method::DELETE if is_collection => Self::List,
+            _ => Self::Normal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_and_health_are_urgent_and_collections_are_not() {
+        use Priority::{List, Normal, Urgent};
+        for (method, path, expected) in [
+            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", Urgent),
+            (Method::GET, "/apis/coordination.k8s.io/v1/leases", Urgent),
+            (Method::GET, "/readyz", Urgent),
+            (Method::GET, "/livez/ping", Urgent),
+            (Method::GET, "/api/v1/configmaps", List),
+            (Method::GET, "/api/v1/namespaces", List),
+            (Method::GET, "/api/v1/namespaces/", List),
+            (Method::GET, "/api/v1/namespaces/default", Normal),
+            (Method::GET, "/api/v1/namespaces/default/status", Normal),
+            (Method::GET, "/api/v1/namespaces/default/configmaps", List),
+            (Method::GET, "/api/v1/namespaces/default/configmaps/a", Normal),
+            (Method::GET, "/api/v1/namespaces/default/pods/a/log", Normal),
+            (Method::GET, "/apis/rbac.authorization.k8s.io/v1/clusterroles", List),
+            (Method::GET, "/apis/rbac.authorization.k8s.io/v1/clusterroles/a", Normal),
+            (Method::DELETE, "/apis/apps/v1/namespaces/a/deployments", List),
+            (Method::POST, "/apis/apps/v1/namespaces/a/deployments", Normal),
+            (Method::GET, "/apis", Normal),
+            (Method::GET, "/api/v1", Normal),
+            (Method::GET, "/apis/apps/v1", Normal),
+            (Method::GET, "/openapi/v3", Normal),
+            (Method::GET, "", Normal),
+            (Method::GET, "//", Normal),
+        ] {
+            assert_eq!(Priority::of(&method, path), expected, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! How many requests a server can work on without getting slower.
+//!
+//! Over windows of a tenth of a second the mean time to the answer is compared with what it was when there was little to
+//! do, each priority with its own. When answers are slower, there is less room, as they are slower; when they are not and
+//! the room is used, there is more (a gradient, as in Netflix's concurrency limits). A server that has not been seen
+//! with little to do for a while is given little for a window, to learn how fast it is (as Envoy does).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::request::Priority;
+
+/// Between what the limit stays.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Bounds {
+    pub(super) least: u32,
+    pub(super) most: u32,
+}
+
+/// How long times are gathered, at least.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Answers without which a window goes on.
+const FEW: u64 = 20;
+/// Answers may take so many times as long as when there is little to do.
+const TOLERANCE: f64 = 1.5;
+/// How far the limit goes down towards what a window says.
+const STEP: f64 = 0.3;
+/// How much it goes up, at least.
+const GROWTH: f64 = 0.1;
+/// How far a baseline follows times that are longer when there is little to do: the server has become slower.
+const DRIFT: f64 = 0.05;
+/// Windows with much to do after which it is given little.
+const PROBE_AFTER: u32 = 300;
+/// Windows that this may take: what it works on has to be finished first.
+const PROBE_FOR: u32 = 10;
+
+/// The limit of one server. To count an answer costs some six atomic operations; a window, a lock.
+#[derive(Debug)]
+pub(super) struct Adaptive {
+    limit: AtomicU32,
+    epoch: Instant,
+    /// When the window ends, in microseconds.
+    end: AtomicU64,
+    times: [Times; 3],
+    /// The most that the server worked on at a time.
+    most_open: AtomicU32,
+    /// Requests that took longer than they count.
+    expired: AtomicU64,
+    overloaded: AtomicU64,
+    judged: Mutex<Judged>,
+}
+
+/// Of one priority in a window.
+#[derive(Debug, Default)]
+struct Times {
+    count: AtomicU64,
+    micros: AtomicU64,
+}
+
+/// What was learned from earlier windows.
+#[derive(Debug, Default, Clone, Copy)]
+struct Judged {
+    /// Unlimited before anything is known.
+    limit: f64,
+    probe: Probe,
+    /// Mean times in microseconds when there was little to do.
+    baselines: [Option<f64>; 3],
+}
+
+/// How long ago the server was seen with little to do.
+#[derive(Clone, Copy, Debug)]
+enum Probe {
+    /// So many windows.
+    Seen(u32),
+    /// It is given little, for so many windows already; then the limit is this again.
+    Probes(u32, f64),
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        // It has not been seen at all.
+        Self::Seen(PROBE_AFTER - 20)
+    }
+}
+
+/// What was seen in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// Number and mean time in microseconds by priority.
+    times: [(u64, f64); 3],
+    most_open: u32,
+    expired: u64,
+    overloaded: u64,
+}
+
+impl Adaptive {
+    pub(super) fn new() -> Self {
+        Self {
+            limit: AtomicU32::new(u32::MAX),
+            epoch: Instant::now(),
+            end: AtomicU64::new(micros(WINDOW)),
+            times: Default::default(),
+            most_open: AtomicU32::new(0),
+            expired: AtomicU64::new(0),
+            overloaded: AtomicU64::new(0),
+            judged: Mutex::new(Judged { limit: f64::from(u32::MAX), ..Judged::default() }),
+        }
+    }
+
+    pub(super) fn limit(&self, bounds: Bounds) -> u32 {
+        self.limit.load(Ordering::Relaxed).clamp(bounds.least, bounds.most)
+    }
+
+    /// An answer took so long to begin, while so many were open.
+    pub(super) fn answered(&self, priority: Priority, took: Duration, open: u32, bounds: Bounds) {
+        let times = &self.times[priority as usize];
+        times.count.fetch_add(1, Ordering::Relaxed);
+        times.micros.fetch_add(micros(took), Ordering::Relaxed);
+        if open > self.most_open.load(Ordering::Relaxed) {
+            self.most_open.fetch_max(open, Ordering::Relaxed);
+        }
+        self.turn(bounds);
+    }
+
+    /// One took longer than it counts.
+    pub(super) fn expired(&self, open: u32, bounds: Bounds) {
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        self.most_open.fetch_max(open, Ordering::Relaxed);
+        self.turn(bounds);
+    }
+
+    /// One was too much.
+    pub(super) fn overloaded(&self, bounds: Bounds) {
+        self.overloaded.fetch_add(1, Ordering::Relaxed);
+        self.turn(bounds);
+    }
+
+    /// Ends the window if it is over.
+    fn turn(&self, bounds: Bounds) {
+        let now = micros(self.epoch.elapsed());
+        if now < self.end.load(Ordering::Relaxed) {
+            return;
+        }
+        // Whoever is late leaves it to the other.
+        let Some(mut judged) = self.judged.try_lock() else { return };
+        let answers: u64 = self.times.iter().map(|times| times.count.load(Ordering::Relaxed)).sum();
+        let others = self.overloaded.load(Ordering::Relaxed) + self.expired.load(Ordering::Relaxed);
+        if answers + others < FEW {
+            return;
+        }
+        self.end.store(now + micros(WINDOW), Ordering::Relaxed);
+        let mut window = Window {
+            most_open: self.most_open.swap(0, Ordering::Relaxed),
+            expired: self.expired.swap(0, Ordering::Relaxed),
+            overloaded: self.overloaded.swap(0, Ordering::Relaxed),
+            ..Window::default()
+        };
+        for (seen, times) in window.times.iter_mut().zip(&self.times) {
+            let count = times.count.swap(0, Ordering::Relaxed);
+            let sum = times.micros.swap(0, Ordering::Relaxed);
+            *seen = (count, if count > 0 { sum as f64 / count as f64 } else { 0.0 });
+        }
+        *judged = judge(*judged, &window, bounds);
+        self.limit.store(judged.limit as u32, Ordering::Relaxed);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What follows from a window. Pure.
+fn judge(before: Judged, window: &Window, bounds: Bounds) -> Judged {
+    let (least, most) = (f64::from(bounds.least), f64::from(bounds.most));
+    let limit = before.limit.clamp(least, most);
+    let open = f64::from(window.most_open);
+    // So few that what is slow is not their own doing.
+    let is_quiet = open <= least * 1.25;
+    let baselines = baselines(before.baselines, window, is_quiet, before.probe);
+    match before.probe {
+        Probe::Probes(_, limit) if is_quiet => return Judged { limit, probe: Probe::Seen(0), baselines },
+        Probe::Probes(PROBE_FOR.., limit) => return Judged { limit, probe: Probe::Seen(0), baselines },
+        Probe::Probes(windows, limit) => {
+            return Judged { limit: least, probe: Probe::Probes(windows + 1, limit), baselines };
+        }
+        Probe::Seen(PROBE_AFTER..) if !is_quiet => {
+            return Judged { limit: least, probe: Probe::Probes(0, limit), baselines };
+        }
+        Probe::Seen(_) => {}
+    }
+    let probe = match before.probe {
+        Probe::Seen(windows) if !is_quiet => Probe::Seen(windows + 1),
+        _ => Probe::Seen(0),
+    };
+    let limit = limited(limit, window, &baselines, is_quiet).clamp(least, most);
+    Judged { limit, probe, baselines }
+}
+
+/// Times with little to do, as far as this window tells.
+fn baselines(
+    mut baselines: [Option<f64>; 3],
+    window: &Window,
+    is_quiet: bool,
+    probe: Probe,
+) -> [Option<f64>; 3] {
+    for (baseline, (count, mean)) in baselines.iter_mut().zip(window.times) {
+        if count == 0 {
+            continue;
+        }
+        let known = *baseline.get_or_insert(mean);
+        // What is faster is what it can do. What is slower counts only if that cannot be the requests' own doing.
+        *baseline = Some(match probe {
+            _ if mean < known => mean,
+            Probe::Probes(..) if is_quiet => mean,
+            _ if is_quiet => known + (mean - known) * DRIFT,
+            _ => known,
+        });
+    }
+    baselines
+}
+
+fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; 3], is_quiet: bool) -> f64 {
+    let open = f64::from(window.most_open).min(limit);
+    let (mut weight, mut gradients) = (0.0, 0.0);
+    for (baseline, (count, mean)) in baselines.iter().zip(window.times) {
+        let known = baseline.unwrap_or(mean);
+        gradients += (TOLERANCE * known.max(1.0) / mean.max(1.0)).clamp(0.5, 1.0) * count as f64;
+        weight += count as f64;
+    }
+    // Some hang, whatever the others do. When most do, that is how long it takes.
+    let expired = window.expired as f64;
+    if expired > weight {
+        (gradients, weight) = (gradients + expired * 0.5, weight + expired);
+    }
+    let overloaded = window.overloaded as f64;
+    if overloaded > 0.0 && overloaded >= weight / 10.0 {
+        return limit.min(open.max(1.0)) * 0.7;
+    }
+    let gradient = if weight > 0.0 { gradients / weight } else { 1.0 };
+    if gradient < 0.99 {
+        let target = open * gradient + open.sqrt();
+        return if is_quiet || target >= limit { limit } else { limit + (target - limit) * STEP };
+    }
+    if open >= limit * 0.5 { limit + limit.sqrt().max(limit * GROWTH) } else { limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { least: 10, most: 2000 };
+
+    fn window(mean: f64, open: f64) -> Window {
+        Window { times: [(0, 0.0), (100, mean), (0, 0.0)], most_open: open as u32, expired: 0, overloaded: 0 }
+    }
+
+    /// A server that works on `capacity` at a time, each for a millisecond; more take their turn.
+    fn settle(mut judged: Judged, capacity: f64, asked: f64, windows: usize) -> Judged {
+        for _ in 0..windows {
+            let open = asked.min(judged.limit.min(2_000.0));
+            judged = judge(judged, &window(1_000.0 * (open / capacity).max(1.0), open), BOUNDS);
+        }
+        judged
+    }
+
+    /// Of a server that has been seen with little to do.
+    fn known() -> Judged {
+        settle(Judged { limit: 200.0, ..Judged::default() }, 100.0, 10.0, 5)
+    }
+
+    #[test]
+    fn the_limit_finds_what_a_server_can_do_and_follows_it() {
+        for capacity in [20.0, 100.0, 700.0] {
+            for asked in [10_000.0, capacity * 4.0] {
+                let settled = settle(known(), capacity, asked, 250).limit;
+                let share = settled / capacity;
+                assert!((1.0..2.6).contains(&share), "{settled} for {capacity}");
+            }
+        }
+        let slower = settle(settle(known(), 500.0, 10_000.0, 250), 50.0, 10_000.0, 40).limit;
+        assert!(slower < 130.0, "{slower}");
+        let faster = settle(settle(known(), 50.0, 10_000.0, 250), 500.0, 10_000.0, 40).limit;
+        assert!(faster > 500.0, "{faster}");
+    }
+
+    #[test]
+    fn a_server_that_is_met_with_much_to_do_is_found_out_soon() {
+        // As after a restart of the gateway in the middle of a flood.
+        let first = Judged { limit: f64::from(u32::MAX), ..Judged::default() };
+        let settled = settle(first, 50.0, 10_000.0, 100).limit;
+        assert!((50.0..150.0).contains(&settled), "{settled}");
+    }
+
+    #[test]
+    fn with_little_to_do_times_change_nothing() {
+        let mut judged = known();
+        for mean in [50_000.0, 1.0, 900_000.0] {
+            judged = judge(judged, &window(mean, 9.0), BOUNDS);
+            assert!((judged.limit - 200.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_become_slower_is_not_throttled_for_good() {
+        let mut judged = settle(known(), 100.0, 10_000.0, 100);
+        // Everything takes ten times as long, however few there are.
+        for _ in 0..1_000 {
+            judged = judge(judged, &window(10_000.0, judged.limit), BOUNDS);
+        }
+        assert!(judged.limit > 100.0, "{}", judged.limit);
+    }
+
+    #[test]
+    fn a_server_that_says_it_is_overloaded_gets_less() {
+        let some = Window { overloaded: 20, ..window(1_000.0, 200.0) };
+        assert!(judge(known(), &some, BOUNDS).limit < 150.0);
+        let few = Window { overloaded: 2, ..some };
+        assert!(judge(known(), &few, BOUNDS).limit >= 200.0);
+        let mut judged = known();
+        for _ in 0..100 {
+            judged = judge(judged, &Window { overloaded: 30, ..Window::default() }, BOUNDS);
+        }
+        assert!((judged.limit - 10.0).abs() < 1e-9, "never fewer than the least");
+    }
+
+    #[test]
+    fn some_that_hang_are_nobody_elses_fault() {
+        let hanging = Window { expired: 90, ..window(1_000.0, 190.0) };
+        assert!(judge(known(), &hanging, BOUNDS).limit >= 200.0);
+        let all = Window { expired: 90, most_open: 190, ..Window::default() };
+        assert!(judge(known(), &all, BOUNDS).limit < 200.0);
+    }
+
+    #[test]
+    fn each_priority_is_compared_with_itself() {
+        let mut judged = known();
+        judged =
+            judge(judged, &Window { times: [(0, 0.0), (0, 0.0), (9, 50_000.0)], ..window(0.0, 5.0) }, BOUNDS);
+        for lists in [0, 100, 3, 80, 0, 100] {
+            let seen =
+                Window { times: [(0, 0.0), (100, 1_000.0), (lists, 50_000.0)], ..window(0.0, judged.limit) };
+            judged = judge(judged, &seen, BOUNDS);
+        }
+        assert!(judged.limit > 200.0, "{}", judged.limit);
+    }
+}

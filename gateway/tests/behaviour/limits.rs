@@ -1,0 +1,519 @@
+//! How much may be asked: of a door, by whom and where; and of a shard, and who is next when it has too much to do.
+
+use std::time::Duration;
+
+use fairlead_config::{
+    ByteSize, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, GatewayConfig, QuotaConfig, Timespan,
+    TokenPolicy,
+};
+use futures_util::future::join_all;
+use http::Method;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
+
+use crate::world::{Another, Answer, Choices, Http2, World, connect, request, until};
+
+const ORG: &str = "/clusters/root:org";
+const OTHER: &str = "/clusters/root:other";
+const OTHER_ID: &str = "0ther00000000001";
+
+/// A world with a second workspace on the same shard, and a gateway of its own.
+async fn limited(change: impl FnOnce(&mut GatewayConfig)) -> (World, Another) {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    world.create_workspace("root", "other", "alpha", OTHER_ID);
+    let gateway = world.another_gateway(change);
+    gateway.gateway.ready().await;
+    (world, gateway)
+}
+
+fn quotas(change: impl FnOnce(&mut DoorQuotasConfig)) -> impl FnOnce(&mut GatewayConfig) {
+    |config| change(&mut config.listeners[0].quotas)
+}
+
+async fn user(world: &World, gateway: &Another, name: &str, groups: &[&str]) -> Http2 {
+    let leaf = world.client_ca.client(name, groups);
+    Http2::over(connect(gateway.address, &world.serving_ca, Some(&leaf), b"h2").await.unwrap()).await
+}
+
+/// Asks in the background.
+fn ask(client: &Http2, path: &str) -> JoinHandle<Answer> {
+    let (client, path) = (client.clone(), path.to_owned());
+    tokio::spawn(async move { client.get(&path).await })
+}
+
+/// An open watch.
+async fn watch(client: &Http2, workspace: &str) -> Result<impl Sized, u16> {
+    let path = format!("{workspace}/api/v1/stream?watch=true");
+    let open = client.open(request(Method::GET, &path, &[], "")).await.unwrap();
+    if open.status() == 200 { Ok(open) } else { Err(open.status().as_u16()) }
+}
+
+/// That it is a `Status` with 429, which clients follow.
+fn assert_limited(answer: &Answer, says: &str) {
+    assert_eq!(answer.status, 429, "{}", answer.text);
+    let status = answer.json();
+    assert_eq!(
+        (status["kind"].as_str(), status["reason"].as_str()),
+        (Some("Status"), Some("TooManyRequests"))
+    );
+    assert!(status["message"].as_str().unwrap().contains(says), "{}", answer.text);
+    let seconds: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(seconds >= 1);
+    assert_eq!(status["details"]["retryAfterSeconds"], seconds);
+}
+
+async fn metric(world: &World, gateway: &Another, series: &str) -> Option<f64> {
+    let operator = world.operator();
+    let stream = connect(gateway.address, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
+    let text = Http2::over(stream).await.get("/metrics").await.text;
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.map(|value| value.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_a_time_are_counted_by_user_and_by_workspace() {
+    let (world, gateway) = limited(quotas(|quotas| {
+        quotas.per_identity.concurrent = Some(2);
+        quotas.per_workspace.concurrent = Some(3);
+        quotas.exempt_groups = vec!["operators".to_owned()];
+    }))
+    .await;
+    let bob = user(&world, &gateway, "bob", &["team"]).await;
+    let eve = user(&world, &gateway, "eve", &["team"]).await;
+    let operator = user(&world, &gateway, "root", &["operators"]).await;
+    let waiting = &world.alpha.state.waiting;
+    let open = [ask(&bob, &format!("{ORG}/wait")), ask(&bob, &format!("{OTHER}/wait"))];
+    until(waiting, |count| *count == 2).await;
+
+    assert_limited(&bob.get(&format!("{ORG}/api")).await, "you may have no more");
+    let again = user(&world, &gateway, "bob", &[]).await;
+    assert_limited(&again.get(&format!("{ORG}/api")).await, "you");
+    assert_eq!(eve.get(&format!("{ORG}/api")).await.status, 200, "others have theirs");
+    assert!(watch(&bob, ORG).await.is_ok(), "watches are counted apart");
+    assert_eq!(bob.get("/readyz").await.status, 200);
+
+    let others = [ask(&eve, &format!("{ORG}/wait")), ask(&eve, &format!("{ORG}/wait"))];
+    until(waiting, |count| *count == 4).await;
+    let third = user(&world, &gateway, "third", &["team"]).await;
+    assert_limited(&third.get(&format!("{ORG}/api")).await, "workspace together");
+    let by_id = third.get(&format!("/clusters/{}/api", crate::world::ORG)).await;
+    assert_limited(&by_id, "workspace together");
+    assert_eq!(third.get(&format!("{OTHER}/api")).await.status, 200);
+    assert_eq!(operator.get(&format!("{ORG}/api")).await.status, 200);
+    assert_eq!(
+        metric(
+            &world,
+            &gateway,
+            "fairlead_gateway_limited_total{limit=\"concurrent\",listener=\"internal\",scope=\"identity\"}"
+        )
+        .await,
+        Some(2.0)
+    );
+
+    world.alpha.state.release.send_replace(true);
+    for done in open.into_iter().chain(others) {
+        assert_eq!(done.await.unwrap().status, 200);
+    }
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200, "what has ended does not count");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_without_his_answer_does_not_count_any_more() {
+    let (world, gateway) = limited(quotas(|quotas| quotas.per_identity.concurrent = Some(1))).await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let waiting = &world.alpha.state.waiting;
+    let open = ask(&bob, &format!("{ORG}/wait"));
+    until(waiting, |count| *count == 1).await;
+    assert_limited(&bob.get(&format!("{ORG}/api")).await, "you");
+    open.abort();
+    until(waiting, |count| *count == 0).await;
+    while bob.get(&format!("{ORG}/api")).await.status == 429 {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rates_are_each_users_and_everybodys() {
+    let (world, gateway) = limited(quotas(|quotas| {
+        quotas.per_identity =
+            QuotaConfig { burst: Some(5), requests_per_second: Some(1), ..QuotaConfig::default() };
+        quotas.all = QuotaConfig { burst: Some(40), requests_per_second: Some(1), ..QuotaConfig::default() };
+    }))
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let path = format!("{ORG}/api");
+    let answers = join_all((0..20).map(|_| bob.get(&path))).await;
+    let (good, limited): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
+    // A slow machine may take seconds.
+    assert!((5..10).contains(&good.len()), "{}", good.len());
+    assert_limited(limited[0], "you");
+    let eve = user(&world, &gateway, "eve", &[]).await;
+    assert_eq!(eve.get(&path).await.status, 200);
+
+    // What leads nowhere counts for everybody together, before anything is done for it.
+    let nobody = connect(gateway.address, &world.serving_ca, None, b"h2").await.unwrap();
+    let nobody = Http2::over(nobody).await;
+    let answers = join_all((0..60).map(|_| nobody.get("/clusters/root:nope/api"))).await;
+    let limited: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
+    assert!(limited.len() > 30, "{}", limited.len());
+    assert_limited(limited[0], "all users of this address together");
+    assert_eq!(nobody.get("/livez").await.status, 200, "probes are free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
+    let (world, mut gateway) = limited(quotas(|quotas| {
+        quotas.per_workspace.watches = Some(2);
+        quotas.per_identity.upgrades = Some(1);
+    }))
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let mut open = vec![watch(&bob, ORG).await, watch(&bob, ORG).await];
+    assert_eq!(watch(&bob, ORG).await.err(), Some(429));
+    assert!(watch(&bob, OTHER).await.is_ok());
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
+
+    // What was opened before other limits counts for those, too.
+    let mut config = world.config.clone();
+    config.listeners[0].quotas.per_workspace.watches = Some(3);
+    gateway.gateway.reconfigure(config.clone());
+    open.push(watch(&bob, ORG).await);
+    assert!(open[2].is_ok());
+    assert_eq!(watch(&bob, ORG).await.err(), Some(429));
+    drop(open);
+    while watch(&bob, ORG).await.is_err() {}
+
+    config.listeners[0].quotas.per_identity.bytes_per_second = Some(ByteSize::kib(1));
+    gateway.gateway.reconfigure(config);
+    let path = format!("{ORG}/big");
+    let body = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
+    assert_eq!(Answer::of(body).await.text.len(), 64 << 20, "what is under way goes on");
+    assert_limited(&bob.get(&format!("{ORG}/api")).await, "too many bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_only_shards_could_judge_counts_by_address() {
+    let (world, gateway) = limited(|config| {
+        let door = &mut config.listeners[0];
+        door.tokens = TokenPolicy::PassThrough;
+        door.quotas.per_identity.concurrent = Some(1);
+    })
+    .await;
+    let nobody = connect(gateway.address, &world.serving_ca, None, b"h2").await.unwrap();
+    let nobody = Http2::over(nobody).await;
+    let with_token = |token: &str, path: &str| {
+        let bearer = format!("Bearer {token}");
+        let (nobody, request) =
+            (nobody.clone(), request(Method::GET, path, &[("authorization", bearer.as_str())], ""));
+        tokio::spawn(async move { nobody.send(request).await })
+    };
+    let open = with_token("one", &format!("{ORG}/wait"));
+    until(&world.alpha.state.waiting, |count| *count == 1).await;
+    // Another token is no way to be somebody else.
+    assert_limited(&with_token("two", &format!("{ORG}/api")).await.unwrap(), "you");
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
+    world.alpha.state.release.send_replace(true);
+    assert_eq!(open.await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_counts_until_it_ends() {
+    let (world, gateway) = limited(quotas(|quotas| quotas.per_identity.upgrades = Some(1))).await;
+    let leaf = world.client_ca.client("bob", &[]);
+    let open = async || {
+        let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
+        let head = format!(
+            "GET {ORG}/upgrade HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut code = [0; 12];
+        stream.read_exact(&mut code).await.unwrap();
+        (stream, String::from_utf8_lossy(&code[9..]).into_owned())
+    };
+    let (first, code) = open().await;
+    assert_eq!(code, "101");
+    assert_eq!(open().await.1, "429");
+    drop(first);
+    while open().await.1 == "429" {}
+}
+
+/// A shard gets one request at a time.
+fn one_at_a_time(config: &mut GatewayConfig) {
+    config.upstream.concurrency = ConcurrencyConfig {
+        limit: ConcurrencyPolicy::Fixed,
+        most: 1,
+        least: 1,
+        waiting: 40,
+        patience: Timespan::from_secs(60),
+    };
+}
+
+async fn until_waiting(world: &World, gateway: &Another, count: f64) {
+    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"waiting\"}";
+    while metric(world, gateway, series).await != Some(count) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workspaces_take_turns_leases_first_and_lists_last() {
+    let (world, gateway) = limited(one_at_a_time).await;
+    let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
+    let busy = ask(&bob, &format!("{ORG}/wait"));
+    until(&world.alpha.state.waiting, |count| *count == 1).await;
+    let mut asked = Vec::new();
+    for number in 0..20 {
+        asked.push(ask(&bob, &format!("{ORG}/api/v1/namespaces/a/configmaps/turn-busy-{number}")));
+    }
+    until_waiting(&world, &gateway, 20.0).await;
+    let late = [
+        (&bob, ORG, "/api/v1/turn-list"),
+        (&eve, OTHER, "/api/v1/namespaces/a/configmaps/turn-quiet"),
+        (&bob, ORG, "/apis/coordination.k8s.io/v1/namespaces/a/leases/turn-lease"),
+    ];
+    for (number, (client, workspace, path)) in late.into_iter().enumerate() {
+        asked.push(ask(client, &format!("{workspace}{path}")));
+        until_waiting(&world, &gateway, 21.0 + number as f64).await;
+    }
+    // Watches that are open need no turn, and those to be opened do.
+    world.alpha.state.release.send_replace(true);
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().status, 200);
+    }
+    assert_eq!(busy.await.unwrap().status, 200);
+    let turns = world.alpha.state.turns.lock().clone();
+    let place = |name: &str| turns.iter().position(|turn| turn == name).unwrap();
+    assert_eq!(turns.len(), 23);
+    assert!(place("lease") < 2, "{turns:?}");
+    assert!(
+        place("quiet") < 4,
+        "the workspace that has asked once is not behind twenty of another: {turns:?}"
+    );
+    // One in five of the turns, so that nobody starves.
+    assert!((1..8).contains(&place("list")), "{turns:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
+    let (world, gateway) = limited(one_at_a_time).await;
+    let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
+    let busy = ask(&bob, &format!("{ORG}/wait"));
+    until(&world.alpha.state.waiting, |count| *count == 1).await;
+    let asked: Vec<_> = (0..40).map(|_| ask(&bob, &format!("{ORG}/turn-busy"))).collect();
+    until_waiting(&world, &gateway, 40.0).await;
+    assert_limited(&bob.get(&format!("{ORG}/turn-busy")).await, "the shard is overloaded");
+    let quiet = ask(&eve, &format!("{OTHER}/turn-quiet"));
+    // Somebody of the other workspace has lost his place to it.
+    let (first, _, others) = futures_util::future::select_all(asked).await;
+    assert_limited(&first.unwrap(), "too many requests of this workspace");
+    assert_eq!(bob.get("/readyz").await.status, 200);
+    let root = bob.get("/clusters/root/api").await;
+    assert_eq!(root.status, 200, "another shard has time");
+
+    world.alpha.state.release.send_replace(true);
+    assert_eq!(quiet.await.unwrap().status, 200);
+    for asked in others {
+        assert_eq!(asked.await.unwrap().status, 200);
+    }
+    assert_eq!(busy.await.unwrap().status, 200);
+
+    let (world, gateway) = limited(|config| {
+        one_at_a_time(config);
+        config.upstream.concurrency.patience = Timespan::from_millis(1);
+    })
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let busy = ask(&bob, &format!("{ORG}/wait"));
+    until(&world.alpha.state.waiting, |count| *count == 1).await;
+    assert_limited(&bob.get(&format!("{ORG}/api")).await, "has waited for too long");
+    world.alpha.state.release.send_replace(true);
+    assert_eq!(busy.await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_hang_take_nobody_elses_turn() {
+    let (world, gateway) = limited(|config| {
+        config.upstream.concurrency.limit = ConcurrencyPolicy::Fixed;
+        config.upstream.concurrency.most = 32;
+    })
+    .await;
+    let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
+    let hanging: Vec<_> = (0..40).map(|_| ask(&bob, &format!("{ORG}/wait"))).collect();
+    until(&world.alpha.state.waiting, |count| *count >= 24).await;
+    assert_eq!(eve.get(&format!("{OTHER}/api")).await.status, 200, "there is room for other workspaces");
+    // They count for a second each; then the others get their turn, and do not hang for their sake.
+    until(&world.alpha.state.waiting, |count| *count == 40).await;
+    while bob.get(&format!("{ORG}/api")).await.status != 200 {}
+    world.alpha.state.release.send_replace(true);
+    for hanging in hanging {
+        assert_eq!(hanging.await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_limit_everything_goes_on_at_once() {
+    let (world, gateway) = limited(|config| {
+        one_at_a_time(config);
+        config.upstream.concurrency.limit = ConcurrencyPolicy::None;
+    })
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let open: Vec<_> = (0..100).map(|_| ask(&bob, &format!("{ORG}/wait"))).collect();
+    until(&world.alpha.state.waiting, |count| *count == 100).await;
+    world.alpha.state.release.send_replace(true);
+    for open in open {
+        assert_eq!(open.await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_needs_a_turn_to_begin_and_none_to_stay() {
+    let (world, gateway) = limited(one_at_a_time).await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let open = watch(&bob, ORG).await;
+    assert!(open.is_ok());
+    assert!(watch(&bob, ORG).await.is_ok(), "an open watch takes nobody's turn");
+    let busy = ask(&bob, &format!("{ORG}/wait"));
+    until(&world.alpha.state.waiting, |count| *count == 1).await;
+    let client = bob.clone();
+    let next = tokio::spawn(async move { watch(&client, OTHER).await.is_ok() });
+    until_waiting(&world, &gateway, 1.0).await;
+    world.alpha.state.release.send_replace(true);
+    assert!(next.await.unwrap());
+    assert_eq!(busy.await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
+    let (world, mut gateway) = limited(|config| {
+        config.upstream.breaker.failures = 2;
+        config.upstream.breaker.pause = Timespan::from_secs(3_600);
+    })
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let path = format!("{ORG}/api");
+    let series = "fairlead_gateway_shard_left_alone{shard=\"alpha\"}";
+    assert_eq!(bob.get(&path).await.status, 200);
+    assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
+    world.alpha.kill().await;
+    while metric(&world, &gateway, series).await != Some(1.0) {
+        let answer = bob.get(&path).await;
+        assert!(matches!(answer.status, 502 | 503), "{}", answer.text);
+    }
+    world.alpha.revive().await;
+    let answer = bob.get(&path).await;
+    assert_eq!(
+        (answer.status, answer.json()["reason"].as_str()),
+        (503, Some("ServiceUnavailable")),
+        "nobody tries"
+    );
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(bob.get("/clusters/root/api").await.status, 200);
+    let mut config = world.config.clone();
+    config.upstream.breaker.failures = 0;
+    gateway.gateway.reconfigure(config);
+    assert_eq!(bob.get(&path).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_back_is_found_at_once() {
+    let (world, gateway) = limited(|config| config.upstream.breaker.failures = 1).await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let path = format!("{ORG}/api");
+    world.alpha.kill().await;
+    while bob.get(&path).await.status != 503 {}
+    world.alpha.revive().await;
+    while bob.get(&path).await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let series = "fairlead_gateway_shard_left_alone{shard=\"alpha\"}";
+    assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
+    let (world, gateway) = limited(|config| config.upstream.concurrency.least = 4).await;
+    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let path = format!("{ORG}/slow");
+    for _ in 0..200 {
+        assert_eq!(bob.get(&path).await.status, 200);
+    }
+    let before = metric(&world, &gateway, series).await.unwrap();
+    let clients = join_all((0..4).map(|_| user(&world, &gateway, "bob", &[]))).await;
+    let load: Vec<_> = (0..400)
+        .map(|number| {
+            let (client, path) = (clients[number % 4].clone(), path.clone());
+            tokio::spawn(async move {
+                loop {
+                    assert_eq!(client.get(&path).await.status, 200);
+                }
+            })
+        })
+        .collect();
+    while metric(&world, &gateway, series).await.unwrap() > before / 4.0 {}
+    load.iter().for_each(JoinHandle::abort);
+}
+
+/// A request over HTTP/1.1 whose body is sent in parts, each when the one before is on its way.
+async fn send_in_parts(
+    world: &World,
+    gateway: &Another,
+    path: &str,
+    length: usize,
+    parts: &[&[u8]],
+) -> TlsStream<TcpStream> {
+    let leaf = world.client_ca.client("bob", &[]);
+    let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
+    let head = format!("POST {ORG}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for part in parts {
+        stream.write_all(part).await.unwrap();
+        stream.flush().await.unwrap();
+    }
+    stream
+}
+
+async fn code(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).await.unwrap();
+    String::from_utf8_lossy(&line[9..]).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_come_is_given_up_and_one_that_comes_slowly_is_not() {
+    let (world, gateway) = limited(|config| config.slow_clients.body = Timespan::from_millis(200)).await;
+    let mut stream = send_in_parts(&world, &gateway, "/api", 10, &[b"abc"]).await;
+    assert_eq!(code(&mut stream).await, "408");
+    until(&world.alpha.state.broken, |count| *count == 1).await;
+    assert_eq!(metric(&world, &gateway, "fairlead_gateway_slow_bodies_total").await, Some(1.0));
+
+    // Each KiB earns two seconds more than its share of the time that there is.
+    let part = [b'x'; 1024];
+    let mut stream = send_in_parts(&world, &gateway, "/mirror", 4 * 1024, &[]).await;
+    for _ in 0..4 {
+        stream.write_all(&part).await.unwrap();
+        stream.flush().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert_eq!(code(&mut stream).await, "200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_nobody_takes_is_broken_off() {
+    let (world, gateway) = limited(|config| config.slow_clients.answer = Timespan::from_millis(200)).await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let path = format!("{ORG}/big");
+    let untaken = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
+    let leaf = world.client_ca.client("bob", &[]);
+    let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    while metric(&world, &gateway, "fairlead_gateway_untaken_answers_total").await != Some(2.0) {}
+    assert!(Answer::read(untaken).await.is_err());
+    let mut taken = Vec::new();
+    let _ = stream.read_to_end(&mut taken).await;
+    assert!(taken.len() < 64 << 20);
+    // Who takes it gets all of it, on the same connection.
+    let body = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
+    assert_eq!(Answer::of(body).await.text.len(), 64 << 20);
+}
