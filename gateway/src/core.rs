@@ -22,7 +22,7 @@ use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
 use crate::mount::MountRules;
 use crate::moved::resumes;
-use crate::observe::{GatewayMetrics, GatewayPhase};
+use crate::observe::{GatewayMetrics, Phase};
 use crate::pick::Picker;
 use crate::request::{
     ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Reference, RequestClass,
@@ -30,6 +30,7 @@ use crate::request::{
 };
 use crate::route::{Caller, Route, Router};
 use crate::screen::Turned;
+use crate::seen::Seen;
 use crate::table::RoutingTable;
 use crate::upstream::{Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
@@ -86,6 +87,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) connection: &'a Connection,
     /// Who asks, where that was judged already.
     pub(crate) sender: Option<Sender>,
+    /// What is remembered of it.
+    pub(crate) seen: &'a Seen,
 }
 
 /// What happens to a request.
@@ -172,9 +175,9 @@ impl Core {
                     Sender::PassedOn => return Err(Answer::unauthorized()),
                     known @ Sender::Known(_) => Some(known),
                 };
-                let Asked { method, uri, headers, connection, .. } = *asked;
+                let Asked { method, uri, headers, connection, seen, .. } = *asked;
                 // Boxed, because it is itself.
-                Box::pin(self.walk(&Asked { method, uri, headers, connection, sender })).await
+                Box::pin(self.walk(&Asked { method, uri, headers, connection, sender, seen })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
@@ -302,9 +305,13 @@ impl Core {
             Caller::Anonymous
         };
         let route = self.router.route(reference, caller).await;
-        self.metrics.phase(GatewayPhase::Route, start.elapsed());
+        asked.seen.phase(Phase::Route, start.elapsed());
         match route {
-            Route::Shard { .. } | Route::Mount(_) => Ok(route),
+            Route::Shard { ref cluster, .. } => {
+                asked.seen.cluster(cluster);
+                Ok(route)
+            }
+            Route::Mount(_) => Ok(route),
             Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(Answer::plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Not available.\n",
@@ -341,8 +348,9 @@ impl Core {
         }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
-        self.metrics.phase(GatewayPhase::Auth, start.elapsed());
+        asked.seen.phase(Phase::Auth, start.elapsed());
         if let Ok(Sender::Known(identity)) = &judged {
+            asked.seen.identity(identity);
             let policy = asked.connection.door.policy.load();
             policy.screen.user(identity.user()).map_err(Answer::turned_away)?;
         }

@@ -30,6 +30,7 @@ mod proxy;
 mod request;
 mod route;
 mod screen;
+mod seen;
 mod server;
 mod service_accounts;
 mod shard_credentials;

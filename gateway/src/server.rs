@@ -24,7 +24,7 @@ use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
 use crate::lanes::Lanes;
-use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
+use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorNumber, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
@@ -126,7 +126,8 @@ impl Gateway {
         // Before anything of pingora runs: it would take another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names } = environment;
-        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
+        let door_names = config.listeners.iter().map(|door| door.name.as_str());
+        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics, door_names)?);
         let clients = shard_clients(&config, reloads, names)?;
         warn_of_holes(&config);
         let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
@@ -217,7 +218,7 @@ impl Gateway {
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
         let mut policies = Vec::new();
         let mut bound = Vec::new();
-        for door_config in &config.listeners {
+        for (place, door_config) in config.listeners.iter().enumerate() {
             let address = door_config.serving.address;
             let listener = BoundDoor::bind(address).map_err(|source| StartError::Bind { address, source })?;
             let authentication =
@@ -230,6 +231,7 @@ impl Gateway {
             let name = door_config.name.as_str().into();
             let peers = Peers::of(door_config, reloads)?;
             let door = authentication.open(reloads, |policy| Door {
+                number: DoorNumber::new(place),
                 name,
                 certificates,
                 peers,

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 
-use crate::listener::OpenRequest;
+use crate::listener::{Connection, OpenRequest};
 use crate::request::RequestClass;
+use crate::seen::Seen;
 
 /// Lives from the head of the request to the end of the answer.
 pub(super) struct Context {
@@ -19,7 +20,9 @@ pub(super) struct Context {
     pub(super) at_line_end: bool,
     /// How long a watch may be silent before a blank goes to its client.
     pub(super) keep_alive: Option<Duration>,
-    _open: OpenRequest,
+    /// What is remembered of it for those who look afterwards.
+    pub(super) seen: Seen,
+    open: OpenRequest,
     _counted: OpenGauge,
 }
 
@@ -34,9 +37,15 @@ impl Context {
             response_bytes: 0,
             at_line_end: true,
             keep_alive: None,
-            _open: open,
+            seen: Seen::default(),
+            open,
             _counted: OpenGauge(gauge),
         }
+    }
+
+    /// The connection that it came over.
+    pub(super) fn connection(&self) -> &Connection {
+        self.open.connection()
     }
 }
 

@@ -23,10 +23,10 @@ use super::context::Context;
 use super::failure::{self, Broken, Failure};
 use super::keep_alive::{self, KeepAlive};
 use super::upload::{Sink, Upload};
-use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward};
+use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward, record};
 use crate::core::{Core, Forward};
 use crate::ending::Ending;
-use crate::observe::GatewayPhase;
+use crate::observe::Phase;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 use crate::upstream::{Lease, RequestBody, StreamPermit, UpstreamError};
 
@@ -128,7 +128,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(self.core, self.client, &self.request.method, answer).await
+                    answer_itself(self.core, self.client, self.context, &self.request.method, answer).await
                 }
                 None => CLIENT_LEFT,
             };
@@ -162,8 +162,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         let mut upload = Upload::new(Sink::Nowhere, true);
         let mut begun = {
             let answer = self.ask(&mut upload).await?;
-            let (class, waited) = (self.context.class, self.context.began.elapsed());
-            self.forward.upstream.metrics.first_byte(class, waited);
+            record::first_byte(self.context, self.forward);
             self.begin_answer(answer)?
         };
         self.answer(&mut begun, &mut upload).await?;
@@ -227,7 +226,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             };
             let Ok(sender) = permit.ready().await else { continue };
             if sent == 0 {
-                self.core.metrics.phase(GatewayPhase::Connect, began.elapsed());
+                self.context.seen.phase(Phase::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();

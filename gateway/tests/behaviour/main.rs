@@ -39,6 +39,7 @@ mod repeats;
 mod rotation;
 mod scale;
 mod scrape;
+mod seeing;
 mod sessions;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;
