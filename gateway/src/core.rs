@@ -32,6 +32,7 @@ use crate::route::{Caller, Route, Router};
 use crate::screen::Turned;
 use crate::seen::Seen;
 use crate::table::RoutingTable;
+use crate::top::TopWorkspaces;
 use crate::upstream::{Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) picker: Arc<Picker>,
     /// Counts and times.
     pub(crate) metrics: Arc<GatewayMetrics>,
+    /// Which workspaces are busy.
+    pub(crate) top: Arc<TopWorkspaces>,
     /// Health endpoints.
     pub(crate) health: Health,
     /// How the index is doing.
@@ -370,6 +373,7 @@ impl Core {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
             LocalEndpoint::Status => self.status(&self.identify(asked).await?),
+            LocalEndpoint::Top => self.top_workspaces(&self.identify(asked).await?).await,
             LocalEndpoint::ShardPicks => {
                 let sender = self.identify(asked).await?;
                 self.may_pick(asked, &sender)?;

@@ -35,6 +35,7 @@ mod server;
 mod service_accounts;
 mod shard_credentials;
 mod table;
+mod top;
 mod upstream;
 mod workspaces;
 

@@ -21,6 +21,7 @@ use crate::index::IndexReport;
 use crate::listener::{DoorMetrics, DoorNumber};
 use crate::request::RequestClass;
 use crate::table::RoutingTable;
+use crate::top::{Measure, TopWorkspaces};
 use capped::Capped;
 
 /// kcp's buckets for whole requests, in seconds.
@@ -43,6 +44,8 @@ const TOTAL_BUCKETS: &[f64] =
 const MAX_OUTCOMES: usize = 96;
 /// Pairs of code and reason of our own answers.
 const MAX_ANSWERS: usize = 64;
+/// Workspaces told of by each measure; which they are is found out at each scrape.
+const TOP: usize = 10;
 
 /// All metrics of the gateway.
 pub(crate) struct GatewayMetrics {
@@ -72,6 +75,9 @@ pub(crate) struct GatewayMetrics {
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
     phases: HistogramVec,
+    /// By the measures of [`Measure::ALL`].
+    top: [GaugeVec; Measure::ALL.len()],
+    top_watches: IntGaugeVec,
 }
 
 /// The phases of one door.
@@ -238,7 +244,7 @@ impl GatewayMetrics {
         registry: &Metrics,
         doors: impl IntoIterator<Item = &'d str>,
     ) -> Result<Self, MetricsError> {
-        let shard = &["shard"];
+        let (shard, cluster) = (&["shard"], &["cluster"]);
         let by_door_shard_and_class = &["listener", "shard", "class"];
         let phases = registry.histograms(
             "fairlead_gateway_phase_duration_seconds",
@@ -356,6 +362,28 @@ impl GatewayMetrics {
                 &["listener"],
             )?,
             phases,
+            top: [
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_requests_per_second",
+                    "Requests of the busiest workspaces, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_bytes_per_second",
+                    "Bytes of bodies, both ways, of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_errors_per_second",
+                    "Answers with 5xx of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+            ],
+            top_watches: registry.int_gauges(
+                "fairlead_gateway_top_workspace_watches",
+                "Open watches of the workspaces with the most.",
+                cluster,
+            )?,
         })
     }
 
@@ -439,7 +467,7 @@ impl GatewayMetrics {
         }
     }
 
-    /// Everything as Prometheus text, with the index as it is now.
+    /// Everything as Prometheus text, with the index and the busiest workspaces as they are now.
     ///
     /// # Errors
     /// When the registry holds something that cannot be printed.
@@ -447,12 +475,23 @@ impl GatewayMetrics {
         &self,
         table: &RoutingTable,
         index: &IndexReport,
+        top: &TopWorkspaces,
     ) -> Result<bytes::Bytes, MetricsError> {
         let now = Instant::now();
         let root = table.load();
         self.index_lag.set(index.lag().as_secs_f64());
         self.synced.set(f64::from(u8::from(root.is_synced())));
         self.table_bytes.set(i64::try_from(root.heap_bytes()).unwrap_or(i64::MAX));
+        for (measure, gauges) in Measure::ALL.into_iter().zip(&self.top) {
+            gauges.reset();
+            for busy in top.by(measure, TOP, now.into_std()) {
+                gauges.with_label_values(&[&*busy.cluster]).set(busy.per_second);
+            }
+        }
+        self.top_watches.reset();
+        for (cluster, open) in top.by_watches(TOP) {
+            self.top_watches.with_label_values(&[&*cluster]).set(i64::from(open));
+        }
         // Series of shards that are gone go with them.
         self.indexed.reset();
         self.index_age.reset();

@@ -65,6 +65,11 @@ impl Seen {
         self.noted.lock().why = Some(why);
     }
 
+    /// What was found out so far. What is done with it must be short.
+    pub(crate) fn with<T>(&self, what: impl FnOnce(&Noted) -> T) -> T {
+        what(&self.noted.lock())
+    }
+
     fn span(&self, phase: Phase) -> Option<&Span> {
         let at = Phase::OF_REQUEST.iter().position(|one| *one == phase)?;
         self.phases.get(at)

@@ -37,6 +37,7 @@ use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
+use crate::top::TopWorkspaces;
 use crate::upstream::{
     CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential, UpstreamOptions, Upstreams,
 };
@@ -199,6 +200,7 @@ impl Gateway {
             ),
             picker,
             metrics: Arc::clone(&gateway_metrics),
+            top: TopWorkspaces::new(std::time::Instant::now()),
             health,
             index: report,
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),

@@ -28,7 +28,8 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
     let of_files = reloaded * 3;
     // Of the process 8, open requests 4, forged headers, the table and the index 3.
     let others = 8 + CLASSES.len() + 1 + 3;
-    phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
+    let top = (Measure::ALL.len() + 1) * TOP;
+    top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
 }
 
 fn shard(number: usize) -> String {
@@ -82,7 +83,16 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         metrics.answered(code, "probe");
     }
     metrics.forged(1);
-    let text = metrics.text(&writer.table(), &report).unwrap();
+    let top = TopWorkspaces::new(std::time::Instant::now());
+    let workspaces = (0..10_000).map(|number| Arc::from(format!("c{number}")));
+    let watches: Vec<_> = workspaces
+        .map(|cluster| {
+            top.ended(&cluster, 500, 1, std::time::Instant::now());
+            top.watch(&cluster)
+        })
+        .collect();
+    let text = metrics.text(&writer.table(), &report, &top).unwrap();
+    drop(watches);
     String::from_utf8(text.to_vec()).unwrap()
 }
 

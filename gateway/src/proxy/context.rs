@@ -8,6 +8,7 @@ use prometheus::IntGauge;
 use crate::listener::{Connection, OpenRequest};
 use crate::request::RequestClass;
 use crate::seen::Seen;
+use crate::top::OpenWatch;
 
 /// Lives from the head of the request to the end of the answer.
 pub(super) struct Context {
@@ -22,6 +23,8 @@ pub(super) struct Context {
     pub(super) keep_alive: Option<Duration>,
     /// What is remembered of it for those who look afterwards.
     pub(super) seen: Seen,
+    /// Counted in its workspace while it lives.
+    pub(super) watching: Option<OpenWatch>,
     open: OpenRequest,
     _counted: OpenGauge,
 }
@@ -38,6 +41,7 @@ impl Context {
             at_line_end: true,
             keep_alive: None,
             seen: Seen::default(),
+            watching: None,
             open,
             _counted: OpenGauge(gauge),
         }

@@ -145,6 +145,7 @@ async fn serve<C: Client>(
         }
         // Where it is, because the task of an open watch would keep both places.
         Decision::Forward(ref forward) => {
+            record::begun(core, &mut context);
             let mut exchange = Exchange::new(plane, client, &mut context, forward, head);
             let code = exchange.run().await;
             record::ended(core, &context, &head.method, code, Some(forward));

@@ -1,10 +1,19 @@
-//! What is told of a request once it has ended: metrics.
+//! What is told of a request once it has ended: metrics, and which workspaces are busy.
 
 use http::Method;
 
 use super::context::Context;
 use crate::core::{Core, Forward};
 use crate::observe::Phase;
+use crate::request::RequestClass;
+
+/// A request is on its way to a server.
+pub(super) fn begun(core: &Core, context: &mut Context) {
+    if context.class == RequestClass::Watch {
+        context.watching =
+            context.seen.with(|noted| noted.cluster.as_ref().map(|cluster| core.top.watch(cluster)));
+    }
+}
 
 /// The head of the shard's answer is here.
 pub(super) fn first_byte(context: &Context, forward: &Forward) {
@@ -32,5 +41,11 @@ pub(super) fn ended(core: &Core, context: &Context, method: &Method, code: u16, 
             core.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
         }
     }
+    context.seen.with(|noted| {
+        if let Some(cluster) = &noted.cluster {
+            let bytes = context.request_bytes + context.response_bytes;
+            core.top.ended(cluster, code, bytes, context.began + duration);
+        }
+    });
     tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
 }

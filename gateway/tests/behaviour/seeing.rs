@@ -47,3 +47,52 @@ async fn phases_are_told_by_door_and_what_a_shard_takes_by_shard_and_class() {
         assert!(count.parse::<u64>().unwrap() >= 2, "{phase}: {count}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_busiest_workspaces_are_told_among_many() {
+    let world = World::new().await;
+    let id = |number: usize| format!("busy{number:012}");
+    for number in 0..30 {
+        world.create_workspace("root", &format!("w{number}"), "alpha", &id(number));
+    }
+    let client = world.http2(Some(&world.user())).await;
+    for number in 0..30 {
+        while client.get(&format!("/clusters/{}/api", id(number))).await.status != 200 {}
+    }
+    for _ in 0..200 {
+        assert_eq!(client.get("/clusters/root:w7/api").await.status, 200);
+    }
+    let watches: Vec<_> = [3, 3, 3, 5]
+        .into_iter()
+        .map(|number| format!("/clusters/root:w{number}/stream?watch=true"))
+        .collect();
+    let mut open = Vec::new();
+    for watch in &watches {
+        open.push(client.open(request(Method::GET, watch, &[], "")).await.unwrap());
+    }
+    let watches_of_w3 = format!("fairlead_gateway_top_workspace_watches{{cluster=\"{}\"}} 3\n", id(3));
+    let text = metrics_with(&world, &[&watches_of_w3]).await;
+    let rates = "fairlead_gateway_top_workspace_requests_per_second{";
+    let told: Vec<&str> = text.lines().filter(|line| line.starts_with(rates)).collect();
+    assert_eq!(told.len(), 10, "{told:?}");
+
+    let operator = world.http2(Some(&world.operator())).await;
+    let path = "/services/fairlead/v1/top";
+    let report = operator.get(path).await.json();
+    assert_eq!(report["requests"][0]["cluster"], id(7), "{report}");
+    assert_eq!(report["requests"][0]["path"], "root:w7");
+    assert!(report["requests"][0]["perSecond"].as_f64().unwrap() >= 200.0 / 50.0 / 2.0, "{report}");
+    assert_eq!(report["requests"].as_array().unwrap().len(), 30, "{report}");
+    assert_eq!(report["bytes"][0]["cluster"], id(7));
+    assert_eq!(report["errors"].as_array().unwrap().len(), 0);
+    assert_eq!(report["watches"][0]["cluster"], id(3));
+    assert_eq!(report["watches"][0]["open"], 3);
+    drop(open);
+    while !operator.get(path).await.json()["watches"].as_array().unwrap().is_empty() {}
+
+    // Who may not read the metrics may not read this either.
+    let reader = world.client_ca.client("metrics-reader", &[]);
+    assert_eq!(world.get(Some(&reader), path).await.status, 200);
+    assert_eq!(world.get(Some(&world.user()), path).await.status, 403);
+    assert_eq!(world.get(None, path).await.status, 401);
+}
