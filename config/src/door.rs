@@ -6,6 +6,7 @@ use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
 use crate::setting::{plain_settings, settings};
 use crate::shared::ServingConfig;
+use crate::tracing::TraceContextPolicy;
 use crate::units::Timespan;
 use crate::values::{InputFile, SecretFile, TlsVersion, TokenPolicy};
 
@@ -44,6 +45,9 @@ settings! {
         /// How long an open watch in JSON may be silent before its client gets a blank, which means nothing. A CDN gives
         /// up on answers that pause (CloudFlare: after 100 s). Unset, nothing is added.
         watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
+        /// What a client's trace context (traceparent, tracestate) counts: continue or restart. Where strangers come in it is
+        /// restart, so that they can neither have their requests traced nor give them the trace of somebody else.
+        trace_context ("traceContext"): TraceContextPolicy = TraceContextPolicy::Continue;
         /// Protocols and further certificates.
         tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
         /// Whether shards may ask here on which shard a workspace should live.

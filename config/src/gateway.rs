@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 
+use crate::access_log::AccessLogConfig;
 use crate::check::Checker;
 use crate::door::DoorConfig;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig};
+use crate::tracing::TracingConfig;
 use crate::units::Timespan;
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
@@ -35,6 +37,10 @@ settings! {
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
+        /// A line of JSON per request.
+        access_log ("accessLog"): AccessLogConfig = AccessLogConfig::default();
+        /// Traces of requests.
+        tracing ("tracing"): TracingConfig = TracingConfig::default();
     }
 
     /// Which paths lead where.
@@ -167,6 +173,8 @@ impl ProcessConfig for GatewayConfig {
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("limits", |checker| self.limits.check(checker));
+        checker.within("accessLog", |checker| self.access_log.check(checker));
+        checker.within("tracing", |checker| self.tracing.check(checker));
     }
 }
 

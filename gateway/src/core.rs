@@ -13,6 +13,7 @@ use http::{Method, StatusCode, Uri, Version};
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
+use crate::access_log::AccessLog;
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
@@ -33,6 +34,7 @@ use crate::screen::Turned;
 use crate::seen::Seen;
 use crate::table::RoutingTable;
 use crate::top::TopWorkspaces;
+use crate::trace::Tracing;
 use crate::upstream::{Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -60,6 +62,10 @@ pub(crate) struct Core {
     pub(crate) metrics: Arc<GatewayMetrics>,
     /// Which workspaces are busy.
     pub(crate) top: Arc<TopWorkspaces>,
+    /// A line per request.
+    pub(crate) access_log: Arc<AccessLog>,
+    /// Which requests are traced.
+    pub(crate) traces: Tracing,
     /// Health endpoints.
     pub(crate) health: Health,
     /// How the index is doing.

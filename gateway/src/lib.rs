@@ -4,8 +4,10 @@
 //! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane), `observe`. Beside the
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
+mod access_log;
 mod answer;
 mod authentication;
+mod chance;
 mod coalesce;
 mod core;
 mod cors;
@@ -36,6 +38,7 @@ mod service_accounts;
 mod shard_credentials;
 mod table;
 mod top;
+mod trace;
 mod upstream;
 mod workspaces;
 

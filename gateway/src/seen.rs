@@ -30,6 +30,8 @@ pub(crate) struct Noted {
     pub(crate) cluster: Option<Arc<str>>,
     /// Why the gateway answered itself, if it did.
     pub(crate) why: Option<&'static str>,
+    /// Bytes of that answer's body.
+    pub(crate) own_bytes: u32,
 }
 
 impl Seen {
@@ -60,9 +62,16 @@ impl Seen {
         self.noted.lock().cluster = Some(Arc::clone(cluster));
     }
 
-    /// The gateway answered itself.
-    pub(crate) fn answered(&self, why: &'static str) {
-        self.noted.lock().why = Some(why);
+    /// When the head of the shard's answer came, if it did.
+    pub(crate) fn got_first_byte(&self) -> Option<Duration> {
+        self.first_byte.get()
+    }
+
+    /// The gateway answered itself, with so many bytes.
+    pub(crate) fn answered(&self, why: &'static str, bytes: usize) {
+        let mut noted = self.noted.lock();
+        noted.why = Some(why);
+        noted.own_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// What was found out so far. What is done with it must be short.

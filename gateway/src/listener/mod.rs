@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
-use fairlead_config::ConnectionLimits;
+use fairlead_config::{ConnectionLimits, TraceContextPolicy};
 use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
@@ -103,6 +103,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) screen: Screen,
     /// What becomes of answers.
     pub(crate) answers: AnswerPolicy,
+    /// What a client's trace context counts.
+    pub(crate) trace_context: TraceContextPolicy,
 }
 
 /// What becomes of answers at a door, whoever gives them.
@@ -127,6 +129,7 @@ impl DoorPolicy {
             picks: ShardPicks::Hidden,
             screen: Screen::default(),
             answers: AnswerPolicy::default(),
+            trace_context: TraceContextPolicy::Restart,
         }
     }
 }

@@ -4,10 +4,14 @@
 
 use std::sync::Arc;
 
-use fairlead_process::Reloads;
+use fairlead_client::Names;
+use fairlead_config::DrainConfig;
+use fairlead_process::{Reloads, Shutdown, Tasks};
 
 use super::*;
+use crate::access_log::AccessLog;
 use crate::table::{ShardSpec, TableWriter};
+use crate::trace::Tracing;
 
 /// A histogram is a series per bucket, and `+Inf`, sum and count.
 const fn histogram(buckets: &[f64]) -> usize {
@@ -26,8 +30,8 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
     // Connections, handshakes by result, refused peers.
     let of_doors = doors * (1 + 4 + 1);
     let of_files = reloaded * 3;
-    // Of the process 8, open requests 4, forged headers, the table and the index 3.
-    let others = 8 + CLASSES.len() + 1 + 3;
+    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3.
+    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
 }
@@ -50,6 +54,9 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     }
     reloads.check_now();
     let metrics = GatewayMetrics::new(&registry, doors.iter().copied()).unwrap();
+    AccessLog::new(&registry).unwrap();
+    let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
+    Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
     let moment = Duration::from_micros(1);
     let (mut writer, report) = (TableWriter::new(), IndexReport::default());
     for number in 0..servers {

@@ -185,6 +185,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         };
         let forged = forward::prepare(self.request, &hop, &decided)?;
         self.core.metrics.forged(forged);
+        record::stamp(self.context, &mut self.request.headers);
         self.request.headers.remove(header::TRANSFER_ENCODING);
         if is_safe(&self.request.method) {
             self.request.headers.remove(header::CONTENT_LENGTH);
@@ -389,6 +390,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         // Nobody asks again: what a watch keeps is little.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         let (mut parts, body) = answer.into_parts();
+        record::answered(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {

@@ -120,6 +120,7 @@ async fn serve<C: Client>(
     if class == RequestClass::Watch {
         context.keep_alive = connection.door.policy.load().answers.keep_alive;
     }
+    record::arrived(core, &mut context, head);
     let refused = match said {
         Err(unclear) => Some(Answer::bad_request(unclear.to_string())),
         Ok(_) => (fault.is_some() || head.method == Method::CONNECT).then(|| refusal(fault)),
@@ -193,14 +194,15 @@ async fn answer_itself<C: Client>(
 /// The head and the body of an answer of the gateway itself.
 fn own_head(core: &Core, context: &Context, answer: Answer) -> (response::Parts, Bytes) {
     let Answer { response, why, .. } = answer;
-    context.seen.answered(why);
     let (mut head, body) = (*response).into_parts();
+    context.seen.answered(why, body.len());
     core.metrics.answered(head.status.as_u16(), why);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
     // A UUID is always a value.
     if let Ok(id) = HeaderValue::from_str(id) {
         head.headers.insert(AUDIT_ID, id);
+        record::answered(context, &head.headers);
     }
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     head.headers.insert(header::DATE, date::now());

@@ -41,6 +41,7 @@ pub(super) async fn open<C: Client>(
         match ask(plane, client, &upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let ending = Ending::new(core.drain(), &upgrade.forward.sender, plane.number());
+                record::answered(&upgrade.context, response.headers());
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => {
@@ -129,6 +130,7 @@ fn request(plane: &DataPlane, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>
     };
     let forged = forward::prepare(&mut outgoing, &forward::Hop::of(&head.headers), &decided)?;
     plane.core.metrics.forged(forged);
+    record::stamp(context, &mut outgoing.headers);
     for name in [header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         outgoing.headers.remove(name);
     }

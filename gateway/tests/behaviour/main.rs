@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod access_log;
 mod as_kcp;
 mod authentication;
 mod breaking;
@@ -46,6 +47,7 @@ mod shard;
 mod streaming;
 mod switches;
 mod tokens;
+mod traces;
 mod tunnels;
 mod upstream;
 mod world;

@@ -157,12 +157,13 @@ async fn refuse(
 ) -> Outcome {
     let core = &plane.core;
     tracing::debug!(peer = %connection.peer, %error, "a request is malformed");
-    let context = Context::begin(
+    let mut context = Context::begin(
         RequestClass::Read,
         connection.peer.ip(),
         connection.begin_request(),
         core.metrics.open(RequestClass::Read),
     );
+    record::unreadable(core, &mut context);
     let answer = match error {
         HeadError::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
         HeadError::TooLarge => {
