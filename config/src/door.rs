@@ -7,6 +7,7 @@ use crate::check::Checker;
 use crate::quota::DoorQuotasConfig;
 use crate::setting::{plain_settings, settings};
 use crate::shared::ServingConfig;
+use crate::tracing::TraceContextPolicy;
 use crate::units::Timespan;
 use crate::values::{InputFile, SecretFile, TlsVersion, TokenPolicy};
 
@@ -47,6 +48,9 @@ settings! {
         watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
         /// How much may be asked here.
         quotas ("quotas"): DoorQuotasConfig = DoorQuotasConfig::default();
+        /// What a client's trace context (traceparent, tracestate) counts: continue or restart. Where strangers come in it is
+        /// restart, so that they can neither have their requests traced nor give them the trace of somebody else.
+        trace_context ("traceContext"): TraceContextPolicy = TraceContextPolicy::Continue;
         /// Protocols and further certificates.
         tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
         /// Whether shards may ask here on which shard a workspace should live.

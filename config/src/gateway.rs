@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::access_log::AccessLogConfig;
 use crate::check::Checker;
 use crate::door::DoorConfig;
 use crate::load::{ProcessConfig, ProcessKind};
@@ -9,6 +10,7 @@ use crate::quota::{BreakerConfig, ConcurrencyConfig, SlowClientsConfig};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig};
+use crate::tracing::TracingConfig;
 use crate::units::Timespan;
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
@@ -38,6 +40,10 @@ settings! {
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
+        /// A line of JSON per request.
+        access_log ("accessLog"): AccessLogConfig = AccessLogConfig::default();
+        /// Traces of requests.
+        tracing ("tracing"): TracingConfig = TracingConfig::default();
     }
 
     /// Which paths lead where.
@@ -177,6 +183,8 @@ impl ProcessConfig for GatewayConfig {
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("limits", |checker| self.limits.check(checker));
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
+        checker.within("accessLog", |checker| self.access_log.check(checker));
+        checker.within("tracing", |checker| self.tracing.check(checker));
     }
 }
 

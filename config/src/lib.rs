@@ -4,6 +4,7 @@
 //! which names the flag of the kcp program that it replaces. This crate does not know how settings are used; it looks
 //! at files only to lint them and never into them.
 
+mod access_log;
 mod authentication;
 mod cache;
 mod check;
@@ -18,9 +19,11 @@ mod selector;
 mod setting;
 mod shard;
 mod shared;
+mod tracing;
 mod units;
 mod values;
 
+pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
 pub use authentication::{
     AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
 };
@@ -40,7 +43,8 @@ pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
-pub use units::{ByteSize, Timespan, UnitError};
+pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};
+pub use units::{ByteSize, Fraction, Timespan, UnitError};
 pub use values::{
     Battery, HttpsUrl, InputFile, KcpBehaviour, LogFormat, OwnPath, SecretFile, ServicesPolicy, ShardName,
     TlsVersion, TokenPolicy,

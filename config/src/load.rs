@@ -409,6 +409,29 @@ mod tests {
     }
 
     #[test]
+    fn what_an_access_log_or_traces_cannot_be() {
+        for (text, expected) in [
+            ("accessLog: {to: file, file: a.log, sample: 0.01, always: [errors, slow, ownAnswers]}", ""),
+            ("accessLog: {to: syslog}", "is not a possible value"),
+            ("accessLog: {sample: 2}", "a share such as 0.01"),
+            ("accessLog: {always: [sometimes]}", "is not a possible value"),
+            ("accessLog: {maxSize: 1KiB}", "accessLog.maxSize: 1KiB is too little"),
+            ("accessLog: {buffer: 1KiB}", "accessLog.buffer: 1KiB is too little"),
+            ("accessLog: {maxFiles: 2000}", "accessLog.maxFiles: more than 1000 files"),
+            ("tracing: {sample: 0.01, otlpEndpoint: \"http://localhost:4318\"}", ""),
+            ("tracing: {otlpEndpoint: \"localhost:4318\"}", "is not the URL of a collector"),
+            ("tracing: {queue: 1}", "tracing.queue: 1 is too little"),
+            ("tracing: {interval: 0s}", "tracing.interval: 0s is too little"),
+            ("tracing: {serviceName: \"\"}", "tracing.serviceName: spans would be nobody's"),
+            ("listeners: [{traceContext: restart}]", ""),
+            ("listeners: [{traceContext: trust}]", "is not a possible value"),
+        ] {
+            let found = findings::<GatewayConfig>(&format!("{text}\n"));
+            assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{text}: {found}");
+        }
+    }
+
+    #[test]
     fn beside_a_mapping_file_a_shards_own_credential_is_whole() {
         let config = |shard: &str, mapping: &str| {
             format!("upstream: {{shards: [{{name: a, {shard}}}]}}\npaths: {{{mapping}}}\n")

@@ -125,7 +125,16 @@ macro_rules! plain_settings {
 }
 pub(crate) use plain_settings;
 
-plain_settings!(bool, u32, usize, String, SocketAddr, crate::units::Timespan, crate::units::ByteSize);
+plain_settings!(
+    bool,
+    u32,
+    usize,
+    String,
+    SocketAddr,
+    crate::units::Timespan,
+    crate::units::ByteSize,
+    crate::units::Fraction
+);
 
 impl<T: Setting + Serialize + 'static> Setting for Option<T> {
     fn entries(&self) -> Option<Vec<Entry<'_>>> {

@@ -118,6 +118,39 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// A share of something, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Fraction(f64);
+
+impl Fraction {
+    /// Nothing.
+    pub const NONE: Self = Self(0.0);
+    /// Everything.
+    pub const ALL: Self = Self(1.0);
+
+    /// The share as a number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Fraction {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        if (0.0..=1.0).contains(&share) {
+            return Ok(Self(share));
+        }
+        let wanted = "a share such as 0.01: a number from 0 to 1";
+        Err(serde::de::Error::custom(UnitError::new(&share.to_string(), wanted)))
+    }
+}
+
+impl serde::Serialize for Fraction {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
 /// A text that is not what its key wants.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
@@ -179,6 +212,21 @@ mod tests {
     fn malformed_durations_are_refused() {
         for text in ["", "30", "s", "-1s", "1.5s", "1s1h", "1s1s", "5d", "30 s", "99999999999999999999s"] {
             assert!(text.parse::<Timespan>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_numbers_from_0_to_1() {
+        for (text, expected) in [
+            ("0", Some(0.0)),
+            ("1", Some(1.0)),
+            ("0.01", Some(0.01)),
+            ("1.01", None),
+            ("-0.1", None),
+            ("\"1%\"", None),
+        ] {
+            let share = serde_json::from_str::<Fraction>(text).ok();
+            assert_eq!(share.map(Fraction::get), expected, "{text}");
         }
     }
 

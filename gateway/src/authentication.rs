@@ -197,6 +197,7 @@ impl DoorAuthentication {
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
             screen: Screen::new(&config),
+            trace_context: config.trace_context,
             answers: AnswerPolicy {
                 no_store: config.no_store,
                 keep_alive: config.watch_keep_alive.map(Timespan::get),

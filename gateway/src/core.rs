@@ -16,6 +16,7 @@ use percent_encoding::percent_decode_str;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
+use crate::access_log::AccessLog;
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
@@ -26,7 +27,7 @@ use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
 use crate::mount::MountRules;
 use crate::moved::resumes;
-use crate::observe::{GatewayMetrics, GatewayPhase};
+use crate::observe::{GatewayMetrics, Phase};
 use crate::pick::Picker;
 use crate::request::{
     ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Priority, Reference,
@@ -34,7 +35,10 @@ use crate::request::{
 };
 use crate::route::{Caller, Route, Router};
 use crate::screen::Turned;
+use crate::seen::Seen;
 use crate::table::RoutingTable;
+use crate::top::TopWorkspaces;
+use crate::trace::Tracing;
 use crate::upstream::{Share, Upstream, Upstreams};
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -60,6 +64,12 @@ pub(crate) struct Core {
     pub(crate) picker: Arc<Picker>,
     /// Counts and times.
     pub(crate) metrics: Arc<GatewayMetrics>,
+    /// Which workspaces are busy.
+    pub(crate) top: Arc<TopWorkspaces>,
+    /// A line per request.
+    pub(crate) access_log: Arc<AccessLog>,
+    /// Which requests are traced.
+    pub(crate) traces: Tracing,
     /// Health endpoints.
     pub(crate) health: Health,
     /// How the index is doing.
@@ -96,6 +106,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) connection: &'a Connection,
     /// Who asks, where that was judged already.
     pub(crate) sender: Option<Sender>,
+    /// What is remembered of it.
+    pub(crate) seen: &'a Seen,
 }
 
 /// What happens to a request.
@@ -128,8 +140,8 @@ pub(crate) struct Forward {
     pub(crate) hops: Option<u32>,
     /// The web page that it comes from, if that may read the answer.
     pub(crate) allowed_origin: Option<AllowedOrigin>,
-    /// The logical cluster that it is about, where the path does not begin with it.
-    pub(crate) workspace: Option<Box<str>>,
+    /// The logical cluster that it is about, if it is about one: its id.
+    pub(crate) workspace: Option<Arc<str>>,
     /// When it is its turn.
     pub(crate) share: Share,
     /// What it counts for as long as it is open.
@@ -200,7 +212,7 @@ impl Core {
                 (address.as_str(), &[][..])
             }
         };
-        let whom = Whom { identity, groups, workspace: forward.workspace() };
+        let whom = Whom { identity, groups, workspace: forward.workspace.as_deref() };
         let ticket = quotas.admit(kind, &whom).map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
@@ -303,7 +315,8 @@ impl Core {
             text.push_str(query);
         }
         let asserted_by = paths.asserted_to_shards.clone();
-        Forward::new(upstream, text, sender, paths, asserted_by).map(Decision::Forward)
+        let forward = Forward::new(upstream, text, sender, paths, asserted_by)?;
+        Ok(Decision::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
     }
 
     /// What is mapped to a path that is none of a workspace. A logical cluster in it has to exist, but only virtual
@@ -335,7 +348,7 @@ impl Core {
         };
         let mut about = None;
         let workspace = match &route {
-            Some(Route::Shard { cluster, .. }) => Some(cluster.clone()),
+            Some(Route::Shard { cluster, .. }) => Some(Arc::clone(cluster)),
             _ => None,
         };
         let (upstream, text) = match &mapping.target {
@@ -364,9 +377,13 @@ impl Core {
             Caller::Anonymous
         };
         let route = self.router.route(reference, caller).await;
-        self.metrics.phase(GatewayPhase::Route, start.elapsed());
+        asked.seen.phase(Phase::Route, start.elapsed());
         match route {
-            Route::Shard { .. } | Route::Mount(_) => Ok(route),
+            Route::Shard { ref cluster, .. } => {
+                asked.seen.cluster(cluster);
+                Ok(route)
+            }
+            Route::Mount(_) => Ok(route),
             Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(Answer::plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Not available.\n",
@@ -403,8 +420,9 @@ impl Core {
         }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
-        self.metrics.phase(GatewayPhase::Auth, start.elapsed());
+        asked.seen.phase(Phase::Auth, start.elapsed());
         if let Ok(Sender::Known(identity)) = &judged {
+            asked.seen.identity(identity);
             let policy = asked.connection.door.policy.load();
             policy.screen.user(identity.user()).map_err(Answer::turned_away)?;
         }
@@ -424,6 +442,7 @@ impl Core {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
             LocalEndpoint::Status => self.status(&self.identify(asked).await?),
+            LocalEndpoint::Top => self.top_workspaces(&self.identify(asked).await?).await,
             LocalEndpoint::ShardPicks => {
                 let sender = self.identify(asked).await?;
                 self.may_pick(asked, &sender)?;
@@ -468,14 +487,6 @@ impl Core {
 }
 
 impl Forward {
-    /// The logical cluster that it is about, if any: its id.
-    pub(crate) fn workspace(&self) -> Option<&str> {
-        self.workspace.as_deref().or_else(|| {
-            let rest = self.path_and_query.path().strip_prefix("/clusters/")?;
-            rest.split('/').next()
-        })
-    }
-
     /// Counts bytes of a body.
     pub(crate) fn carried(&self, bytes: usize) {
         if let Some(ticket) = &self.ticket {
@@ -513,8 +524,8 @@ impl Forward {
 
 /// Turns are the logical cluster's. What is about none is in turn by who asks.
 fn share(asked: &Asked<'_>, forward: &Forward) -> Share {
-    let flow = match (forward.workspace(), &forward.sender) {
-        (Some(workspace), _) => FxBuildHasher.hash_one(workspace),
+    let flow = match (&forward.workspace, &forward.sender) {
+        (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
         (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
         (None, Sender::PassedOn) => FxBuildHasher.hash_one(asked.address),
     };

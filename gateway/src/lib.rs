@@ -4,8 +4,10 @@
 //! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane), `observe`. Beside the
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
+mod access_log;
 mod answer;
 mod authentication;
+mod chance;
 mod coalesce;
 mod core;
 mod cors;
@@ -31,10 +33,13 @@ mod proxy;
 mod request;
 mod route;
 mod screen;
+mod seen;
 mod server;
 mod service_accounts;
 mod shard_credentials;
 mod table;
+mod top;
+mod trace;
 mod upstream;
 mod workspaces;
 

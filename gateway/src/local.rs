@@ -20,6 +20,7 @@ use crate::core::{Asked, Core};
 use crate::identity::{OPERATORS, SHARDS, Sender};
 use crate::listener::ShardPicks;
 use crate::pick::{PickError, PickRequest};
+use crate::top::TopReport;
 
 /// How long the root shard's answer about a reader of metrics is believed, as in kcp.
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
@@ -36,20 +37,10 @@ impl Core {
     }
 
     pub(crate) async fn metrics(&self, sender: &Sender) -> Answer {
-        let Sender::Known(identity) = sender else {
-            return Answer::unauthorized();
-        };
-        if !sender.is_in(OPERATORS) {
-            match self.metrics_readers.may_read(identity.user()).await {
-                Ok(true) => {}
-                Ok(false) => return Answer::forbidden(&identity.user().name, "get", "/metrics"),
-                Err(why) => {
-                    tracing::warn!(%why, "the root shard could not be asked who may read metrics");
-                    return Answer::status(&Status::internal("the access review failed"), "internal");
-                }
-            }
+        if let Err(refused) = self.may_read_metrics(sender, "/metrics").await {
+            return refused;
         }
-        match self.metrics.text(&self.table, &self.index, &self.upstreams.shards()) {
+        match self.metrics.text(&self.table, &self.index, &self.upstreams.shards(), &self.top) {
             Ok(text) => {
                 let mut response = Response::new(text);
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_CONTENT_TYPE));
@@ -59,6 +50,39 @@ impl Core {
                 tracing::error!(%error, "the metrics cannot be printed");
                 Answer::status(&Status::internal("the metrics cannot be printed"), "internal")
             }
+        }
+    }
+
+    /// Whether the sender may see figures of the gateway: an operator, or whom the root shard lets read `/metrics`.
+    async fn may_read_metrics(&self, sender: &Sender, path: &str) -> Result<(), Answer> {
+        let Sender::Known(identity) = sender else {
+            return Err(Answer::unauthorized());
+        };
+        if sender.is_in(OPERATORS) {
+            return Ok(());
+        }
+        match self.metrics_readers.may_read(identity.user()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Answer::forbidden(&identity.user().name, "get", path)),
+            Err(why) => {
+                tracing::warn!(%why, "the root shard could not be asked who may read metrics");
+                Err(Answer::status(&Status::internal("the access review failed"), "internal"))
+            }
+        }
+    }
+
+    /// Tells which workspaces are busy, by path where the table knows it.
+    pub(crate) async fn top_workspaces(&self, sender: &Sender) -> Answer {
+        if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/top").await {
+            return refused;
+        }
+        let (top, table) = (Arc::clone(&self.top), self.table.load_full());
+        // The whole table is read for the paths.
+        let report = tokio::task::spawn_blocking(move || TopReport::of(&top, &table)).await;
+        match report.map(|report| serde_json::to_vec(&report)) {
+            Ok(Ok(body)) => Answer::json(StatusCode::OK, body, "top"),
+            Ok(Err(error)) => Answer::status(&Status::internal(error), "internal"),
+            Err(error) => Answer::status(&Status::internal(error), "internal"),
         }
     }
 

@@ -11,7 +11,7 @@ use fairlead_gateway::{
 };
 use fairlead_process::{
     FatalError, LoadError, LoggingError, Metrics, MetricsError, Reloads, Shutdown, TaskFailed, Tasks,
-    check_open_files, init_logging, run, signals,
+    check_open_files, init_logging, on_reopen_signal, run, signals,
 };
 
 #[global_allocator]
@@ -109,6 +109,8 @@ fn serve(plan: Plan) -> Result<(), Failure> {
             names: Names::of_the_system(),
         };
         let gateway = Gateway::start(config, &environment)?;
+        let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Runtime)?;
+        environment.tasks.spawn("log files", reopening);
         if let Some(file) = &followed {
             follow_configuration(gateway, file, &environment)?;
         }

@@ -1,4 +1,11 @@
 //! What is counted and timed. Names and buckets of kcp's front proxy are kept; ours begin with `fairlead_`.
+//!
+//! How many series there are depends on doors, servers and files, never on workspaces or clients: what an answer of a
+//! shard or a request could make more of is [`Capped`]. `observe/series.rs` has the formula.
+
+mod capped;
+#[cfg(test)]
+mod series;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,10 +19,12 @@ use tokio::time::Instant;
 
 use crate::index::IndexReport;
 use crate::limits::Exceeded;
-use crate::listener::DoorMetrics;
+use crate::listener::{DoorMetrics, DoorNumber};
 use crate::request::RequestClass;
 use crate::table::RoutingTable;
+use crate::top::{Measure, TopWorkspaces};
 use crate::upstream::{Occupancy, ShardReport};
+use capped::Capped;
 
 /// kcp's buckets for whole requests, in seconds.
 const REQUEST_BUCKETS: &[f64] = &[
@@ -27,11 +36,24 @@ const PHASE_BUCKETS: &[f64] = &[
     0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];
+/// Ours for the time to the first byte. It is told by door, server and class, so each bucket is many series.
+const FIRST_BYTE_BUCKETS: &[f64] =
+    &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Ours for whole requests, from a small GET to a watch of an hour.
+const TOTAL_BUCKETS: &[f64] =
+    &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 1800.0, 3600.0];
+/// Pairs of method and code that kcp's histogram tells apart. Shards choose codes, and clients methods.
+const MAX_OUTCOMES: usize = 96;
+/// Pairs of code and reason of our own answers.
+const MAX_ANSWERS: usize = 64;
+/// Workspaces told of by each measure; which they are is found out at each scrape.
+const TOP: usize = 10;
 
 /// All metrics of the gateway.
 pub(crate) struct GatewayMetrics {
     registry: Metrics,
-    requests: HistogramVec,
+    /// By method (its place in [`METHODS`], or beyond) and code.
+    requests: Capped<(usize, u16), HistogramVec>,
     /// Those of `requests` with code 200, by method, which is nearly all.
     successes: [OnceLock<Histogram>; 9],
     request_bytes: IntCounterVec,
@@ -41,17 +63,15 @@ pub(crate) struct GatewayMetrics {
     first_byte: HistogramVec,
     total: HistogramVec,
     open: [IntGauge; CLASSES.len()],
-    own_answers: IntCounterVec,
+    own_answers: Capped<(u16, &'static str), IntCounterVec>,
     forged_headers: IntCounter,
-    route: Histogram,
-    auth: Histogram,
-    queue: Histogram,
     limited: IntCounterVec,
     slow_bodies: IntCounter,
     untaken_answers: IntCounter,
     concurrency: IntGaugeVec,
     left_alone: IntGaugeVec,
-    connect: Histogram,
+    /// By the number of the door.
+    doors: Box<[DoorPhases]>,
     index_age: GaugeVec,
     index_restarts: IntGaugeVec,
     index_relists: IntGaugeVec,
@@ -62,16 +82,57 @@ pub(crate) struct GatewayMetrics {
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
     phases: HistogramVec,
+    /// By the measures of [`Measure::ALL`].
+    top: [GaugeVec; Measure::ALL.len()],
+    top_watches: IntGaugeVec,
+}
+
+/// The phases of one door.
+struct DoorPhases {
+    name: Arc<str>,
+    phases: [Histogram; Phase::ALL.len()],
 }
 
 /// The metrics of one shard, looked up once.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ShardMetrics {
     /// Of requests and of answers; not for backends that are no shards.
     body_bytes: Option<[Late; 2]>,
-    first_byte: [Histogram; 4],
-    total: [Histogram; 4],
+    first_byte: ByDoorAndClass,
+    total: ByDoorAndClass,
     tls_errors: [Late; 5],
+}
+
+/// The histograms of one server, each there once it has been used.
+#[derive(Debug)]
+struct ByDoorAndClass {
+    all: HistogramVec,
+    server: Box<str>,
+    /// By the number of the door.
+    doors: Box<[DoorClasses]>,
+}
+
+#[derive(Debug)]
+struct DoorClasses {
+    name: Arc<str>,
+    classes: [OnceLock<Histogram>; CLASSES.len()],
+}
+
+impl ByDoorAndClass {
+    fn new(all: &HistogramVec, server: &str, doors: &[DoorPhases]) -> Self {
+        let doors = doors
+            .iter()
+            .map(|door| DoorClasses { name: Arc::clone(&door.name), classes: Default::default() });
+        Self { all: all.clone(), server: server.into(), doors: doors.collect() }
+    }
+
+    /// Costs two indices and, the first time, a look-up by labels.
+    fn observe(&self, door: DoorNumber, class: RequestClass, seconds: f64) {
+        let Some(door) = self.doors.get(door.index()) else { return };
+        let labels = || [&*door.name, &*self.server, class.as_str()];
+        let histogram = door.classes[class as usize].get_or_init(|| self.all.with_label_values(&labels()));
+        histogram.observe(seconds);
+    }
 }
 
 /// What the metrics of a server are made for.
@@ -122,17 +183,40 @@ pub(crate) enum TlsErrorKind {
     Other,
 }
 
-/// A phase of a request that is the gateway's own time.
+/// A phase that is the gateway's own time. The first two are those of a connection, the others those of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum GatewayPhase {
-    /// Finding the shard, patience included.
-    Route,
+pub(crate) enum Phase {
+    /// From the accepted connection to the beginning of TLS: waiting for a lane, and for who the client is.
+    Accept,
+    /// The TLS handshake.
+    Tls,
     /// Finding out who it is.
     Auth,
+    /// Finding the shard, patience included.
+    Route,
     /// Waiting for a shard that has enough to do; only of requests that waited.
     Queue,
     /// Getting a stream to the shard.
     Connect,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Accept, Self::Tls, Self::Auth, Self::Route, Self::Queue, Self::Connect];
+    /// Those of a request.
+    pub(crate) const OF_REQUEST: [Self; 4] = [Self::Auth, Self::Route, Self::Queue, Self::Connect];
+
+    /// The name used as a metric label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Tls => "tls",
+            Self::Auth => "auth",
+            Self::Route => "route",
+            Self::Queue => "queue",
+            Self::Connect => "upstream_connect",
+        }
+    }
 }
 
 const CLASSES: [RequestClass; 4] =
@@ -159,19 +243,26 @@ static METHODS: [(Method, &str); 9] = [
 ];
 
 impl GatewayMetrics {
-    /// Registers everything. Once per process.
+    /// Registers everything for these doors, which have their numbers by this order. Once per process.
     ///
     /// # Errors
     /// When called twice with the same registry.
-    pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
-        let shard = &["shard"];
-        let by_shard_and_class = &["shard", "class"];
+    pub(crate) fn new<'d>(
+        registry: &Metrics,
+        doors: impl IntoIterator<Item = &'d str>,
+    ) -> Result<Self, MetricsError> {
+        let (shard, cluster) = (&["shard"], &["cluster"]);
+        let by_door_shard_and_class = &["listener", "shard", "class"];
         let phases = registry.histograms(
             "fairlead_gateway_phase_duration_seconds",
-            "Time spent in a phase: tls (per connection), route, auth, upstream_connect (per request), queue (if it waited).",
-            &["phase"],
+            "Time in a phase: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
+            &["listener", "phase"],
             PHASE_BUCKETS,
         )?;
+        let doors = doors.into_iter().map(|name| DoorPhases {
+            name: name.into(),
+            phases: Phase::ALL.map(|phase| phases.with_label_values(&[name, phase.as_str()])),
+        });
         let open = registry.int_gauges(
             "fairlead_gateway_requests_open",
             "Requests being answered, by what kind of exchange they are.",
@@ -180,12 +271,15 @@ impl GatewayMetrics {
         Ok(Self {
             successes: Default::default(),
             registry: registry.clone(),
-            requests: registry.histograms(
-                "proxy_request_duration_seconds",
-                "[ALPHA] Latency of requests, watches and upgrades included, by method and code.",
-                &["method", "code"],
-                REQUEST_BUCKETS,
-            )?,
+            requests: Capped::new(
+                registry.histograms(
+                    "proxy_request_duration_seconds",
+                    "[ALPHA] Latency of requests, watches and upgrades included, by method and code.",
+                    &["method", "code"],
+                    REQUEST_BUCKETS,
+                )?,
+                MAX_OUTCOMES,
+            ),
             request_bytes: registry.counters(
                 "kcp_backend_rq_body_bytes",
                 "[ALPHA] Bytes of request bodies sent to a shard, counted when the request ends.",
@@ -209,28 +303,28 @@ impl GatewayMetrics {
             first_byte: registry.histograms(
                 "fairlead_gateway_first_byte_duration_seconds",
                 "Time from the request to the head of the shard's answer.",
-                by_shard_and_class,
-                PHASE_BUCKETS,
+                by_door_shard_and_class,
+                FIRST_BYTE_BUCKETS,
             )?,
             total: registry.histograms(
                 "fairlead_gateway_request_duration_seconds",
                 "Time from the request to the end of the answer.",
-                by_shard_and_class,
-                REQUEST_BUCKETS,
+                by_door_shard_and_class,
+                TOTAL_BUCKETS,
             )?,
             open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
-            own_answers: registry.counters(
-                "fairlead_gateway_answers_total",
-                "Answers that the gateway gave itself, by code and reason.",
-                &["code", "why"],
-            )?,
+            own_answers: Capped::new(
+                registry.counters(
+                    "fairlead_gateway_answers_total",
+                    "Answers that the gateway gave itself, by code and reason.",
+                    &["code", "why"],
+                )?,
+                MAX_ANSWERS,
+            ),
             forged_headers: registry.counter(
                 "fairlead_gateway_forged_identity_headers_total",
                 "Identity headers that clients sent and no shard saw.",
             )?,
-            route: phases.with_label_values(&["route"]),
-            auth: phases.with_label_values(&["auth"]),
-            queue: phases.with_label_values(&["queue"]),
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
                 "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades).",
@@ -254,7 +348,7 @@ impl GatewayMetrics {
                 "1 while a shard cannot be connected to and requests for it fail at once.",
                 shard,
             )?,
-            connect: phases.with_label_values(&["upstream_connect"]),
+            doors: doors.collect(),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
                 "How old the knowledge of a shard may be; 0 while its watches are open.",
@@ -298,11 +392,34 @@ impl GatewayMetrics {
                 &["listener"],
             )?,
             phases,
+            top: [
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_requests_per_second",
+                    "Requests of the busiest workspaces, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_bytes_per_second",
+                    "Bytes of bodies, both ways, of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_errors_per_second",
+                    "Answers with 5xx of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+            ],
+            top_watches: registry.int_gauges(
+                "fairlead_gateway_top_workspace_watches",
+                "Open watches of the workspaces with the most.",
+                cluster,
+            )?,
         })
     }
 
     /// The metrics of a door.
     pub(crate) fn door(&self, name: &str) -> DoorMetrics {
+        let phase = |phase: Phase| self.phases.with_label_values(&[name, phase.as_str()]);
         let handshakes = |result| self.handshakes.with_label_values(&[name, result]);
         DoorMetrics {
             open: self.connections.with_label_values(&[name]),
@@ -311,23 +428,21 @@ impl GatewayMetrics {
             handshakes_failed: handshakes("failed"),
             handshakes_timeout: handshakes("timeout"),
             peers_refused: self.peers_refused.with_label_values(&[name]),
-            handshake_seconds: self.phases.with_label_values(&["tls"]),
+            accept: phase(Phase::Accept),
+            tls: phase(Phase::Tls),
         }
     }
 
     /// The metrics of a shard or of a mapped backend.
     pub(crate) fn server(&self, name: &str, server: Server) -> ShardMetrics {
-        let by_class = |histogram: &HistogramVec| {
-            CLASSES.map(|class| histogram.with_label_values(&[name, class.as_str()]))
-        };
         let is_shard = server == Server::Shard;
         let shard = if is_shard { name } else { UNKNOWN };
         let body_bytes =
             || [&self.request_bytes, &self.response_bytes].map(|counters| Late::new(counters, &[shard]));
         ShardMetrics {
             body_bytes: is_shard.then(body_bytes),
-            first_byte: by_class(&self.first_byte),
-            total: by_class(&self.total),
+            first_byte: ByDoorAndClass::new(&self.first_byte, name, &self.doors),
+            total: ByDoorAndClass::new(&self.total, name, &self.doors),
             tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
         }
     }
@@ -340,10 +455,10 @@ impl GatewayMetrics {
     /// A request has ended.
     pub(crate) fn finished(&self, method: &Method, code: u16, duration: Duration) {
         let known = METHODS.iter().position(|(known, _)| known == method);
-        let word = known.map_or("unknown", |at| METHODS[at].1);
         let histogram = |code: u16| {
+            let word = known.map_or(UNKNOWN, |at| METHODS[at].1);
             let mut digits = itoa::Buffer::new();
-            self.requests.with_label_values(&[word, digits.format(code)])
+            self.requests.get((known.unwrap_or(METHODS.len()), code), &[word, digits.format(code)])
         };
         match known {
             Some(at) if code == 200 => {
@@ -354,9 +469,9 @@ impl GatewayMetrics {
     }
 
     /// The gateway answered by itself.
-    pub(crate) fn answered(&self, code: u16, why: &str) {
+    pub(crate) fn answered(&self, code: u16, why: &'static str) {
         let mut digits = itoa::Buffer::new();
-        self.own_answers.with_label_values(&[digits.format(code), why]).inc();
+        self.own_answers.get((code, why), &[digits.format(code), why]).inc();
     }
 
     /// A request to a mapped backend has ended that named a logical cluster of this shard.
@@ -391,18 +506,14 @@ impl GatewayMetrics {
         }
     }
 
-    /// A phase has ended.
-    pub(crate) fn phase(&self, phase: GatewayPhase, duration: Duration) {
-        let histogram = match phase {
-            GatewayPhase::Route => &self.route,
-            GatewayPhase::Auth => &self.auth,
-            GatewayPhase::Queue => &self.queue,
-            GatewayPhase::Connect => &self.connect,
-        };
-        histogram.observe(duration.as_secs_f64());
+    /// How long a phase took.
+    pub(crate) fn phase(&self, door: DoorNumber, phase: Phase, duration: Duration) {
+        if let Some(door) = self.doors.get(door.index()) {
+            door.phases[phase as usize].observe(duration.as_secs_f64());
+        }
     }
 
-    /// Everything as Prometheus text, with the index as it is now.
+    /// Everything as Prometheus text, with the index and the busiest workspaces as they are now.
     ///
     /// # Errors
     /// When the registry holds something that cannot be printed.
@@ -411,12 +522,23 @@ impl GatewayMetrics {
         table: &RoutingTable,
         index: &IndexReport,
         shards: &[ShardReport],
+        top: &TopWorkspaces,
     ) -> Result<bytes::Bytes, MetricsError> {
         let now = Instant::now();
         let root = table.load();
         self.index_lag.set(index.lag().as_secs_f64());
         self.synced.set(f64::from(u8::from(root.is_synced())));
         self.table_bytes.set(i64::try_from(root.heap_bytes()).unwrap_or(i64::MAX));
+        for (measure, gauges) in Measure::ALL.into_iter().zip(&self.top) {
+            gauges.reset();
+            for busy in top.by(measure, TOP, now.into_std()) {
+                gauges.with_label_values(&[&*busy.cluster]).set(busy.per_second);
+            }
+        }
+        self.top_watches.reset();
+        for (cluster, open) in top.by_watches(TOP) {
+            self.top_watches.with_label_values(&[&*cluster]).set(i64::from(open));
+        }
         // Series of shards that are gone go with them.
         self.indexed.reset();
         self.index_age.reset();
@@ -450,13 +572,13 @@ impl GatewayMetrics {
 
 impl ShardMetrics {
     /// The head of the answer is here.
-    pub(crate) fn first_byte(&self, class: RequestClass, after: Duration) {
-        self.first_byte[class as usize].observe(after.as_secs_f64());
+    pub(crate) fn first_byte(&self, door: DoorNumber, class: RequestClass, after: Duration) {
+        self.first_byte.observe(door, class, after.as_secs_f64());
     }
 
     /// The exchange has ended.
-    pub(crate) fn total(&self, class: RequestClass, duration: Duration) {
-        self.total[class as usize].observe(duration.as_secs_f64());
+    pub(crate) fn total(&self, door: DoorNumber, class: RequestClass, duration: Duration) {
+        self.total.observe(door, class, duration.as_secs_f64());
     }
 
     /// The exchange has ended: so many bytes of bodies each way.

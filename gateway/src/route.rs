@@ -53,7 +53,7 @@ pub(crate) enum Route {
         /// Its base URL.
         url: Arc<str>,
         /// The id of the logical cluster.
-        cluster: Box<str>,
+        cluster: Arc<str>,
         /// The type of its workspace, `path:name`.
         workspace_type: Option<Arc<str>>,
         /// Another shard had it until a moment ago: see [`resumes`](crate::moved::resumes).

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,6 +17,7 @@ use fairlead_process::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::access_log::AccessLog;
 use crate::authentication::DoorAuthentication;
 use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
@@ -25,7 +27,7 @@ use crate::index::{
 };
 use crate::lanes::Lanes;
 use crate::limits::DoorQuotas;
-use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorOptions, h2_options};
+use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorNumber, DoorOptions, h2_options};
 use crate::local::{DoorStatus, MetricsReaders};
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
@@ -38,11 +40,16 @@ use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
 use crate::table::TableWriter;
+use crate::top::TopWorkspaces;
+use crate::trace::Tracing;
 use crate::upstream::{
     AdmissionOptions, BreakerOptions, CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential,
     UpstreamOptions, Upstreams,
 };
 use crate::workspaces::WorkspaceAuthenticators;
+
+/// How long the end of the process waits for the access log's.
+const MAX_FLUSH: Duration = Duration::from_secs(2);
 
 /// What a process lends the gateway.
 pub struct Environment {
@@ -93,6 +100,18 @@ pub enum StartError {
     /// An expression for origins is none.
     #[error("corsAllowedOrigins: {0}")]
     Cors(#[source] BadOrigin),
+    /// The access log cannot be opened.
+    #[error("the access log {file} cannot be opened", file = file.display())]
+    AccessLog {
+        /// Its file.
+        file: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The collector of spans cannot be spoken to.
+    #[error("tracing.otlpEndpoint: {0}")]
+    Collector(String),
     /// The system has no room for the threads that serve.
     #[error("the threads that serve connections cannot be started")]
     Threads(#[source] std::io::Error),
@@ -112,6 +131,8 @@ impl FatalError for StartError {
             | Self::Kubeconfig(_)
             | Self::Peers(_)
             | Self::Cors(_)
+            | Self::AccessLog { .. }
+            | Self::Collector(_)
             | Self::Threads(_)
             | Self::Metrics(_) => None,
         }
@@ -128,7 +149,8 @@ impl Gateway {
         // Before anything of pingora runs: it would take another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names } = environment;
-        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
+        let door_names = config.listeners.iter().map(|door| door.name.as_str());
+        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics, door_names)?);
         let clients = shard_clients(&config, reloads, names)?;
         warn_of_holes(&config);
         let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
@@ -200,6 +222,9 @@ impl Gateway {
             ),
             picker,
             metrics: Arc::clone(&gateway_metrics),
+            top: TopWorkspaces::new(std::time::Instant::now()),
+            access_log: Arc::new(AccessLog::new(metrics)?),
+            traces: Tracing::new(metrics, tasks, shutdown, names)?,
             health,
             index: report,
             slow_clients: ArcSwap::from_pointee(config.slow_clients.clone()),
@@ -213,6 +238,10 @@ impl Gateway {
             started: Instant::now(),
         });
         core.paths.set_believed_at_doors(believed_at_doors(&config));
+        core.access_log
+            .configure(&config.access_log)
+            .map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
+        core.traces.configure(&config.tracing).map_err(|error| StartError::Collector(error.to_string()))?;
         let app = Arc::new(DataPlane::new(Arc::clone(&core), h2_options(&config.limits)));
 
         let lookup: Arc<dyn ServiceAccountLookup> =
@@ -220,7 +249,7 @@ impl Gateway {
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
         let mut policies = Vec::new();
         let mut bound = Vec::new();
-        for door_config in &config.listeners {
+        for (place, door_config) in config.listeners.iter().enumerate() {
             let address = door_config.serving.address;
             let listener = BoundDoor::bind(address).map_err(|source| StartError::Bind { address, source })?;
             let authentication =
@@ -233,6 +262,7 @@ impl Gateway {
             let name = door_config.name.as_str().into();
             let peers = Peers::of(door_config, reloads)?;
             let door = authentication.open(reloads, |policy| Door {
+                number: DoorNumber::new(place),
                 name,
                 certificates,
                 peers,
@@ -265,9 +295,19 @@ impl Gateway {
             .map(|(name, address)| DoorStatus { name: name.as_str().into(), address: address.to_string() });
         core.doors.store(Arc::new(statuses.collect()));
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
+        let open = Arc::new(AtomicUsize::new(bound.len()));
         for (listener, options) in bound {
             tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
-            tasks.spawn("door", listener.serve(options, Arc::clone(&app)));
+            let (app, core, open) = (Arc::clone(&app), Arc::clone(&core), Arc::clone(&open));
+            tasks.spawn("door", async move {
+                listener.serve(options, app).await;
+                // The last one to close: nothing more happens.
+                if open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    core.traces.finish();
+                    let log = Arc::clone(&core.access_log);
+                    let _ = tokio::task::spawn_blocking(move || log.flush(MAX_FLUSH)).await;
+                }
+            });
         }
         Ok(Self { doors, core, policies, reloads: reloads.clone(), config, ready: when_ready })
     }
@@ -276,6 +316,12 @@ impl Gateway {
     pub async fn ready(&self) {
         // The sender lives as long as the index; without it nothing becomes ready any more.
         let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
+
+    /// Opens log files anew, after somebody has moved them away.
+    pub fn log_reopener(&self) -> impl Fn() + Send + Sync + use<> {
+        let log = Arc::clone(&self.core.access_log);
+        move || log.reopen()
     }
 
     /// Puts a new configuration in force as far as that goes while connections are open: what the doors accept, the
@@ -299,6 +345,13 @@ impl Gateway {
         match Cors::new(&config.cors_allowed_origins) {
             Ok(cors) => self.core.cors.store(Arc::new(cors)),
             Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
+        }
+        if let Err(error) = self.core.access_log.configure(&config.access_log) {
+            let file = config.access_log.file.display();
+            tracing::error!(%file, %error, "the access log stays as it was");
+        }
+        if let Err(error) = self.core.traces.configure(&config.tracing) {
+            tracing::error!(%error, "tracing stays as it was");
         }
         self.core.mounts.store(Arc::new(mount_rules(&config)));
         self.core.router.set_labels_behind_mounts(behind_mounts(&config));

@@ -23,7 +23,7 @@ mod tls;
 pub use certificates::NamedCertificate;
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
-pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks, signals};
+pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks, on_reopen_signal, signals};
 pub use limits::{OpenFiles, check_open_files};
 pub use logging::{LoggingError, init_logging};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};

@@ -156,6 +156,24 @@ pub fn signals(
     })
 }
 
+/// Waits for SIGUSR1 until the process drains, and calls `reopen` at each: whoever has moved log files away wants new ones.
+/// The handler is installed by the call and stays; the future must be run.
+pub fn on_reopen_signal<F: Fn() + Send>(
+    shutdown: &Shutdown,
+    reopen: F,
+) -> io::Result<impl Future<Output = ()> + Send + use<F>> {
+    let mut moved = signal(SignalKind::user_defined1())?;
+    let shutdown = shutdown.clone();
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = moved.recv() => reopen(),
+                () = shutdown.draining() => return,
+            }
+        }
+    })
+}
+
 fn on_terminate(shutdown: &Shutdown) {
     if shutdown.is_announced() {
         tracing::warn!("second signal: exiting without waiting for open requests");

@@ -8,3 +8,5 @@ mod quota;
 mod rate;
 
 pub(crate) use quota::{DoorQuotas, Exceeded, Kind, Ticket, Whom};
+#[cfg(test)]
+pub(crate) use quota::{Scope, What};

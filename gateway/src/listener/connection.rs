@@ -106,6 +106,13 @@ impl fmt::Debug for Connection {
 #[derive(Debug)]
 pub(crate) struct OpenRequest(Arc<Connection>);
 
+impl OpenRequest {
+    /// The connection.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.0
+    }
+}
+
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);

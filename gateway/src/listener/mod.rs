@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
-use fairlead_config::ConnectionLimits;
+use fairlead_config::{ConnectionLimits, TraceContextPolicy};
 use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
@@ -54,8 +54,26 @@ const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
+/// A door by its place in the configuration, where names would be looked up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct DoorNumber(usize);
+
+impl DoorNumber {
+    /// The door at this place.
+    pub(crate) const fn new(place: usize) -> Self {
+        Self(place)
+    }
+
+    /// Its place.
+    pub(crate) const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// One way into the gateway.
 pub(crate) struct Door {
+    /// Its place among all of them.
+    pub(crate) number: DoorNumber,
     /// Its name in logs and metrics.
     pub(crate) name: Arc<str>,
     /// What a client certificate means here.
@@ -88,6 +106,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) screen: Screen,
     /// What becomes of answers.
     pub(crate) answers: AnswerPolicy,
+    /// What a client's trace context counts.
+    pub(crate) trace_context: TraceContextPolicy,
 }
 
 /// What becomes of answers at a door, whoever gives them.
@@ -112,6 +132,7 @@ impl DoorPolicy {
             picks: ShardPicks::Hidden,
             screen: Screen::default(),
             answers: AnswerPolicy::default(),
+            trace_context: TraceContextPolicy::Restart,
         }
     }
 }
@@ -155,8 +176,10 @@ pub(crate) struct DoorMetrics {
     pub(crate) handshakes_timeout: IntCounter,
     /// Connections from addresses that may not connect.
     pub(crate) peers_refused: IntCounter,
-    /// Seconds from the accepted connection to the completed handshake.
-    pub(crate) handshake_seconds: Histogram,
+    /// Seconds from the accepted connection to the beginning of its handshake.
+    pub(crate) accept: Histogram,
+    /// Seconds of a handshake that came to its end.
+    pub(crate) tls: Histogram,
 }
 
 /// A socket that listens, not yet served.
@@ -248,9 +271,10 @@ impl BoundDoor {
                     }
                     let (options, app, draining) = (Arc::clone(&options), Arc::clone(&app), draining.clone());
                     let Ok(stream) = stream.into_std() else { continue };
+                    let accepted = Accepted { stream, peer, at: Instant::now() };
                     let place = options.lanes.place();
                     let runtime = place.runtime().clone();
-                    let establishing = Box::pin(establish(Arc::clone(&options), stream, peer));
+                    let establishing = Box::pin(establish(Arc::clone(&options), accepted));
                     // One block, so that the task of an open connection has room for each of these once.
                     let serving = async move {
                         serve_connection(&options, &app, establishing, &draining).await;
@@ -299,15 +323,18 @@ async fn serve_connection<A>(
     }
 }
 
-/// Agrees on TLS with a client.
-async fn establish(
-    options: Arc<DoorOptions>,
+/// A connection that nothing was said on yet.
+struct Accepted {
     stream: std::net::TcpStream,
     peer: SocketAddr,
-) -> Option<(Stream, Arc<Connection>)> {
+    at: Instant,
+}
+
+/// Agrees on TLS with a client.
+async fn establish(options: Arc<DoorOptions>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
+    let Accepted { stream, peer, at } = accepted;
     // From here on its lane waits for it.
     let stream = TcpStream::from_std(stream).ok()?;
-    let accepted = Instant::now();
     let metrics = &options.metrics;
     tune(&stream);
     let acceptor = TlsAcceptor::from(options.tls.load());
@@ -316,9 +343,11 @@ async fn establish(
         if options.door.peers.proxy_protocol {
             client = proxy_protocol::client_of(&mut stream, peer).await.map_err(io::Error::other)?;
         }
-        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client))
+        let began = Instant::now();
+        metrics.accept.observe(began.duration_since(at).as_secs_f64());
+        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client, began))
     };
-    let (stream, peer) = match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
+    let (stream, peer, began) = match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
         Ok(Ok(established)) => established,
         Ok(Err(error)) => {
             tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
@@ -335,7 +364,7 @@ async fn establish(
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),
     }
-    metrics.handshake_seconds.observe(accepted.elapsed().as_secs_f64());
+    metrics.tls.observe(began.elapsed().as_secs_f64());
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let name = session.server_name();

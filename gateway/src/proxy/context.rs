@@ -1,12 +1,17 @@
 //! What the data plane remembers of one request.
 
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use http::{HeaderValue, Version};
 use prometheus::IntGauge;
 
-use crate::listener::OpenRequest;
+use crate::listener::{Connection, OpenRequest};
 use crate::request::RequestClass;
+use crate::seen::Seen;
+use crate::top::OpenWatch;
+use crate::trace::{Trace, TraceId};
 
 /// Lives from the head of the request to the end of the answer.
 pub(super) struct Context {
@@ -19,8 +24,29 @@ pub(super) struct Context {
     pub(super) at_line_end: bool,
     /// How long a watch may be silent before a blank goes to its client.
     pub(super) keep_alive: Option<Duration>,
-    _open: OpenRequest,
+    /// What is remembered of it for those who look afterwards.
+    pub(super) seen: Seen,
+    /// What the access log and traces want of its head, where there are any.
+    pub(super) kept: Option<Box<Kept>>,
+    /// If it is traced.
+    pub(super) trace: Option<Arc<Trace>>,
+    /// Counted in its workspace while it lives.
+    pub(super) watching: Option<OpenWatch>,
+    open: OpenRequest,
     _counted: OpenGauge,
+}
+
+/// What is kept of a request's head, which is gone when its answer has begun.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Of what is no request, nothing.
+    pub(super) asked: Option<(Version, Box<str>)>,
+    /// Whom its user acts for.
+    pub(super) impersonated: Option<HeaderValue>,
+    /// The trace that it is a part of, recorded or not.
+    pub(super) trace: Option<TraceId>,
+    /// What the answer is called.
+    pub(super) audit_id: OnceLock<HeaderValue>,
 }
 
 impl Context {
@@ -34,9 +60,18 @@ impl Context {
             response_bytes: 0,
             at_line_end: true,
             keep_alive: None,
-            _open: open,
+            seen: Seen::default(),
+            kept: None,
+            trace: None,
+            watching: None,
+            open,
             _counted: OpenGauge(gauge),
         }
+    }
+
+    /// The connection that it came over.
+    pub(super) fn connection(&self) -> &Connection {
+        self.open.connection()
     }
 }
 

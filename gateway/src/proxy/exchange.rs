@@ -24,10 +24,10 @@ use super::context::Context;
 use super::failure::{self, Broken, Failure};
 use super::keep_alive::{self, KeepAlive};
 use super::upload::{Sink, Upload};
-use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward};
+use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward, record};
 use crate::core::{Core, Forward};
 use crate::ending::Ending;
-use crate::observe::GatewayPhase;
+use crate::observe::Phase;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 use crate::upstream::{Lease, RequestBody, Slot, StreamPermit, UpstreamError};
 
@@ -136,7 +136,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(self.core, self.client, &self.request.method, answer).await
+                    answer_itself(self.core, self.client, self.context, &self.request.method, answer).await
                 }
                 None => CLIENT_LEFT,
             };
@@ -173,8 +173,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             let answer = self.ask(&mut upload).await;
             settle(self.slot.take(), &answer);
             let answer = answer?;
-            let (class, waited) = (self.context.class, self.context.began.elapsed());
-            self.forward.upstream.metrics.first_byte(class, waited);
+            record::first_byte(self.context, self.forward);
             self.begin_answer(answer)?
         };
         self.answer(&mut begun, &mut upload).await?;
@@ -199,7 +198,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
         });
         let entered = entered.await;
-        self.core.metrics.phase(GatewayPhase::Queue, began.elapsed());
+        self.context.seen.phase(Phase::Queue, began.elapsed());
         self.slot = Some(entered?);
         Ok(())
     }
@@ -220,6 +219,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         };
         let forged = forward::prepare(self.request, &hop, &decided)?;
         self.core.metrics.forged(forged);
+        record::stamp(self.context, &mut self.request.headers);
         self.request.headers.remove(header::TRANSFER_ENCODING);
         if is_safe(&self.request.method) {
             self.request.headers.remove(header::CONTENT_LENGTH);
@@ -261,7 +261,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             };
             let Ok(sender) = permit.ready().await else { continue };
             if sent == 0 {
-                self.core.metrics.phase(GatewayPhase::Connect, began.elapsed());
+                self.context.seen.phase(Phase::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();
@@ -439,6 +439,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         // Nobody asks again: what a watch keeps is little.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         let (mut parts, body) = answer.into_parts();
+        record::answered(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {

@@ -16,6 +16,7 @@ mod host;
 mod http1;
 mod http2;
 mod keep_alive;
+mod record;
 mod tunnel;
 mod upload;
 
@@ -120,6 +121,7 @@ async fn serve<C: Client>(
     if class == RequestClass::Watch {
         context.keep_alive = connection.door.policy.load().answers.keep_alive;
     }
+    record::arrived(core, &mut context, head);
     let refused = match said {
         Err(unclear) => Some(Answer::bad_request(unclear.to_string())),
         Ok(_) => (fault.is_some() || head.method == Method::CONNECT).then(|| refusal(fault)),
@@ -128,14 +130,15 @@ async fn serve<C: Client>(
         Some(answer) => Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
-            core.decide(&Asked { method, uri, headers, class, address, connection, sender: None }).await
+            let seen = &context.seen;
+            core.decide(&Asked { method, uri, headers, class, address, connection, sender: None, seen }).await
         }
     };
     let code = match decision {
-        Decision::Answer(answer) => answer_itself(core, client, &head.method, answer).await,
+        Decision::Answer(answer) => answer_itself(core, client, &context, &head.method, answer).await,
         Decision::PickShard => {
             let answer = pick_shard(core, client).await;
-            answer_itself(core, client, &head.method, answer).await
+            answer_itself(core, client, &context, &head.method, answer).await
         }
         Decision::Forward(forward) if class == RequestClass::Upgrade => {
             let (empty, ()) = Request::new(()).into_parts();
@@ -144,13 +147,14 @@ async fn serve<C: Client>(
         }
         // Where it is, because the task of an open watch would keep both places.
         Decision::Forward(ref forward) => {
+            record::begun(core, &mut context);
             let mut exchange = Exchange::new(plane, client, &mut context, forward, head);
             let code = exchange.run().await;
-            record_shard(core, &context, forward);
-            code
+            record::ended(core, &context, &head.method, code, Some(forward));
+            return After::Answered;
         }
     };
-    record(core, &context, &head.method, code);
+    record::ended(core, &context, &head.method, code, None);
     After::Answered
 }
 
@@ -163,8 +167,14 @@ fn refusal(fault: Option<host::Fault>) -> Answer {
 }
 
 /// Answers without a shard; returns the code.
-async fn answer_itself<C: Client>(core: &Core, client: &mut C, method: &Method, answer: Answer) -> u16 {
-    let (head, body) = own_head(core, answer);
+async fn answer_itself<C: Client>(
+    core: &Core,
+    client: &mut C,
+    context: &Context,
+    method: &Method,
+    answer: Answer,
+) -> u16 {
+    let (head, body) = own_head(core, context, answer);
     let code = head.status.as_u16();
     let bodiless = *method == Method::HEAD || body.is_empty();
     let written = async {
@@ -183,15 +193,17 @@ async fn answer_itself<C: Client>(core: &Core, client: &mut C, method: &Method, 
 }
 
 /// The head and the body of an answer of the gateway itself.
-fn own_head(core: &Core, answer: Answer) -> (response::Parts, Bytes) {
+fn own_head(core: &Core, context: &Context, answer: Answer) -> (response::Parts, Bytes) {
     let Answer { response, why, .. } = answer;
     let (mut head, body) = (*response).into_parts();
+    context.seen.answered(why, body.len());
     core.metrics.answered(head.status.as_u16(), why);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
     // A UUID is always a value.
     if let Ok(id) = HeaderValue::from_str(id) {
         head.headers.insert(AUDIT_ID, id);
+        record::answered(context, &head.headers);
     }
     head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     head.headers.insert(header::DATE, date::now());
@@ -213,22 +225,5 @@ async fn pick_shard<C: Client>(core: &Core, client: &mut C) -> Answer {
             // Nobody reads it.
             Err(BodyError::Left(_)) => return Answer::bad_request("the request was broken off"),
         }
-    }
-}
-
-/// Counts a request that has ended.
-fn record(core: &Core, context: &Context, method: &Method, code: u16) {
-    let duration = context.began.elapsed();
-    core.metrics.finished(method, code, duration);
-    tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
-}
-
-/// Counts it for the shard that answered it, or whose logical cluster it was about.
-fn record_shard(core: &Core, context: &Context, forward: &Forward) {
-    let metrics = &forward.upstream.metrics;
-    metrics.total(context.class, context.began.elapsed());
-    metrics.body_bytes(context.request_bytes, context.response_bytes);
-    if let Some(shard) = &forward.about {
-        core.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
     }
 }

@@ -16,7 +16,7 @@ use super::backend::Download;
 use super::client::Client;
 use super::exchange::Exchange;
 use super::failure::{self, Broken, Failure};
-use super::{CLIENT_LEFT, DataPlane, Upgrade, answer_itself, forward, record, record_shard};
+use super::{CLIENT_LEFT, DataPlane, Upgrade, answer_itself, forward, record};
 use crate::answer::Answer;
 use crate::ending::Ending;
 use crate::request::is_hop_by_hop;
@@ -42,6 +42,7 @@ pub(super) async fn open<C: Client>(
         match ask(plane, client, &upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let ending = Ending::new(core.drain(), &upgrade.forward.sender, plane.number());
+                record::answered(&upgrade.context, response.headers());
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => {
@@ -51,7 +52,7 @@ pub(super) async fn open<C: Client>(
                     }
                     Err(error) => {
                         tracing::debug!(%error, "the shard did not switch protocols after all");
-                        answer_itself(core, client, &method, Answer::bad_gateway()).await
+                        answer_itself(core, client, &upgrade.context, &method, Answer::bad_gateway()).await
                     }
                 }
             }
@@ -68,14 +69,14 @@ pub(super) async fn open<C: Client>(
                         Some(origin) => origin.decorate(answer),
                         None => answer,
                     };
-                    answer_itself(core, client, &method, answer).await
+                    answer_itself(core, client, &upgrade.context, &method, answer).await
                 }
                 None => CLIENT_LEFT,
             },
         }
     } else {
         let answer = Answer::bad_request("an upgrade request must not have a body");
-        answer_itself(core, client, &method, answer).await
+        answer_itself(core, client, &upgrade.context, &method, answer).await
     };
     finished(plane, &upgrade, &method, code);
     None
@@ -108,7 +109,7 @@ async fn ask<C: Client>(
         response = exchange => response?,
         () = client.left() => return Err(Failure::ClientLeft),
     };
-    forward.upstream.metrics.first_byte(upgrade.context.class, upgrade.context.began.elapsed());
+    record::first_byte(&upgrade.context, forward);
     Ok(response)
 }
 
@@ -130,6 +131,7 @@ fn request(plane: &DataPlane, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>
     };
     let forged = forward::prepare(&mut outgoing, &forward::Hop::of(&head.headers), &decided)?;
     plane.core.metrics.forged(forged);
+    record::stamp(context, &mut outgoing.headers);
     for name in [header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         outgoing.headers.remove(name);
     }
@@ -151,8 +153,7 @@ fn for_client(headers: &HeaderMap) -> HeaderMap {
 }
 
 fn finished(plane: &DataPlane, upgrade: &Upgrade, method: &Method, code: u16) {
-    record(&plane.core, &upgrade.context, method, code);
-    record_shard(&plane.core, &upgrade.context, &upgrade.forward);
+    record::ended(&plane.core, &upgrade.context, method, code, Some(&upgrade.forward));
 }
 
 impl Tunnel {

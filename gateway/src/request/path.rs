@@ -60,6 +60,8 @@ pub(crate) enum LocalEndpoint {
     ShardPicks,
     /// `/services/fairlead/v1/status`.
     Status,
+    /// `/services/fairlead/v1/top`.
+    Top,
 }
 
 /// A reference to a logical cluster that is well formed: labels joined by colons, the first of them the id
@@ -178,6 +180,7 @@ impl LocalEndpoint {
             "/metrics" => Self::Metrics,
             "/services/fairlead/v1/shard-picks" => Self::ShardPicks,
             "/services/fairlead/v1/status" => Self::Status,
+            "/services/fairlead/v1/top" => Self::Top,
             _ => return None,
         })
     }
@@ -364,6 +367,7 @@ mod tests {
         for (raw, expected) in [
             ("/services/fairlead/v1/shard-picks", "local ShardPicks"),
             ("/services/fairlead/v1/status", "local Status"),
+            ("/services/fairlead/v1/top", "local Top"),
             ("/livez", "local Live"),
             ("/livez/ping", "local Live"),
             ("/readyz", "local Ready"),

@@ -4,6 +4,7 @@
 //! path on that one view: no lock, no allocation. The one writer copies the two arrays of pointers on the way to what
 //! it touches and the touched buckets per batch, then swaps. Some 130 bytes per workspace (a test holds it below 200).
 
+mod ancestry;
 mod bucket;
 mod change;
 mod draft;

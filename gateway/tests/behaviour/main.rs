@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod access_log;
 mod as_kcp;
 mod authentication;
 mod breaking;
@@ -40,12 +41,14 @@ mod repeats;
 mod rotation;
 mod scale;
 mod scrape;
+mod seeing;
 mod sessions;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;
 mod streaming;
 mod switches;
 mod tokens;
+mod traces;
 mod tunnels;
 mod upstream;
 mod world;

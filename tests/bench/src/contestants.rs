@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fairlead_certs::{Client, Server};
 use fairlead_tests::harness::{Pki, Process, Program, binary, free_port};
+use serde_json::json;
 
 use crate::error::BenchError;
 use crate::tls;
@@ -18,6 +19,8 @@ use crate::wire::{Ask, Connection, Protocol, Seen};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Kind {
     Gateway,
+    /// The gateway with access log and traces, of which one request in a hundred has one.
+    Observed,
     Hyper,
     Haproxy,
     Nginx,
@@ -26,13 +29,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Gateway, Self::Observed, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
+    /// Those that take part unless others are named.
+    pub(crate) const USUAL: [Self; 6] =
         [Self::Gateway, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
 
     /// What the table calls it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
+            Self::Observed => "gateway+log",
             Self::Hyper => "hyper",
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
@@ -51,7 +58,7 @@ impl Kind {
             Self::Haproxy => "apt-get install haproxy",
             Self::Nginx => "apt-get install nginx",
             Self::Kcp => "name the program in $KCP_FRONT_PROXY",
-            Self::Gateway | Self::Hyper | Self::Direct => "cargo build --release",
+            Self::Gateway | Self::Observed | Self::Hyper | Self::Direct => "cargo build --release",
         }
     }
 }
@@ -130,7 +137,7 @@ impl Ground {
 
     async fn start(&self, kind: Kind, backend: u16, cores: &Cores) -> Result<Option<Contestant>, BenchError> {
         let path = match kind {
-            Kind::Gateway => Some(binary("fairlead-gateway")?),
+            Kind::Gateway | Kind::Observed => Some(binary("fairlead-gateway")?),
             Kind::Hyper | Kind::Direct => Some(this_program()?),
             Kind::Haproxy => installed("haproxy"),
             Kind::Nginx => installed("nginx"),
@@ -143,7 +150,8 @@ impl Ground {
         let port = free_port()?;
         let place = config::Place { directory: &directory, layout: self.pki.layout(), port, backend };
         let arguments = match kind {
-            Kind::Gateway => place.gateway()?,
+            Kind::Gateway => place.gateway(json!({}))?,
+            Kind::Observed => place.gateway(place.observed())?,
             Kind::Haproxy => place.haproxy()?,
             Kind::Nginx => place.nginx()?,
             Kind::Kcp => place.kcp_front_proxy()?,

@@ -133,7 +133,7 @@ impl Plan {
 
     /// Fresh processes; what is missing is noted once.
     async fn field(&self, ground: &Ground, cores: &Cores, report: &mut Report) -> Result<Field, BenchError> {
-        let kinds = if self.among.is_empty() { &Kind::ALL[..] } else { &self.among };
+        let kinds = if self.among.is_empty() { &Kind::USUAL[..] } else { &self.among };
         let field = ground.field(kinds, cores).await?;
         for missing in &field.missing {
             let note = format!("Not measured: {missing}.");

@@ -117,7 +117,12 @@ impl Goal {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![vec!["what".to_owned(), "reach".to_owned(), "got".to_owned()]];
-        lines[0].extend(Kind::ALL.iter().map(|kind| kind.name().to_owned()));
+        // Who takes part only when asked has a column only then.
+        let is_there = |kind: &Kind| {
+            Kind::USUAL.contains(kind) || self.rows.iter().any(|row| row.values.contains_key(kind))
+        };
+        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(is_there).collect();
+        lines[0].extend(kinds.iter().map(|kind| kind.name().to_owned()));
         for row in &self.rows {
             let (mut reach, mut got) = (String::new(), String::new());
             for verdict in row.verdicts() {
@@ -127,7 +132,7 @@ impl fmt::Display for Report {
                 let _ = write!(got, "{separator}{}{mark}", verdict.got);
             }
             let mut line = vec![format!("{}, {}", row.what, row.unit), reach, got];
-            line.extend(Kind::ALL.iter().map(|kind| row.value(*kind)));
+            line.extend(kinds.iter().map(|kind| row.value(*kind)));
             lines.push(line);
         }
         let columns = lines[0].len();

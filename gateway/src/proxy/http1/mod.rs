@@ -157,19 +157,20 @@ async fn refuse(
 ) -> Outcome {
     let core = &plane.core;
     tracing::debug!(peer = %connection.peer, %error, "a request is malformed");
-    let context = Context::begin(
+    let mut context = Context::begin(
         RequestClass::Read,
         connection.peer.ip(),
         connection.begin_request(),
         core.metrics.open(RequestClass::Read),
     );
+    record::unreadable(core, &mut context);
     let answer = match error {
         HeadError::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
         HeadError::TooLarge => {
             Answer::status(&fairlead_process::Status::request_header_fields_too_large(), "headers_too_large")
         }
     };
-    let (head, body) = own_head(core, answer);
+    let (head, body) = own_head(core, &context, answer);
     let code = head.status.as_u16();
     // Whatever else is wrong with it, an answer to this method has no body.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
@@ -179,7 +180,7 @@ async fn refuse(
         framing.write(&mut wire.output, &body);
     }
     let written = wire.flush().await;
-    record(core, &context, &Method::GET, code);
+    record::ended(core, &context, &Method::GET, code, None);
     if written.is_ok() { Outcome::Close } else { Outcome::Abort }
 }
 

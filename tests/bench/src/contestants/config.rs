@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use fairlead_certs::{CertificateFiles, Client, Layout, Server};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::BenchError;
 
@@ -20,11 +20,11 @@ pub(super) struct Place<'a> {
 const CONNECTIONS: usize = 20_000;
 
 impl Place<'_> {
-    /// Our own gateway.
-    pub(super) fn gateway(&self) -> Result<Vec<OsString>, BenchError> {
+    /// Our own gateway, with further settings.
+    pub(super) fn gateway(&self, further: Value) -> Result<Vec<OsString>, BenchError> {
         let (serving, upstream) = (self.serving(), self.upstream());
         let shards = self.kubeconfig()?;
-        let config = json!({
+        let mut config = json!({
             "listeners": [{
                 "name": "internal",
                 "serving": {
@@ -40,9 +40,25 @@ impl Place<'_> {
             },
             "limits": {"maxConnections": CONNECTIONS},
         });
+        if let (Some(config), Value::Object(further)) = (config.as_object_mut(), further) {
+            config.extend(further);
+        }
         // JSON is YAML.
         let path = self.write("gateway.yaml", &config.to_string())?;
         Ok(vec!["--config".into(), path.into()])
+    }
+
+    /// Settings with which every request has a line in the access log, and one in a hundred a trace. The backend takes spans as
+    /// it takes everything else.
+    pub(super) fn observed(&self) -> Value {
+        json!({
+            "accessLog": {"to": "file", "file": self.directory.join("access.log")},
+            "tracing": {
+                "sample": 0.01,
+                "otlpEndpoint": self.backend_url(),
+                "serverCA": self.layout.serving_ca(),
+            },
+        })
     }
 
     /// The Go front proxy. Its tokens pass through, as ours do.

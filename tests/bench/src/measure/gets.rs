@@ -41,8 +41,10 @@ pub(crate) async fn cpu_per_get(
     let mut rounds = Rounds::default();
     for round in 0..effort.rounds {
         // Only front proxies treat tokens and certificates differently.
-        let differs =
-            |kind| who == Who::Certificate || matches!(kind, Kind::Gateway | Kind::Haproxy | Kind::Kcp);
+        let differs = |kind| {
+            who == Who::Certificate
+                || matches!(kind, Kind::Gateway | Kind::Observed | Kind::Haproxy | Kind::Kcp)
+        };
         for contestant in order(field, round).filter(|contestant| differs(contestant.kind)) {
             let load = load(ground, contestant, protocol, who)?;
             let run = saturate(&load, contestant, effort).await?;

@@ -41,7 +41,7 @@ pub(crate) async fn slow_list(
             Ok(()) => {
                 row.values.insert(contestant.kind, above);
             }
-            Err(error) if contestant.kind == Kind::Gateway => return Err(error),
+            Err(error) if matches!(contestant.kind, Kind::Gateway | Kind::Observed) => return Err(error),
             Err(error) => notes.push(format!("{name}, {}: {error}.", contestant.kind.name())),
         }
     }

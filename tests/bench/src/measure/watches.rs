@@ -51,7 +51,7 @@ pub(crate) async fn idle_watches(
                 );
                 shown.insert(contestant.kind, result);
             }
-            Err(error) if contestant.kind == Kind::Gateway => return Err(error),
+            Err(error) if matches!(contestant.kind, Kind::Gateway | Kind::Observed) => return Err(error),
             Err(error) => notes.push(format!("{count} watches through {name}: {error}.")),
         }
     }

@@ -1,0 +1,59 @@
+//! Numbers at random: cheap ones to draw lots by, and good ones to tell things apart by.
+
+use std::cell::Cell;
+
+/// Whether a lot is drawn that wins this share of times. Costs some nanoseconds, and nobody should rely on not being able
+/// to foresee it.
+pub(crate) fn is_drawn(share: f64) -> bool {
+    if share >= 1.0 {
+        return true;
+    }
+    // 53 bits, as many as the fraction of a number has.
+    share > 0.0 && ((cheap() >> 11) as f64) < share * (1_u64 << 53) as f64
+}
+
+/// Bytes that nobody has drawn before, for identifiers; never all zero.
+pub(crate) fn unique<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // What the system refuses, which it does before it has started only, is made up.
+    if getrandom::fill(&mut bytes).is_err() || bytes == [0; N] {
+        for byte in &mut bytes {
+            *byte = (cheap() >> 32) as u8 | 1;
+        }
+    }
+    bytes
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014), seeded once per thread.
+fn cheap() -> u64 {
+    thread_local! {
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+    let state = STATE.get().unwrap_or_else(|| {
+        let mut seed = [0; 8];
+        // Without a seed all threads draw the same lots, which is no harm.
+        let _ = getrandom::fill(&mut seed);
+        u64::from_ne_bytes(seed)
+    });
+    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    STATE.set(Some(state));
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lots_are_drawn_as_often_as_they_should() {
+        for (share, least, most) in
+            [(0.0, 0, 0), (0.01, 700, 1300), (0.5, 49_000, 51_000), (1.0, 100_000, 100_000)]
+        {
+            let drawn = (0..100_000).filter(|_| is_drawn(share)).count();
+            assert!((least..=most).contains(&drawn), "{share}: {drawn}");
+        }
+        assert_ne!(unique::<16>(), unique::<16>());
+    }
+}

@@ -1,0 +1,53 @@
+//! Metrics told apart by what others choose, up to a number of them.
+
+use std::hash::Hash;
+
+use parking_lot::RwLock;
+use prometheus::core::{Metric, MetricVec, MetricVecBuilder};
+use rustc_hash::FxHashMap;
+
+/// A vector of metrics that has no more than so many series, and one more for the rest, whose labels all say `other`.
+pub(super) struct Capped<K, V: Many> {
+    all: V,
+    known: RwLock<FxHashMap<K, V::One>>,
+    most: usize,
+}
+
+/// What [`Capped`] bounds.
+pub(super) trait Many {
+    type One: Clone;
+
+    fn with(&self, labels: &[&str]) -> Self::One;
+}
+
+impl<B: MetricVecBuilder> Many for MetricVec<B>
+where
+    B::M: Metric + Clone,
+{
+    type One = B::M;
+
+    fn with(&self, labels: &[&str]) -> B::M {
+        self.with_label_values(labels)
+    }
+}
+
+/// The label of what there is no series for any more.
+const OTHER: &str = "other";
+
+impl<K: Copy + Eq + Hash, V: Many> Capped<K, V> {
+    pub(super) fn new(all: V, most: usize) -> Self {
+        Self { all, known: RwLock::default(), most }
+    }
+
+    /// The metric of a key, which has these labels. Costs a shared lock and a look-up.
+    pub(super) fn get(&self, key: K, labels: &[&str]) -> V::One {
+        if let Some(one) = self.known.read().get(&key) {
+            return one.clone();
+        }
+        let mut known = self.known.write();
+        if !known.contains_key(&key) && known.len() >= self.most {
+            return self.all.with(&vec![OTHER; labels.len()]);
+        }
+        known.entry(key).or_insert_with(|| self.all.with(labels)).clone()
+    }
+}

@@ -1,0 +1,135 @@
+//! How many series there are at most, and that there are not more: gateway/README.md has the same formula in words.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use fairlead_client::Names;
+use fairlead_config::DrainConfig;
+use fairlead_process::{Reloads, Shutdown, Tasks};
+
+use super::*;
+use crate::access_log::AccessLog;
+use crate::limits::{Kind, Scope, What};
+use crate::table::{ShardSpec, TableWriter};
+use crate::trace::Tracing;
+
+/// A histogram is a series per bucket, and `+Inf`, sum and count.
+const fn histogram(buckets: &[f64]) -> usize {
+    buckets.len() + 3
+}
+
+/// Whose quota, and which.
+const QUOTAS: usize = 3 * 5;
+
+/// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
+fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
+    let phases = doors * Phase::ALL.len() * histogram(PHASE_BUCKETS);
+    let by_server =
+        doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
+    let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
+    let answers = MAX_ANSWERS + 1;
+    // Bytes each way, failed handshakes, workspaces, three of the index, and four of what it works on.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4);
+    // Connections, handshakes by result, refused peers, quotas.
+    let of_doors = doors * (1 + 4 + 1 + QUOTAS);
+    let of_files = reloaded * 3;
+    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3, slow clients 2.
+    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3 + 2;
+    let top = (Measure::ALL.len() + 1) * TOP;
+    top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
+}
+
+fn shard(number: usize) -> String {
+    format!("shard-{number}")
+}
+
+/// Whatever can happen, happens.
+fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
+    let registry = Metrics::new("gateway", "test").unwrap();
+    let reloads = Reloads::new(&registry).unwrap();
+    for number in 0..reloaded {
+        let what = format!("file {number}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let read = move || std::fs::read(&path).map(drop);
+        reloads.register(&what, [file.path().to_owned()], read).unwrap();
+        drop(file);
+    }
+    reloads.check_now();
+    let metrics = GatewayMetrics::new(&registry, doors.iter().copied()).unwrap();
+    AccessLog::new(&registry).unwrap();
+    let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
+    Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
+    let moment = Duration::from_micros(1);
+    let (mut writer, report) = (TableWriter::new(), IndexReport::default());
+    for number in 0..servers {
+        let name = shard(number);
+        let spec = ShardSpec {
+            name: name.as_str().into(),
+            url: "https://a.example".into(),
+            labels: Arc::default(),
+            cordoned: false,
+        };
+        writer.put_shard(spec).unwrap();
+        let server = metrics.server(&name, Server::Shard);
+        for (door, class) in
+            (0..doors.len()).flat_map(|door| CLASSES.map(|class| (DoorNumber::new(door), class)))
+        {
+            server.first_byte(door, class, moment);
+            server.total(door, class, moment);
+        }
+        server.body_bytes(1, 1);
+        TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
+    }
+    for (place, door) in doors.iter().enumerate() {
+        metrics.door(door);
+        for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
+            let open = [Kind::Request, Kind::Watch, Kind::Upgrade].map(What::Open);
+            for what in [What::Rate, What::Bytes].into_iter().chain(open) {
+                metrics.limited(door, &Exceeded { scope, what, wait: moment });
+            }
+        }
+        Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
+    }
+    let odd = Method::from_bytes(b"BREW").unwrap();
+    for code in 100..1000 {
+        for method in METHODS.iter().map(|(method, _)| method).chain([&odd]) {
+            metrics.finished(method, code, moment);
+        }
+        metrics.answered(code, "probe");
+    }
+    metrics.forged(1);
+    let top = TopWorkspaces::new(std::time::Instant::now());
+    let workspaces = (0..10_000).map(|number| Arc::from(format!("c{number}")));
+    let watches: Vec<_> = workspaces
+        .map(|cluster| {
+            top.ended(&cluster, 500, 1, std::time::Instant::now());
+            top.watch(&cluster)
+        })
+        .collect();
+    let shards: Vec<_> = (0..servers)
+        .map(|number| ShardReport {
+            name: shard(number).into(),
+            occupancy: Occupancy { open: 1, waiting: 1, limit: 1 },
+            left_alone: false,
+        })
+        .collect();
+    let text = metrics.text(&writer.table(), &report, &shards, &top).unwrap();
+    drop(watches);
+    String::from_utf8(text.to_vec()).unwrap()
+}
+
+fn count(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+#[test]
+fn there_are_as_many_series_as_the_formula_says_and_not_more() {
+    let names = ["internal", "edge", "operators"];
+    for (doors, servers, reloaded) in [(1, 1, 0), (1, 2, 3), (3, 1, 1), (3, 10, 20)] {
+        let text = everything(&names[..doors], servers, reloaded);
+        assert_eq!(count(&text), series(doors, servers, reloaded), "{doors} {servers} {reloaded}\n{text}");
+    }
+    assert!(series(3, 10, 20) <= 8000, "{}", series(3, 10, 20));
+}

@@ -1,0 +1,229 @@
+//! The heaviest of many, counted with few counters: Space-Saving (Metwally, Agrawal, El Abbadi 2005) with weights and
+//! decay.
+//!
+//! With `k` counters and a stream of total weight `W`, what is told of a key is never less than its true weight, and at
+//! most `W / k` more; so whoever has more than `W / k` is there. Decay takes the same part of everything, which keeps the
+//! order and both bounds for the decayed stream.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+/// Counters of the heaviest keys.
+#[derive(Debug)]
+pub(super) struct Sketch {
+    most: usize,
+    counters: Vec<Counter>,
+    /// Numbers of counters, a heap with the lightest first.
+    heap: Vec<u32>,
+    by_key: FxHashMap<Arc<str>, u32>,
+}
+
+#[derive(Debug)]
+struct Counter {
+    key: Arc<str>,
+    weight: f64,
+    /// How much of the weight may be that of others.
+    error: f64,
+    /// Its place in the heap.
+    place: u32,
+}
+
+/// What is told of a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Heavy {
+    pub(super) key: Arc<str>,
+    /// At least its true weight.
+    pub(super) weight: f64,
+    /// At most so much more.
+    pub(super) error: f64,
+}
+
+impl Sketch {
+    /// With so many counters, at least one.
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self { most, counters: Vec::new(), heap: Vec::new(), by_key: FxHashMap::default() }
+    }
+
+    /// Adds weight to a key. Costs a look-up by the key and, of the logarithm of the counters, mostly nothing; for a key
+    /// without a counter two changes of the map more.
+    pub(super) fn add(&mut self, key: &Arc<str>, weight: f64) {
+        let number = match self.by_key.get(key) {
+            Some(number) => *number,
+            None if self.counters.len() < self.most => return self.begin(key, weight),
+            None => self.take_over(key),
+        };
+        let counter = &mut self.counters[number as usize];
+        counter.weight += weight;
+        let place = counter.place as usize;
+        self.sink(place);
+    }
+
+    /// Takes from everything what is more than this part of it.
+    pub(super) fn decay(&mut self, remaining: f64) {
+        for counter in &mut self.counters {
+            counter.weight *= remaining;
+            counter.error *= remaining;
+        }
+    }
+
+    /// What is known, in no particular order.
+    pub(super) fn all(&self) -> impl Iterator<Item = Heavy> {
+        self.counters.iter().map(|counter| Heavy {
+            key: Arc::clone(&counter.key),
+            weight: counter.weight,
+            error: counter.error,
+        })
+    }
+
+    /// How heavy a key without a counter may be.
+    pub(super) fn unseen(&self) -> f64 {
+        match self.heap.first() {
+            Some(lightest) if self.counters.len() >= self.most => self.counters[*lightest as usize].weight,
+            _ => 0.0,
+        }
+    }
+
+    fn begin(&mut self, key: &Arc<str>, weight: f64) {
+        let number = self.counters.len() as u32;
+        self.counters.push(Counter { key: Arc::clone(key), weight, error: 0.0, place: number });
+        self.heap.push(number);
+        self.by_key.insert(Arc::clone(key), number);
+        self.rise(number as usize);
+    }
+
+    /// The lightest counter becomes that of another key, which may have been as heavy as it.
+    fn take_over(&mut self, key: &Arc<str>) -> u32 {
+        let number = self.heap[0];
+        let counter = &mut self.counters[number as usize];
+        self.by_key.remove(&counter.key);
+        counter.key = Arc::clone(key);
+        counter.error = counter.weight;
+        self.by_key.insert(Arc::clone(key), number);
+        number
+    }
+
+    fn weight_at(&self, place: usize) -> f64 {
+        self.counters[self.heap[place] as usize].weight
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for place in [one, other] {
+            self.counters[self.heap[place] as usize].place = place as u32;
+        }
+    }
+
+    fn rise(&mut self, mut place: usize) {
+        while place > 0 {
+            let above = (place - 1) / 2;
+            if self.weight_at(above) <= self.weight_at(place) {
+                return;
+            }
+            self.swap(place, above);
+            place = above;
+        }
+    }
+
+    fn sink(&mut self, mut place: usize) {
+        loop {
+            let below = [place * 2 + 1, place * 2 + 2].into_iter().filter(|below| *below < self.heap.len());
+            let lightest = below.min_by(|one, other| self.weight_at(*one).total_cmp(&self.weight_at(*other)));
+            match lightest {
+                Some(below) if self.weight_at(below) < self.weight_at(place) => {
+                    self.swap(place, below);
+                    place = below;
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What several sketches of parts of one stream say together, the heaviest first.
+pub(super) fn heaviest<'s>(sketches: impl IntoIterator<Item = &'s Sketch>) -> Vec<Heavy> {
+    let mut all: FxHashMap<Arc<str>, Heavy> = FxHashMap::default();
+    let mut unseen = 0.0;
+    for sketch in sketches {
+        let here = sketch.unseen();
+        unseen += here;
+        for Heavy { key, weight, error } in sketch.all() {
+            let none = Heavy { key: Arc::clone(&key), weight: 0.0, error: 0.0 };
+            let heavy = all.entry(key).or_insert(none);
+            heavy.weight += weight - here;
+            heavy.error += error - here;
+        }
+    }
+    // A key may have been as heavy as that wherever it has no counter.
+    let mut all: Vec<Heavy> = all
+        .into_values()
+        .map(|heavy| Heavy { weight: heavy.weight + unseen, error: heavy.error + unseen, ..heavy })
+        .collect();
+    all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then_with(|| one.key.cmp(&other.key)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROUNDING: f64 = 1e-6;
+
+    #[test]
+    fn the_heavy_one_among_many_is_first_and_nearly_exact() {
+        let mut sketch = Sketch::new(64);
+        let heavy: Arc<str> = "heavy".into();
+        for number in 0..100_000 {
+            sketch.add(&format!("light-{number}").into(), 1.0);
+            if number % 10 == 0 {
+                sketch.add(&heavy, 1.0);
+            }
+        }
+        let first = &heaviest([&sketch])[0];
+        assert_eq!(&*first.key, "heavy");
+        assert!((10_000.0..=10_000.0 + 110_000.0 / 64.0).contains(&first.weight), "{first:?}");
+    }
+
+    proptest! {
+        /// Over several parts of a stream, decayed or not.
+        #[test]
+        fn what_is_told_is_never_too_little_and_at_most_a_counters_share_too_much(
+            stream in vec((0..40_u8, 1..100_u32, 0..3_usize, prop::bool::weighted(0.02)), 1..600),
+            counters in 1..24_usize,
+        ) {
+            let mut sketches = [(); 3].map(|()| Sketch::new(counters));
+            let mut truth: FxHashMap<Arc<str>, f64> = FxHashMap::default();
+            let mut totals = [0.0; 3];
+            for (key, weight, part, decays) in stream {
+                let (key, weight): (Arc<str>, _) = (key.to_string().into(), f64::from(weight));
+                sketches[part].add(&key, weight);
+                *truth.entry(key).or_default() += weight;
+                totals[part] += weight;
+                if decays {
+                    sketches.iter_mut().for_each(|sketch| sketch.decay(0.5));
+                    truth.values_mut().for_each(|weight| *weight *= 0.5);
+                    totals.iter_mut().for_each(|total| *total *= 0.5);
+                }
+            }
+            let bound = totals.iter().sum::<f64>() / counters as f64 + ROUNDING;
+            let told = heaviest(&sketches);
+            for heavy in &told {
+                let weight = truth[&heavy.key];
+                prop_assert!(heavy.weight >= weight - ROUNDING, "{heavy:?} {weight}");
+                prop_assert!(heavy.weight <= weight + bound, "{heavy:?} {weight} {bound}");
+                prop_assert!(heavy.weight - heavy.error <= weight + ROUNDING, "{heavy:?} {weight}");
+            }
+            for (key, weight) in &truth {
+                let is_there = told.iter().any(|heavy| heavy.key == *key);
+                prop_assert!(is_there || *weight <= bound, "{key} with {weight} is missing");
+            }
+            prop_assert!(told.is_sorted_by(|one, other| one.weight >= other.weight));
+        }
+    }
+}

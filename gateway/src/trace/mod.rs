@@ -1,0 +1,162 @@
+//! Traces: which requests are traced, what shards are told of it, and spans for a collector.
+//!
+//! A request that is not traced costs a load, at doors that continue their clients' traces a look for a header, and a lot
+//! that is drawn. One that is has two spans: the gateway's own, and that of asking the shard, which the shard's continue.
+
+mod context;
+mod export;
+mod otlp;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use fairlead_client::Names;
+use fairlead_config::TracingConfig;
+use fairlead_process::{Metrics, MetricsError, Shutdown, Tasks};
+use http::header::HeaderMap;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::chance::{is_drawn, unique};
+pub(crate) use context::{Parent, SpanId, TRACEPARENT, TRACESTATE, TraceId};
+pub(crate) use export::CollectorError;
+use export::{Collector, Results};
+pub(crate) use otlp::Traced;
+
+/// Traces of all doors.
+pub(crate) struct Tracing {
+    /// `None` while nothing is traced.
+    active: ArcSwapOption<Active>,
+    results: Results,
+    /// What is in force; held while that is changed.
+    configured: Mutex<TracingConfig>,
+    tasks: Tasks,
+    shutdown: Shutdown,
+    names: Names,
+}
+
+struct Active {
+    sample: f64,
+    /// `None` without a collector.
+    spans: Option<mpsc::Sender<Box<Traced>>>,
+}
+
+/// A request that is traced.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    pub(crate) id: TraceId,
+    /// The client's span, if it has said so.
+    pub(crate) parent: Option<SpanId>,
+    /// The gateway's span.
+    pub(crate) span: SpanId,
+    /// That of asking the shard.
+    pub(crate) asking: SpanId,
+    pub(crate) began: SystemTime,
+    /// When the shard was asked, since then.
+    pub(crate) asked: OnceLock<Duration>,
+}
+
+impl Tracing {
+    /// Nothing is traced yet.
+    ///
+    /// # Errors
+    /// Twice with the same metrics.
+    pub(crate) fn new(
+        metrics: &Metrics,
+        tasks: &Tasks,
+        shutdown: &Shutdown,
+        names: &Names,
+    ) -> Result<Self, MetricsError> {
+        Ok(Self {
+            active: ArcSwapOption::empty(),
+            results: Results::new(metrics)?,
+            configured: Mutex::default(),
+            tasks: tasks.clone(),
+            shutdown: shutdown.clone(),
+            names: names.clone(),
+        })
+    }
+
+    /// Puts settings in force. If they cannot be, all stays as it was.
+    ///
+    /// # Errors
+    /// What is wrong with the collector.
+    pub(crate) fn configure(&self, config: &TracingConfig) -> Result<(), CollectorError> {
+        let mut configured = self.configured.lock();
+        if *configured == *config {
+            return Ok(());
+        }
+        let spans = match &config.otlp_endpoint {
+            Some(url) => {
+                let collector = Collector::new(url, config, &self.names, self.results.clone())?;
+                let (sender, spans) = mpsc::channel(config.queue);
+                // Ends when nobody has anything to tell it any more.
+                self.tasks.spawn("spans", collector.run(spans, self.shutdown.clone()));
+                Some(sender)
+            }
+            None => None,
+        };
+        let sample = config.sample.get();
+        let is_wanted = spans.is_some() || sample > 0.0;
+        self.active.store(is_wanted.then(|| Arc::new(Active { sample, spans })));
+        *configured = config.clone();
+        Ok(())
+    }
+
+    /// A trace for a request, if it is to be traced. Its client decides, if it has said anything that counts.
+    pub(crate) fn begin(&self, parent: Option<Parent>) -> Option<Trace> {
+        let active = self.active.load();
+        let active = active.as_ref()?;
+        if !parent.map_or_else(|| is_drawn(active.sample), |parent| parent.is_sampled) {
+            return None;
+        }
+        Some(Trace {
+            id: parent.map_or_else(|| TraceId(unique()), |parent| parent.trace),
+            parent: parent.map(|parent| parent.span),
+            span: SpanId(unique()),
+            asking: SpanId(unique()),
+            began: SystemTime::now(),
+            asked: OnceLock::new(),
+        })
+    }
+
+    /// Whether anything is traced. Costs an atomic load.
+    pub(crate) fn is_on(&self) -> bool {
+        self.active.load().is_some()
+    }
+
+    /// Whether spans are sent to anybody.
+    pub(crate) fn exports(&self) -> bool {
+        self.active.load().as_ref().is_some_and(|active| active.spans.is_some())
+    }
+
+    /// A traced request has ended. Waits for nobody: without room it is dropped and counted.
+    pub(crate) fn ended(&self, traced: Box<Traced>) {
+        if let Some(active) = &*self.active.load()
+            && let Some(spans) = &active.spans
+            && spans.try_send(traced).is_err()
+        {
+            self.results.dropped.inc_by(Traced::SPANS);
+        }
+    }
+
+    /// There are no more requests: what waits is sent, and nothing is traced any more.
+    pub(crate) fn finish(&self) {
+        self.active.store(None);
+    }
+}
+
+impl Trace {
+    /// Tells the shard of it, in place of what the client said.
+    pub(crate) fn stamp(&self, headers: &mut HeaderMap, after: Duration) {
+        if self.parent.is_none() {
+            // It belongs to what the client has not said well enough.
+            headers.remove(TRACESTATE);
+        }
+        let told = Parent { trace: self.id, span: self.asking, is_sampled: true };
+        headers.insert(TRACEPARENT, told.to_header());
+        // A repetition belongs to the same span.
+        let _ = self.asked.set(after);
+    }
+}
