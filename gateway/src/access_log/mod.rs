@@ -411,6 +411,43 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "a measurement"]
+    fn cost_per_line() {
+        const LINES: u32 = 200_000;
+        let log = log_to(Path::new("/dev/null"), r#", "buffer": "64MiB""#);
+        let phases = ["auth", "route", "upstream_connect", "first_byte", "total"];
+        let phases = phases.map(|phase| (phase, Duration::from_micros(123)));
+        let began = Instant::now();
+        for number in 0..LINES {
+            log.log(&Line {
+                time: std::time::SystemTime::now(),
+                audit_id: Some(b"9d2f5a5c-8f1c-4d1e-9a53-0c6d1f0b7a11"),
+                listener: "internal",
+                client: [192, 0, 2, 1].into(),
+                connection: u64::from(number),
+                asked: Some(Asked {
+                    protocol: http::Version::HTTP_2,
+                    method: "GET",
+                    path: "/clusters/root:org:team/api/v1/namespaces/default/configmaps/one",
+                }),
+                class: "read",
+                code: 200,
+                user: Some("oidc:alice@example.com"),
+                groups: 3,
+                impersonated: None,
+                cluster: Some("2hzqkbz7v4xk1d0q"),
+                shard: Some("alpha"),
+                why: None,
+                request_bytes: 0,
+                response_bytes: 1024,
+                phases: &phases,
+                trace_id: None,
+            });
+        }
+        println!("{} ns per line", (began.elapsed() / LINES).as_nanos());
+    }
+
+    #[test]
     fn a_full_disk_costs_lines_and_is_over_when_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.log");

@@ -1,8 +1,8 @@
 //! Which workspaces are busy: the few heaviest by requests, bytes and errors a second, and by open watches.
 //!
 //! However many workspaces there are, each of the first three is counted with [`COUNTERS`] counters per thread that
-//! serves, in a mutex that nobody else wants but who reads them, so a request costs an uncontended lock and two or three
-//! look-ups, 0.1–0.4 µs. Open watches are counted as they are: they cost more themselves than their counter.
+//! serves, in a mutex that nobody else wants but who reads them. So a request costs an uncontended lock and two or three
+//! look-ups: 0.06 µs among some hundred workspaces, 0.8 µs where each is that of another of 100,000. Open watches are counted as they are: they cost more themselves than their counter.
 
 mod report;
 mod sketch;
@@ -205,6 +205,23 @@ mod tests {
         assert_eq!(&*errors[0].cluster, "before");
         // An hour later nobody is busy.
         assert_eq!(top.by(Measure::Requests, 10, at(4200)), []);
+    }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn cost_per_request() {
+        const REQUESTS: u32 = 1_000_000;
+        for workspaces in [10, 500, 100_000] {
+            let clusters: Vec<_> = (0..workspaces).map(|number| cluster(&format!("c{number:015}"))).collect();
+            let top = TopWorkspaces::new(Instant::now());
+            let began = Instant::now();
+            for number in 0..REQUESTS as usize {
+                // Neither in turn nor at random: far apart.
+                let cluster = &clusters[number.wrapping_mul(7919) % workspaces];
+                top.ended(cluster, 200, 1000, began);
+            }
+            println!("{workspaces} workspaces: {} ns per request", (began.elapsed() / REQUESTS).as_nanos());
+        }
     }
 
     #[test]

@@ -43,8 +43,10 @@ async fn logging(world: &World, more: Value) -> Another {
 async fn lines(file: &Path, count: usize) -> Vec<Value> {
     loop {
         let text = fs::read_to_string(file).unwrap_or_default();
-        if text.matches('\n').count() >= count {
-            return text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        // The last one may not be whole yet.
+        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        if whole.lines().count() >= count {
+            return whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         }
         tokio::task::yield_now().await;
     }
