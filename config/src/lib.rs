@@ -13,6 +13,7 @@ mod gateway;
 mod lint;
 mod load;
 mod outline;
+mod pick;
 mod selector;
 mod setting;
 mod shard;
@@ -32,6 +33,7 @@ pub use door::{
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
