@@ -264,6 +264,7 @@ mod tests {
             url: "https://x.example".into(),
             labels: Arc::new(BTreeMap::from([("name".to_owned(), name.to_owned())])),
             cordoned: false,
+            marks: crate::table::PickMarks::default(),
         }
     }
 
