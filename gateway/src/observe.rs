@@ -393,6 +393,14 @@ impl ShardMetrics {
         self.first_byte[class as usize].observe(after.as_secs_f64());
     }
 
+    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, since the start.
+    pub(crate) fn answered(&self) -> (u64, f64) {
+        let both = [RequestClass::Read, RequestClass::Write].map(|class| &self.first_byte[class as usize]);
+        let sum =
+            |sums: (u64, f64), of: &Histogram| (sums.0 + of.get_sample_count(), sums.1 + of.get_sample_sum());
+        both.into_iter().fold((0, 0.0), sum)
+    }
+
     /// The exchange has ended.
     pub(crate) fn total(&self, class: RequestClass, duration: Duration) {
         self.total[class as usize].observe(duration.as_secs_f64());
