@@ -37,5 +37,9 @@ mod table;
 mod upstream;
 mod workspaces;
 
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub use pick::simulation;
+
 pub use flags::{FlagError, FrontProxyFlags, Parsed};
 pub use server::{Environment, Gateway, StartError, follow_configuration};

@@ -10,6 +10,8 @@ mod policy;
 mod reservations;
 mod selector;
 mod settings;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 #[cfg(test)]
 mod tests;
 
