@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway lint audit hostile faults h2spec fuzz
+.PHONY: up build test bench bench-gateway sim lint audit hostile faults h2spec fuzz
 
 ## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
 up: build
@@ -30,6 +30,10 @@ bench-gateway:
 	@deploy/tools.sh
 	cargo build --profile dist -p fairlead-gateway -p fairlead-bench --bins
 	@target/dist/bench-gateway $(ARGS)
+
+## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
+sim:
+	cargo run --release -p fairlead-gateway --features simulation --bin simulate-picks
 
 ## What reviewers should not have to say.
 lint:

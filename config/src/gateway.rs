@@ -6,6 +6,7 @@ use crate::access_log::AccessLogConfig;
 use crate::check::Checker;
 use crate::door::DoorConfig;
 use crate::load::{ProcessConfig, ProcessKind};
+use crate::pick::PickConfig;
 use crate::quota::{BreakerConfig, ConcurrencyConfig, SlowClientsConfig};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
@@ -25,6 +26,8 @@ settings! {
         upstream ("upstream"): UpstreamConfig = UpstreamConfig::default();
         /// Which paths lead where.
         paths ("paths"): PathsConfig = PathsConfig::default();
+        /// On which shard a new workspace lives.
+        shard_pick ("shardPick"): PickConfig = PickConfig::default();
         /// Origins whose browsers may use the API, as regular expressions that match anywhere in the Origin header unless
         /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
@@ -181,6 +184,7 @@ impl ProcessConfig for GatewayConfig {
             }
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
+        checker.within("shardPick", |checker| self.shard_pick.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
         checker.within("accessLog", |checker| self.access_log.check(checker));

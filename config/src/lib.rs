@@ -14,6 +14,7 @@ mod gateway;
 mod lint;
 mod load;
 mod outline;
+mod pick;
 mod quota;
 mod selector;
 mod setting;
@@ -36,6 +37,7 @@ pub use door::{
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
     BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
 };

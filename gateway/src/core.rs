@@ -59,7 +59,7 @@ pub(crate) struct Core {
     /// What is to be done as kcp does it.
     pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     /// Shards as servers.
-    pub(crate) upstreams: Upstreams,
+    pub(crate) upstreams: Arc<Upstreams>,
     /// Picks shards.
     pub(crate) picker: Arc<Picker>,
     /// Counts and times.

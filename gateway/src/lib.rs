@@ -43,5 +43,9 @@ mod trace;
 mod upstream;
 mod workspaces;
 
+#[cfg(any(test, feature = "simulation"))]
+#[doc(hidden)]
+pub use pick::simulation;
+
 pub use flags::{FlagError, FrontProxyFlags, Parsed};
 pub use server::{Environment, Gateway, StartError, follow_configuration};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fairlead_authn::UserInfo;
 use fairlead_client::{Client, Request};
 use fairlead_process::{METRICS_CONTENT_TYPE, Status};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -40,6 +40,7 @@ impl Core {
         if let Err(refused) = self.may_read_metrics(sender, "/metrics").await {
             return refused;
         }
+        self.picker.note_shards(Instant::now().into_std());
         match self.metrics.text(&self.table, &self.index, &self.upstreams.shards(), &self.top) {
             Ok(text) => {
                 let mut response = Response::new(text);
@@ -126,11 +127,6 @@ impl Core {
             Ok(request) => request,
             Err(error) => return Answer::bad_request(format!("the question does not decode: {error}")),
         };
-        tracing::debug!(
-            workspace = request.workspace_uid,
-            parent = request.parent_cluster,
-            "a shard asks for a pick"
-        );
         match self.picker.pick(&request, Instant::now().into_std()) {
             Ok(pick) => match serde_json::to_vec(&pick) {
                 Ok(body) => Answer::json(StatusCode::OK, body, "pick"),
@@ -139,8 +135,9 @@ impl Core {
             Err(error @ (PickError::Invalid(_) | PickError::Selector(_))) => {
                 Answer::bad_request(error.to_string())
             }
-            Err(error @ PickError::NotSynced) => Answer::unavailable(&error.to_string(), "not_synced"),
-            Err(error @ PickError::NoShardFits(_)) => no_shard_fits(&error.to_string()),
+            Err(error @ PickError::NotListed) => Answer::unavailable(&error.to_string(), "not_synced"),
+            Err(PickError::NotNow(why)) => no_shard_now(&why),
+            Err(PickError::NoShardFits(why)) => no_shard_fits(&why),
         }
     }
 
@@ -150,6 +147,7 @@ impl Core {
         let shards = root.shards().map(|shard| {
             let mirrors = self.index.of(shard.index, now);
             let counts = root.counts(shard.index);
+            let standing = self.picker.standing(shard.index);
             ShardStatus {
                 name: Arc::clone(&shard.spec.name),
                 url: Arc::clone(&shard.spec.url),
@@ -159,6 +157,13 @@ impl Core {
                 workspaces: counts.clusters,
                 child_workspaces: counts.workspaces,
                 unschedulable: shard.spec.cordoned,
+                draining: shard.spec.marks.draining,
+                excluded: standing.as_ref().and_then(|standing| standing.exclusion),
+                weight: standing.as_ref().map(|standing| standing.weight),
+                capacity: standing.as_ref().and_then(|standing| standing.capacity),
+                reserved: standing.as_ref().map_or(0, |standing| standing.reserved),
+                requests_per_second: standing.as_ref().map_or(0.0, |standing| standing.rate),
+                busy: standing.as_ref().map_or(0.0, |standing| standing.busy),
                 lists: mirrors.relists,
                 watches: mirrors.restarts,
                 last_error: mirrors.last_error,
@@ -210,6 +215,16 @@ struct ShardStatus {
     /// Workspaces whose parent lives on the shard.
     child_workspaces: u32,
     unschedulable: bool,
+    draining: bool,
+    /// Why it gets no new workspaces.
+    excluded: Option<&'static str>,
+    weight: Option<u32>,
+    capacity: Option<u32>,
+    /// Workspaces picked here that the index does not show yet.
+    reserved: u32,
+    requests_per_second: f64,
+    /// Reads and writes that wait for it at any moment.
+    busy: f64,
     lists: u64,
     watches: u64,
     last_error: Option<Arc<str>>,
@@ -222,6 +237,19 @@ fn no_shard_fits(message: &str) -> Answer {
         "message": message, "reason": "NoShardFits", "code": 422,
     });
     Answer::json(StatusCode::UNPROCESSABLE_ENTITY, body.to_string().into_bytes(), "no_shard_fits")
+}
+
+/// 503: the shard that asks asks again. The reason tells it from whatever else is 503 on the way, after which it picks by
+/// itself.
+fn no_shard_now(message: &str) -> Answer {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "NoShardNow", "details": {"retryAfterSeconds": 1}, "code": 503,
+    });
+    let mut answer =
+        Answer::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes(), "no_shard_now");
+    answer.response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
 }
 
 /// Who may read metrics, as the root shard's access rules say.

@@ -126,6 +126,11 @@ impl ByDoorAndClass {
         Self { all: all.clone(), server: server.into(), doors: doors.collect() }
     }
 
+    /// Those of a class, at all doors.
+    fn of_class(&self, class: RequestClass) -> impl Iterator<Item = &Histogram> {
+        self.doors.iter().filter_map(move |door| door.classes[class as usize].get())
+    }
+
     /// Costs two indices and, the first time, a look-up by labels.
     fn observe(&self, door: DoorNumber, class: RequestClass, seconds: f64) {
         let Some(door) = self.doors.get(door.index()) else { return };
@@ -574,6 +579,15 @@ impl ShardMetrics {
     /// The head of the answer is here.
     pub(crate) fn first_byte(&self, door: DoorNumber, class: RequestClass, after: Duration) {
         self.first_byte.observe(door, class, after.as_secs_f64());
+    }
+
+    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, since the start.
+    pub(crate) fn answered(&self) -> (u64, f64) {
+        let both = [RequestClass::Read, RequestClass::Write];
+        let all = both.into_iter().flat_map(|class| self.first_byte.of_class(class));
+        let sum =
+            |sums: (u64, f64), of: &Histogram| (sums.0 + of.get_sample_count(), sums.1 + of.get_sample_sum());
+        all.fold((0, 0.0), sum)
     }
 
     /// The exchange has ended.

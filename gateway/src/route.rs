@@ -312,6 +312,7 @@ mod tests {
                 url: "https://root.example".into(),
                 labels: Arc::default(),
                 cordoned: false,
+                marks: crate::table::PickMarks::default(),
             };
             let shard = writer.put_shard(spec).unwrap();
             writer.shards_listed();

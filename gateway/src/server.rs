@@ -33,7 +33,7 @@ use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
 use crate::peers::{Peers, PeersError};
-use crate::pick::Picker;
+use crate::pick::{PickMetrics, PickSettings, Picker, Signs};
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
 use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
@@ -162,7 +162,20 @@ impl Gateway {
         let report: Arc<IndexReport> = Arc::default();
         let freshness = Arc::clone(&report) as Arc<dyn Freshness>;
         let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
-        let picker = Arc::new(Picker::new(Arc::clone(&table), freshness));
+        let upstreams = Arc::new(Upstreams::new(
+            credential,
+            own_credentials(&config, reloads)?,
+            upstream_options(&config),
+            shard_metrics(&gateway_metrics),
+            names.clone(),
+        ));
+        let picker = Arc::new(Picker::new(
+            Arc::clone(&table),
+            freshness,
+            Arc::clone(&upstreams) as Arc<dyn Signs>,
+            PickSettings::new(config.shard_pick.clone()),
+            PickMetrics::new(metrics)?,
+        ));
         let health = Health::new();
         health.ping(&[Probe::Live]);
         let ready = watch::Sender::new(false);
@@ -213,13 +226,7 @@ impl Gateway {
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
             workspaces: authentication.map(WorkspaceAuthenticators::new),
-            upstreams: Upstreams::new(
-                credential,
-                own_credentials(&config, reloads)?,
-                upstream_options(&config),
-                shard_metrics(&gateway_metrics),
-                names.clone(),
-            ),
+            upstreams,
             picker,
             metrics: Arc::clone(&gateway_metrics),
             top: TopWorkspaces::new(std::time::Instant::now()),
@@ -342,6 +349,7 @@ impl Gateway {
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
         self.core.slow_clients.store(Arc::new(config.slow_clients.clone()));
+        self.core.picker.set_settings(PickSettings::new(config.shard_pick.clone()));
         match Cors::new(&config.cors_allowed_origins) {
             Ok(cors) => self.core.cors.store(Arc::new(cors)),
             Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),

@@ -1,7 +1,8 @@
 //! Which shard a new workspace goes to.
 //!
 //! The gateway is asked, because it sees all shards; when it does not answer in time, the shard picks
-//! one at random by itself, as kcp does.
+//! one at random by itself, as kcp does. When it answers that none fits, or none now, nobody picks: the workspace's
+//! condition says why, and it is asked again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use fairlead_api::annotation;
 use fairlead_apiserver::registry::ObjectStore;
 use fairlead_apiserver::request::{LabelSelector, LabelTerm, Operator};
 use fairlead_apiserver::{Scope, ScopeSelector};
-use fairlead_client::Client;
+use fairlead_client::{Client, ClientError};
 use prometheus::IntCounterVec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,13 +33,22 @@ pub(crate) struct ShardInfo {
     pub(crate) virtual_workspace_url: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) is_cordoned: bool,
+    pub(crate) is_draining: bool,
 }
+
+/// Any value on a Shard: it is being emptied and gets no new workspaces.
+const DRAIN: &str = "fairlead.dev/drain";
+/// How kcp begins to say that there is no shard.
+const NO_SHARD: &str = "No available shards to schedule the workspace";
 
 /// The outcome of a choice.
 pub(crate) enum Chosen {
-    Shard(ShardInfo),
+    /// This one, for a reason: by which policy, and why.
+    Shard(ShardInfo, String),
     /// No shard fits; a new or changed shard may.
     Nothing(String),
+    /// No shard fits now; the same ones may soon.
+    NotNow(String),
     /// The shards are not known yet.
     NotYet,
 }
@@ -93,34 +103,44 @@ impl Placement {
         if shards.is_empty() {
             return Chosen::NotYet;
         }
-        let fitting: Vec<&ShardInfo> = shards
-            .iter()
-            .filter(|shard| !shard.is_cordoned)
-            .filter(|shard| parsed.selects(|key| shard.labels.get(key).map(String::as_str)))
-            .collect();
+        let (fitting, others): (Vec<&ShardInfo>, Vec<&ShardInfo>) =
+            shards.iter().partition(|shard| shard.exclusion(&parsed).is_none());
         if fitting.is_empty() {
-            return Chosen::Nothing("No available shards to schedule the workspace".to_owned());
+            return Chosen::Nothing(none_of(&others, &parsed));
         }
-        match self.ask(parent, workspace, selector).await {
-            Asked::Shard(name) => {
-                if let Some(shard) = shards.iter().find(|shard| shard.name == name) {
-                    self.picks.with_label_values(&["gateway"]).inc();
-                    return Chosen::Shard(shard.clone());
-                }
-            }
-            Asked::NoShardFits(why) => return Chosen::Nothing(why),
-            Asked::NoAnswer => {}
-        }
+        let alone = match self.ask(parent, workspace, selector).await {
+            Asked::Shard { name, why } => match shards.iter().find(|shard| shard.name == name) {
+                Some(shard) => match shard.exclusion(&parsed) {
+                    None => {
+                        self.picks.with_label_values(&["gateway"]).inc();
+                        return Chosen::Shard(shard.clone(), why);
+                    }
+                    // One of us has heard of it before the other; soon both have.
+                    Some(exclusion) => {
+                        let name = &shard.name;
+                        return Chosen::NotNow(format!(
+                            "{NO_SHARD} now: the gateway chose {name}, which is {exclusion}"
+                        ));
+                    }
+                },
+                None => "the gateway chose a shard that is not known here",
+            },
+            Asked::NoShardFits(why) => return Chosen::Nothing(format!("{NO_SHARD}: {why}")),
+            Asked::NotNow(why) => return Chosen::NotNow(format!("{NO_SHARD} now: {why}")),
+            Asked::NoAnswer => "the gateway did not answer",
+            Asked::Nobody => "no gateway is asked",
+        };
         self.picks.with_label_values(&["random"]).inc();
         let mut random = [0; 8];
         // Without randomness the first one serves as well.
         let _ = getrandom::fill(&mut random);
         let index = (u64::from_le_bytes(random) % fitting.len() as u64) as usize;
-        Chosen::Shard(fitting[index].clone())
+        let why = format!("random: {} of {} shards fit; {alone}", fitting.len(), shards.len());
+        Chosen::Shard(fitting[index].clone(), why)
     }
 
     async fn ask(&self, parent: &str, workspace: &Value, selector: &Value) -> Asked {
-        let Some(gateway) = &self.gateway else { return Asked::NoAnswer };
+        let Some(gateway) = &self.gateway else { return Asked::Nobody };
         let question = Question {
             workspace_uid: workspace["metadata"]["uid"].as_str().unwrap_or_default(),
             parent_cluster: parent,
@@ -129,8 +149,13 @@ impl Placement {
         let options = fairlead_client::WriteOptions::default();
         let asked = gateway.client.create(PICK_PATH, &question, &options);
         match tokio::time::timeout(gateway.timeout, asked).await {
-            Ok(Ok(Answer { shard })) => Asked::Shard(shard),
-            Ok(Err(error)) if error.code() == Some(422) => Asked::NoShardFits(error.to_string()),
+            Ok(Ok(Answer { shard, policy, reason })) => {
+                Asked::Shard { name: shard, why: format!("{policy}: {reason}") }
+            }
+            Ok(Err(ClientError::Status(status))) if status.code == 422 => Asked::NoShardFits(status.message),
+            Ok(Err(ClientError::Status(status))) if status.reason == "NoShardNow" => {
+                Asked::NotNow(status.message)
+            }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the gateway did not pick a shard");
                 Asked::NoAnswer
@@ -141,9 +166,15 @@ impl Placement {
 }
 
 enum Asked {
-    Shard(String),
+    Shard {
+        name: String,
+        why: String,
+    },
     NoShardFits(String),
+    NotNow(String),
     NoAnswer,
+    /// There is no gateway to ask.
+    Nobody,
 }
 
 #[derive(Serialize)]
@@ -159,6 +190,42 @@ struct Question<'q> {
 #[derive(Deserialize)]
 struct Answer {
     shard: String,
+    policy: String,
+    #[serde(default)]
+    reason: String,
+}
+
+/// Why a shard is not to be had, as far as its object says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Exclusion {
+    NotSelected,
+    Cordoned,
+    Draining,
+}
+
+impl Exclusion {
+    const ALL: [Self; 3] = [Self::NotSelected, Self::Cordoned, Self::Draining];
+}
+
+impl std::fmt::Display for Exclusion {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::NotSelected => "not selected",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+        })
+    }
+}
+
+/// What is said where no shard is to be had: kcp's words, and how many are not for which reason.
+fn none_of(shards: &[&ShardInfo], selector: &LabelSelector) -> String {
+    let count = |exclusion: &Exclusion| {
+        shards.iter().filter(|shard| shard.exclusion(selector) == Some(*exclusion)).count()
+    };
+    let counts = Exclusion::ALL.iter().map(|exclusion| (exclusion, count(exclusion)));
+    let counts =
+        counts.filter(|(_, count)| *count > 0).map(|(exclusion, count)| format!("{count} {exclusion}"));
+    format!("{NO_SHARD}: of {} shards {}", shards.len(), counts.collect::<Vec<_>>().join(", "))
 }
 
 impl ShardInfo {
@@ -173,7 +240,19 @@ impl ShardInfo {
             virtual_workspace_url: text(&object["spec"]["virtualWorkspaceURL"]),
             labels: labels.map(|(key, value)| (key.clone(), text(value))).collect(),
             is_cordoned: !metadata["annotations"][annotation::UNSCHEDULABLE].is_null(),
+            is_draining: !metadata["annotations"][DRAIN].is_null(),
         })
+    }
+
+    fn exclusion(&self, selector: &LabelSelector) -> Option<Exclusion> {
+        match () {
+            () if !selector.selects(|key| self.labels.get(key).map(String::as_str)) => {
+                Some(Exclusion::NotSelected)
+            }
+            () if self.is_cordoned => Some(Exclusion::Cordoned),
+            () if self.is_draining => Some(Exclusion::Draining),
+            () => None,
+        }
     }
 }
 
@@ -230,5 +309,37 @@ mod tests {
             assert_eq!(label_selector(&selector).unwrap().selects(shard), selected, "{selector}");
         }
         assert!(label_selector(&json!({"matchExpressions": [{"key": "a", "operator": "Like"}]})).is_err());
+    }
+
+    #[test]
+    fn it_is_told_why_no_shard_is_to_be_had() {
+        let shard = |name: &str, annotations: Value| {
+            let labels = json!({"name": name});
+            ShardInfo::read(
+                &json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}}),
+            )
+            .unwrap()
+        };
+        let shards = [
+            shard("a", json!({annotation::UNSCHEDULABLE: ""})),
+            shard("b", json!({DRAIN: "true"})),
+            shard("c", json!({DRAIN: "", annotation::UNSCHEDULABLE: "false"})),
+            shard("d", json!({})),
+        ];
+        let selector = |json| label_selector(&json).unwrap();
+        let fits = |name: &str| selector(json!({"matchLabels": {"name": name}}));
+        let exclusions = shards.each_ref().map(|shard| shard.exclusion(&selector(Value::Null)));
+        assert_eq!(
+            exclusions,
+            [Some(Exclusion::Cordoned), Some(Exclusion::Draining), Some(Exclusion::Cordoned), None]
+        );
+        assert_eq!(
+            none_of(&shards.each_ref(), &fits("b")),
+            "No available shards to schedule the workspace: of 4 shards 3 not selected, 1 draining"
+        );
+        assert_eq!(
+            none_of(&shards.each_ref()[..3], &selector(Value::Null)),
+            "No available shards to schedule the workspace: of 3 shards 2 cordoned, 1 draining"
+        );
     }
 }

@@ -56,6 +56,12 @@ pub const LISTED: &[Listed] = &[
         at: &["/protobuf"],
         reason: Later("API server: answers in protobuf (only bodies of requests are read now)"),
     },
+    Listed {
+        place: "*",
+        on: "*",
+        at: &["/body*/annotations/fairlead.dev/shard-pick", "/events*/annotations/fairlead.dev/shard-pick"],
+        reason: Deliberate("a workspace says why it is on its shard"),
+    },
     // Discovery.
     Listed {
         place: "discovery/*,objects/*",
@@ -273,6 +279,12 @@ pub const LISTED: &[Listed] = &[
         on: "#121",
         at: &["/body/message"],
         reason: Deliberate("kcp calls it an internal error"),
+    },
+    Listed {
+        place: "b",
+        on: "GET */workspaces/unschedulable",
+        at: &["/body/status/conditions/WorkspaceScheduled/message"],
+        reason: Deliberate("kcp's words, and why no shard is available"),
     },
     Listed {
         place: "b",

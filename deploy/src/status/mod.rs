@@ -132,6 +132,9 @@ struct ShardStatus {
     /// Logical clusters of workspaces on the shard.
     workspaces: u64,
     unschedulable: bool,
+    draining: bool,
+    /// The most workspaces that it gets.
+    capacity: Option<u64>,
     last_error: Option<String>,
 }
 

@@ -55,13 +55,19 @@ fn shard_row(shard: &ShardStatus) -> Vec<String> {
     if shard.unschedulable {
         state.push_str(", cordoned");
     }
+    if shard.draining {
+        state.push_str(", draining");
+    }
     if let Some(error) = shard.last_error.as_ref().filter(|_| !shard.watching) {
         state.push_str(&format!(" ({error})"));
     }
     vec![
         shard.name.clone(),
         state,
-        shard.workspaces.to_string(),
+        match shard.capacity {
+            Some(capacity) => format!("{} of {capacity}", shard.workspaces),
+            None => shard.workspaces.to_string(),
+        },
         shard.age_seconds.map_or_else(dash, |age| format!("{age:.1} s")),
         shard.url.clone(),
     ]
@@ -162,7 +168,7 @@ mod tests {
                     "name": "shard-1", "synced": true, "watching": false, "ageSeconds": 12.5, "workspaces": 4,
                     "unschedulable": true, "lastError": "connection refused", "url": "https://b", "later": 1,
                 },
-                { "name": "shard-2", "synced": false },
+                { "name": "shard-2", "synced": false, "draining": true, "capacity": 10 },
             ],
         }))
         .unwrap();
@@ -174,7 +180,7 @@ mod tests {
             SHARD    STATE                                        WORKSPACES  INDEX AGE  URL
             root     watched                                      3           0.0 s      https://a
             shard-1  out of reach, cordoned (connection refused)  4           12.5 s     https://b
-            shard-2  not read yet                                 0           -
+            shard-2  not read yet, draining                       0 of 10     -
 
             7 workspaces
         "#]]

@@ -82,17 +82,18 @@ pub(crate) async fn create(
 async fn until_ready(parent: &Client, name: &str) -> Result<(), WsError> {
     let begin = Instant::now();
     let mut pause = Duration::from_millis(20);
+    let mut why = None;
     while begin.elapsed() < PATIENCE {
         match remote::workspace(parent, name).await {
             Ok(Workspace { status, .. }) if status.phase == "Ready" => return Ok(()),
-            Ok(_) => {}
+            Ok(workspace) => why = workspace.status.waits_for(),
             Err(error) if error.is_not_found() && begin.elapsed() < VISIBLE => {}
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(500));
     }
-    Err(WsError::NotReady(name.to_owned()))
+    Err(WsError::NotReady { name: name.to_owned(), why })
 }
 
 /// `name` or `path:name`. Names of types are lower case.
@@ -118,5 +119,22 @@ mod tests {
             assert_eq!((parsed.path.as_str(), parsed.name.as_str()), (path, name));
         }
         assert!(parse_type("root:").is_err() && parse_type("").is_err());
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_for_what() {
+        let said = |status: serde_json::Value| {
+            let workspace: Workspace =
+                serde_json::from_value(serde_json::json!({ "status": status })).unwrap();
+            WsError::NotReady { name: "w".to_owned(), why: workspace.status.waits_for() }.to_string()
+        };
+        let plain = "workspace \"w\" did not get ready in time";
+        assert_eq!(said(serde_json::json!({"conditions": null})), plain);
+        assert_eq!(said(serde_json::json!({"conditions": [{"type": "A", "status": "True"}]})), plain);
+        let unmet = serde_json::json!({"conditions": [
+            {"type": "A", "status": "True"},
+            {"type": "WorkspaceScheduled", "status": "False", "reason": "Unschedulable", "message": "of 2 shards 2 cordoned"},
+        ]});
+        assert_eq!(said(unmet), format!("{plain}: Unschedulable: of 2 shards 2 cordoned"));
     }
 }

@@ -122,8 +122,8 @@ pub(crate) enum WsError {
     NotFound(String),
     #[error("access to workspace {0:?} denied")]
     Denied(String),
-    #[error("workspace {0:?} did not get ready in time")]
-    NotReady(String),
+    #[error("workspace {name:?} did not get ready in time{}", why.as_ref().map_or(String::new(), |why| format!(": {why}")))]
+    NotReady { name: String, why: Option<String> },
     #[error("{0:?} is not a workspace type: use `name` or `path:name`")]
     Type(String),
     #[error("`ws {0}` takes no path before it")]

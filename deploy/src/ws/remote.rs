@@ -45,6 +45,25 @@ pub(crate) struct WorkspaceSpec {
 #[serde(default)]
 pub(crate) struct PhaseStatus {
     pub phase: String,
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// One of `status.conditions`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Condition {
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+impl PhaseStatus {
+    /// What it waits for, of what says so.
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        let unmet =
+            self.conditions.iter().flatten().find(|one| one.status == "False" && !one.message.is_empty())?;
+        Some(format!("{}: {}", unmet.reason, unmet.message))
+    }
 }
 
 /// A workspace type by name, and where it is defined.

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::objects::ShardObject;
+use super::objects::{BadMark, ShardObject};
 use crate::table::ShardSpec;
 
 /// Where Shard objects lie, below the root workspace and below the administrative view alike.
@@ -205,6 +205,8 @@ impl Peers {
 #[derive(Default)]
 struct Copies {
     by_name: FxHashMap<Arc<str>, Vec<(Box<str>, ShardSpec)>>,
+    /// What could not be read of a shard and was told of.
+    bad: FxHashMap<Arc<str>, Vec<BadMark>>,
 }
 
 impl Copies {
@@ -220,11 +222,25 @@ impl Copies {
     /// Returns the one that counts now.
     fn put(&mut self, object: ShardObject) -> ShardSpec {
         let home: Box<str> = object.home().into();
+        self.warn_of_bad_marks(&object);
         let spec = object.into_spec();
         let copies = self.by_name.entry(Arc::clone(&spec.name)).or_default();
         copies.retain(|(known, _)| *known != home);
         copies.push((home, spec.clone()));
         counting(copies).unwrap_or(spec)
+    }
+
+    /// Once for each.
+    fn warn_of_bad_marks(&mut self, object: &ShardObject) {
+        let (name, (_, bad)) = (object.name(), object.marks());
+        let known = self.bad.get(name).map(Vec::as_slice).unwrap_or_default();
+        for mark in bad.iter().filter(|mark| !known.contains(mark)) {
+            tracing::warn!(shard = %name, "the shard's annotation {mark}");
+        }
+        match bad.is_empty() {
+            true => self.bad.remove(name),
+            false => self.bad.insert(Arc::clone(name), bad),
+        };
     }
 
     /// Returns the copy that is left.
@@ -234,6 +250,7 @@ impl Copies {
         let left = counting(copies);
         if left.is_none() {
             self.by_name.remove(object.name());
+            self.bad.remove(object.name());
         }
         left
     }

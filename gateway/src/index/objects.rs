@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fairlead_config::PickShardConfig;
 use serde::{Deserialize, Deserializer};
 
-use crate::table::{Change, ClusterRecord, ShardSpec, WorkspaceRecord, WorkspaceTarget};
+use crate::table::{Change, ClusterRecord, PickMarks, ShardSpec, WorkspaceRecord, WorkspaceTarget};
 
 /// A `Shard` of `core.kcp.io/v1alpha1`.
 #[derive(Clone, Debug, Deserialize)]
@@ -32,6 +33,24 @@ struct ShardAnnotations {
     /// Present in any form means: no new workspaces.
     #[serde(rename = "experimental.core.kcp.io/unschedulable")]
     unschedulable: Option<String>,
+    /// The same, of ours: it is being emptied.
+    #[serde(rename = "fairlead.dev/drain")]
+    drain: Option<String>,
+    #[serde(rename = "fairlead.dev/weight")]
+    weight: Option<String>,
+    #[serde(rename = "fairlead.dev/capacity")]
+    capacity: Option<String>,
+}
+
+/// An annotation of a Shard that cannot be read. Whoever wrote it is to blame.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum BadMark {
+    /// Its weight.
+    #[error("fairlead.dev/weight: {0:?} is no whole number from 1 to 10000; it is as if it were not there")]
+    Weight(String),
+    /// Its capacity.
+    #[error("fairlead.dev/capacity: {0:?} is no whole number; until it is one, the shard gets no workspaces")]
+    Capacity(String),
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -50,8 +69,30 @@ impl ShardObject {
         &self.metadata.annotations.cluster
     }
 
+    /// What it says of picks, and what of that cannot be read. A weight that cannot is as none; a capacity that cannot is
+    /// one of 0, because more workspaces than meant would be worse than fewer.
+    pub(super) fn marks(&self) -> (PickMarks, Vec<BadMark>) {
+        let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
+        let mut bad = Vec::new();
+        let weight = weight.as_ref().and_then(|text| {
+            let read = text.trim().parse().ok().filter(|weight| PickShardConfig::is_weight(*weight));
+            read.or_else(|| {
+                bad.push(BadMark::Weight(text.clone()));
+                None
+            })
+        });
+        let capacity = capacity.as_ref().map(|text| {
+            text.trim().parse().unwrap_or_else(|_| {
+                bad.push(BadMark::Capacity(text.clone()));
+                0
+            })
+        });
+        (PickMarks { draining: drain.is_some(), weight, capacity }, bad)
+    }
+
     pub(super) fn into_spec(self) -> ShardSpec {
         ShardSpec {
+            marks: self.marks().0,
             name: self.metadata.name,
             url: self.spec.base_url.trim_end_matches('/').into(),
             labels: Arc::new(self.metadata.labels),
@@ -324,5 +365,35 @@ mod tests {
         let json =
             r#"{"metadata":{"name":"a","annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}"#;
         assert!(serde_json::from_str::<ShardObject>(json).unwrap().into_spec().cordoned);
+    }
+
+    #[test]
+    fn what_a_shard_says_about_picks() {
+        let marks = |draining, weight, capacity| PickMarks { draining, weight, capacity };
+        let weight = |text: &str| BadMark::Weight(text.to_owned());
+        let capacity = |text: &str| BadMark::Capacity(text.to_owned());
+        for (annotations, expected, bad) in [
+            ("{}", marks(false, None, None), vec![]),
+            (r#"{"fairlead.dev/drain":""}"#, marks(true, None, None), vec![]),
+            (
+                r#"{"fairlead.dev/weight":" 3","fairlead.dev/capacity":"0"}"#,
+                marks(false, Some(3), Some(0)),
+                vec![],
+            ),
+            (r#"{"fairlead.dev/weight":"0"}"#, marks(false, None, None), vec![weight("0")]),
+            (r#"{"fairlead.dev/weight":"10001"}"#, marks(false, None, None), vec![weight("10001")]),
+            (r#"{"fairlead.dev/weight":"1.5"}"#, marks(false, None, None), vec![weight("1.5")]),
+            (r#"{"fairlead.dev/capacity":"10k"}"#, marks(false, None, Some(0)), vec![capacity("10k")]),
+            (
+                r#"{"fairlead.dev/weight":"x","fairlead.dev/capacity":"-1"}"#,
+                marks(false, None, Some(0)),
+                vec![weight("x"), capacity("-1")],
+            ),
+        ] {
+            let json = format!(r#"{{"metadata":{{"name":"a","annotations":{annotations}}}}}"#);
+            let object: ShardObject = serde_json::from_str(&json).unwrap();
+            assert_eq!(object.marks(), (expected, bad), "{annotations}");
+            assert_eq!(object.into_spec().marks, expected);
+        }
     }
 }

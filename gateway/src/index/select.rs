@@ -52,6 +52,7 @@ mod tests {
             url: "https://alpha".into(),
             labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
             cordoned: false,
+            marks: crate::table::PickMarks::default(),
         };
         for (names, labels, expected) in [
             ("", "", true),

@@ -11,6 +11,7 @@ use fairlead_process::{Reloads, Shutdown, Tasks};
 use super::*;
 use crate::access_log::AccessLog;
 use crate::limits::{Kind, Scope, What};
+use crate::pick::PickMetrics;
 use crate::table::{ShardSpec, TableWriter};
 use crate::trace::Tracing;
 
@@ -29,13 +30,14 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
         doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
-    // Bytes each way, failed handshakes, workspaces, three of the index, and four of what it works on.
-    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4);
+    // Bytes each way, failed handshakes, workspaces, three of the index, four of what it works on, three of picks.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 3);
     // Connections, handshakes by result, refused peers, quotas.
     let of_doors = doors * (1 + 4 + 1 + QUOTAS);
     let of_files = reloaded * 3;
-    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3, slow clients 2.
-    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3 + 2;
+    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
+    // policy and outcome 18.
+    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
 }
@@ -61,6 +63,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
+    PickMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
     let moment = Duration::from_micros(1);
     let (mut writer, report) = (TableWriter::new(), IndexReport::default());
     for number in 0..servers {
@@ -70,6 +73,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             url: "https://a.example".into(),
             labels: Arc::default(),
             cordoned: false,
+            marks: crate::table::PickMarks::default(),
         };
         writer.put_shard(spec).unwrap();
         let server = metrics.server(&name, Server::Shard);

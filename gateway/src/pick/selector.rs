@@ -1,6 +1,7 @@
 //! Label selectors as Kubernetes objects carry them (`metav1.LabelSelector`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
 
@@ -66,6 +67,18 @@ impl LabelSelector {
     }
 }
 
+/// `region=eu,zone In (a,b)`; nothing for what matches everything.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = self.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
+        let expressions = self.match_expressions.iter().map(|Expression { key, operator, values }| {
+            let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(",")) };
+            format!("{key} {operator}{values}")
+        });
+        formatter.write_str(&labels.chain(expressions).collect::<Vec<_>>().join(","))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
@@ -93,6 +106,16 @@ mod tests {
             assert_eq!(selector.validate(), Ok(()));
             assert_eq!(selector.matches(&labels), expected, "{selector:?}");
         }
+    }
+
+    #[test]
+    fn it_is_shown_on_one_line() {
+        let selector: LabelSelector = serde_json::from_str(
+            r#"{"matchLabels":{"a":"b","c":""},"matchExpressions":[{"key":"d","operator":"In","values":["e","f"]},{"key":"g","operator":"Exists"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(selector.to_string(), "a=b,c=,d In (e,f),g Exists");
+        assert_eq!(LabelSelector::default().to_string(), "");
     }
 
     #[test]

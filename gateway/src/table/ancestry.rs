@@ -76,8 +76,13 @@ mod tests {
     #[test]
     fn a_path_is_made_of_the_names_above() {
         let mut writer = TableWriter::new();
-        let spec =
-            ShardSpec { name: "a".into(), url: "https://a".into(), labels: Arc::default(), cordoned: false };
+        let spec = ShardSpec {
+            name: "a".into(),
+            url: "https://a".into(),
+            labels: Arc::default(),
+            cordoned: false,
+            marks: crate::table::PickMarks::default(),
+        };
         let shard = writer.put_shard(spec).unwrap();
         let workspace = |parent: &str, name: &str, target: WorkspaceTarget| WorkspaceRecord {
             parent: parent.into(),

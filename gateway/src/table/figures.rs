@@ -19,6 +19,7 @@ pub(crate) fn table_of(count: usize) -> (TableWriter, ShardIndex) {
         url: "https://a.example".into(),
         labels: Arc::default(),
         cordoned: false,
+        marks: crate::table::PickMarks::default(),
     };
     let shard = writer.put_shard(spec).unwrap();
     writer.shards_listed();

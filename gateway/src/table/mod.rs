@@ -26,7 +26,7 @@ use bucket::{Bucket, Key, Kind, SEPARATOR};
 pub(crate) use change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
 pub(crate) use resolve::{Missing, Resolution};
 pub(crate) use restore::{Restoration, StoredRecord, Unusable};
-pub(crate) use shards::{ShardCounts, ShardEntry, ShardIndex, ShardSpec};
+pub(crate) use shards::{PickMarks, ShardCounts, ShardEntry, ShardIndex, ShardSpec};
 pub(crate) use write::TableWriter;
 
 const PAGE_BITS: u32 = 7;

@@ -21,6 +21,19 @@ pub(crate) struct ShardSpec {
     pub(crate) labels: Arc<BTreeMap<String, String>>,
     /// No new workspaces (annotation `experimental.core.kcp.io/unschedulable`).
     pub(crate) cordoned: bool,
+    /// What our annotations say.
+    pub(crate) marks: PickMarks,
+}
+
+/// What a `Shard` object says, beyond kcp's mark, about which workspaces it gets.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct PickMarks {
+    /// No new workspaces: it is being emptied (annotation `fairlead.dev/drain`).
+    pub(crate) draining: bool,
+    /// Its share beside that of others, at least 1 (annotation `fairlead.dev/weight`).
+    pub(crate) weight: Option<u32>,
+    /// The most workspaces that it gets (annotation `fairlead.dev/capacity`).
+    pub(crate) capacity: Option<u32>,
 }
 
 /// One known shard.

@@ -56,6 +56,7 @@ fn spec(name: &str) -> ShardSpec {
         url: format!("https://{name}.example").into(),
         labels: Arc::default(),
         cordoned: false,
+        marks: crate::table::PickMarks::default(),
     }
 }
 

@@ -28,6 +28,7 @@ use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use crate::observe::{MakeMetrics, Server, ShardMetrics};
+use crate::pick::{Signs, Work};
 use addresses::Addresses;
 use admission::Admission;
 pub(crate) use admission::{AdmissionOptions, Occupancy, Overloaded, Share, Slot};
@@ -81,6 +82,8 @@ pub(crate) enum Unreachable {
 const ONLY_HTTP1_FOR: Duration = Duration::from_secs(30);
 /// How long after a failure the next connection beside the open ones is tried.
 const GROW_AGAIN: Duration = Duration::from_secs(10);
+/// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
+const FAILING_FOR: Duration = Duration::from_secs(10);
 /// Connections do not all get old at the same time: up to this part of their age they are younger.
 const AGE_JITTER: f64 = 0.2;
 
@@ -138,6 +141,8 @@ pub(crate) struct Upstream {
     only_http1: Mutex<Option<Instant>>,
     /// A connection beside the open ones is being opened, or that has just failed.
     growing: AtomicBool,
+    /// When a connection that somebody waited for could not be opened, and none could since.
+    failed: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -280,6 +285,7 @@ impl Upstreams {
             idle: Arc::default(),
             only_http1: Mutex::new(None),
             growing: AtomicBool::new(false),
+            failed: Mutex::new(None),
         });
         by_name.insert(Arc::clone(name), Arc::clone(&added));
         servers.store(Arc::new(by_name));
@@ -386,6 +392,20 @@ impl Upstreams {
     }
 }
 
+/// Costs requests nothing: the work is in metrics that are kept anyway, and a failure is noted where a dial fails.
+impl Signs for Upstreams {
+    fn work(&self, shard: &str) -> Work {
+        let (answered, waited) =
+            self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default();
+        Work { answered, waited }
+    }
+
+    fn is_failing(&self, shard: &str) -> bool {
+        let failed = self.shards.load().get(shard).and_then(|known| *known.failed.lock());
+        failed.is_some_and(|at| at.elapsed() < FAILING_FOR)
+    }
+}
+
 impl Upstream {
     fn is(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
@@ -415,12 +435,13 @@ impl Upstream {
         }
         let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
         let connected = self.connect(options).await;
-        match &connected {
-            Ok(_) | Err(UpstreamError::OnlyHttp1) => attempt.succeeded(),
-            Err(_) => {
-                attempt.failed();
-                pass.failed();
-            }
+        let has_failed = matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1));
+        *self.failed.lock() = has_failed.then(Instant::now);
+        if has_failed {
+            attempt.failed();
+            pass.failed();
+        } else {
+            attempt.succeeded();
         }
         connected
     }

@@ -31,6 +31,7 @@ mod outcomes;
 mod own_credentials;
 mod paths;
 mod peers;
+mod picks;
 mod pki;
 mod process;
 #[allow(dead_code, reason = "shared with the hostile tests")]

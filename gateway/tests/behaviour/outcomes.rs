@@ -211,12 +211,9 @@ async fn shards_ask_where_a_workspace_should_live() {
     while !all_are_watched().await {}
     // alpha has one workspace already.
     let picked = pick(body("1", "{}")).await.json();
-    assert_eq!(
-        (picked["shard"].as_str(), picked["policy"].as_str()),
-        (Some("root"), Some("least-workspaces"))
-    );
+    assert_eq!((picked["shard"].as_str(), picked["policy"].as_str()), (Some("root"), Some("power-of-two")));
+    assert_eq!(picked["reason"], "0 workspaces and 0 reserved, emptier than alpha; 2 of 2 fit");
     assert_eq!(pick(body("1", "{}")).await.json()["shard"], "root");
-    assert_eq!(pick(body("2", "{}")).await.json()["shard"], "alpha");
     assert_eq!(pick(body("3", r#"{"matchLabels":{"name":"alpha"}}"#)).await.json()["shard"], "alpha");
     let none = pick(body("4", r#"{"matchLabels":{"name":"nobody"}}"#)).await;
     assert_eq!((none.status, none.json()["reason"].as_str()), (422, Some("NoShardFits")));

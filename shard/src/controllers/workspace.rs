@@ -33,6 +33,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a logical cluster may be missing after its workspace was scheduled.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// On a Workspace: by which policy its shard was picked, and why that one. A condition that holds says nothing in kcp.
+const SHARD_PICK: &str = "fairlead.dev/shard-pick";
+
 /// Logical cluster and name of a Workspace.
 pub(crate) type WorkspaceKey = (Box<str>, Box<str>);
 
@@ -82,7 +85,7 @@ impl Workspaces {
         mut workspace: Value,
     ) -> Result<Next, Status> {
         let Some(parent_state) = self.clusters.get(parent) else { return Ok(Next::After(LOOK_AGAIN)) };
-        let chosen = match chosen_before(&workspace) {
+        let (info, cluster) = match chosen_before(&workspace) {
             Some((shard, cluster)) => match self.placement.shard(&shard) {
                 Some(info) => (info, cluster),
                 None => {
@@ -91,14 +94,15 @@ impl Workspaces {
                 }
             },
             None => match self.placement.choose(parent, &workspace).await {
-                Chosen::Shard(info) => {
+                Chosen::Shard(info, why) => {
+                    workspace["metadata"]["annotations"][SHARD_PICK] = why.into();
                     (info, ClusterName::random().map_err(Status::internal)?.as_str().to_owned())
                 }
                 Chosen::Nothing(why) => return self.unschedulable(stored, workspace, &why).await,
+                Chosen::NotNow(why) => return self.not_now(stored, workspace, &why).await,
                 Chosen::NotYet => return Ok(Next::After(Duration::from_millis(100))),
             },
         };
-        let (info, cluster) = chosen;
         let name = workspace["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let path = format!("{}:{name}", parent_state.path.as_deref().unwrap_or(parent));
         let logical_cluster = self.logical_cluster(&workspace, parent, &path, &info)?;
@@ -231,18 +235,30 @@ impl Workspaces {
         mut workspace: Value,
         why: &str,
     ) -> Result<Next, Status> {
-        let mut conditions = conditions_of(&workspace);
-        let kind = condition_type::WORKSPACE_SCHEDULED;
-        set_condition(
-            &mut conditions,
-            Condition::unmet(kind, Severity::Error, "Unschedulable", why),
-            Timestamp::now(),
-        );
-        write_conditions(&mut workspace, &conditions);
         workspace["status"]["phase"] = "Unavailable".into();
         workspace["metadata"]["labels"][label::PHASE] = "Unavailable".into();
         // A change of a shard brings the workspace back at once, but the gateway, which picks, may learn of the shard
         // later than we do.
+        self.ask_again(stored, workspace, Severity::Error, why).await
+    }
+
+    /// The shards that fit cannot take it now. It stays in the phase that it is in.
+    async fn not_now(&self, stored: &StoredObject, workspace: Value, why: &str) -> Result<Next, Status> {
+        self.ask_again(stored, workspace, Severity::Warning, why).await
+    }
+
+    async fn ask_again(
+        &self,
+        stored: &StoredObject,
+        mut workspace: Value,
+        severity: Severity,
+        why: &str,
+    ) -> Result<Next, Status> {
+        let mut conditions = conditions_of(&workspace);
+        let kind = condition_type::WORKSPACE_SCHEDULED;
+        let unmet = Condition::unmet(kind, severity, "Unschedulable", why);
+        set_condition(&mut conditions, unmet, Timestamp::now());
+        write_conditions(&mut workspace, &conditions);
         match self.commit(stored, workspace, None).await? {
             Next::Done => Ok(Next::After(patience(&conditions, Timestamp::now()))),
             next => Ok(next),

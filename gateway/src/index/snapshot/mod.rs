@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use crate::table::{Restoration, Root, Unusable};
 
 /// Tells the file from any other. The last byte is the version of what follows.
-const MAGIC: [u8; 8] = *b"flindex\x01";
+const MAGIC: [u8; 8] = *b"flindex\x02";
 const BUFFER: usize = 256 << 10;
 /// A SHA-256 at the end of the file.
 const CHECKSUM: usize = 32;
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::request::Reference;
     use crate::table::{
-        Change, ClusterRecord, Page, Resolution, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget,
-        table_of,
+        Change, ClusterRecord, Page, PickMarks, Resolution, ShardSpec, TableWriter, WorkspaceRecord,
+        WorkspaceTarget, table_of,
     };
 
     fn header() -> Header {
@@ -120,6 +120,10 @@ mod tests {
             url: format!("https://{name}.example").into(),
             labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
             cordoned: name == "b",
+            marks: match name {
+                "a" => PickMarks { draining: true, weight: Some(3), capacity: Some(0) },
+                _ => PickMarks::default(),
+            },
         }
     }
 

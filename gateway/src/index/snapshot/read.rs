@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use super::{BUFFER, CHECKSUM, Header, MAGIC, SnapshotError};
-use crate::table::{Restoration, ShardIndex, ShardSpec, StoredRecord};
+use crate::table::{PickMarks, Restoration, ShardIndex, ShardSpec, StoredRecord};
 
 /// Its four fixed fields.
 const SMALLEST_RECORD: u64 = 8;
@@ -87,12 +87,25 @@ fn read_shard(fields: &mut Fields) -> Result<ShardSpec, SnapshotError> {
     let name = fields.text()?.into();
     let url = fields.text()?.into();
     let cordoned = fields.u16()? != 0;
+    let draining = fields.u16()? != 0;
+    let weight = Some(fields.u32()?).filter(|weight| *weight > 0);
+    let capacity = match fields.u64()?.checked_sub(1).map(u32::try_from) {
+        None => None,
+        Some(Ok(capacity)) => Some(capacity),
+        Some(Err(_)) => return Err(SnapshotError::Damaged),
+    };
     let mut labels = BTreeMap::new();
     for _ in 0..fields.u32()? {
         let key = fields.text()?.to_owned();
         labels.insert(key, fields.text()?.to_owned());
     }
-    Ok(ShardSpec { name, url, labels: Arc::new(labels), cordoned })
+    Ok(ShardSpec {
+        name,
+        url,
+        labels: Arc::new(labels),
+        cordoned,
+        marks: PickMarks { draining, weight, capacity },
+    })
 }
 
 /// Fields in little endian; texts and bytes with their length in front.

@@ -58,10 +58,14 @@ fn write_header(out: &mut Fields, header: &Header) -> io::Result<()> {
 fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardIndex, u16>> {
     let places: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
     out.u16(places.len() as u16)?;
-    for ShardSpec { name, url, labels, cordoned } in table.shards().map(|shard| &shard.spec) {
+    for ShardSpec { name, url, labels, cordoned, marks } in table.shards().map(|shard| &shard.spec) {
         out.text(name)?;
         out.text(url)?;
         out.u16(u16::from(*cordoned))?;
+        out.u16(u16::from(marks.draining))?;
+        // A weight is at least 1, and of a capacity there is one more than it says, so that 0 is none.
+        out.u32(marks.weight.unwrap_or(0))?;
+        out.u64(marks.capacity.map_or(0, |capacity| u64::from(capacity) + 1))?;
         out.u32(labels.len() as u32)?;
         for (key, value) in labels.iter() {
             out.text(key)?;

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use fairlead_client::{PatchType, WriteOptions};
+use fairlead_client::{ClientError, PatchType, WriteOptions};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, WORKSPACES, create_workspace, until_object, until_ready, workspace};
+use crate::installation::{
+    Installation, WORKSPACES, create_workspace, until, until_object, until_ready, workspace,
+};
 
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 
@@ -77,5 +80,45 @@ async fn a_workspace_waits_for_a_shard_that_does_not_exist_yet() {
     installation.start_again_with(2).await;
     let root = installation.admin("/clusters/root");
     let ready = until_ready(&root, "early").await;
+    assert_eq!(ready["metadata"]["annotations"]["core.kcp.io/shard"], "shard-1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workspace_for_a_dead_shard_waits_and_says_so() {
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    // It hangs: nobody starts it again, and it answers nothing.
+    installation.freeze("shard-1").await;
+    let gateway = installation.admin("");
+    until("the gateway to lose shard-1", || async {
+        let status: Result<Value, ClientError> = gateway.get_json("/services/fairlead/v1/status").await;
+        let status = status.map_err(|error| error.to_string())?;
+        let shards = status["shards"].as_array().cloned().unwrap_or_default();
+        let lost = |one: &Value| one["name"] == "shard-1" && one["excluded"] == "out_of_reach";
+        if shards.iter().any(lost) { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    let scheduled = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|one| one["type"] == "WorkspaceScheduled")
+    };
+    let mut anywhere = workspace("here", "root");
+    anywhere["spec"].as_object_mut().unwrap().remove("location");
+    create_workspace(&root, &workspace("elsewhere", "shard-1")).await;
+    create_workspace(&root, &anywhere).await;
+    let waiting = until_object(&root, WORKSPACES, "elsewhere", |object| {
+        scheduled(object).is_some_and(|one| one["status"] == "False")
+    })
+    .await;
+    let condition = scheduled(&waiting).unwrap();
+    assert_eq!(
+        condition["message"],
+        "No available shards to schedule the workspace now: of 2 shards 1 not selected, 1 out of reach"
+    );
+    assert_eq!(waiting["status"]["phase"], "Scheduling", "it has not failed");
+    let here = until_ready(&root, "here").await;
+    assert_eq!(here["metadata"]["annotations"]["core.kcp.io/shard"], "root");
+    installation.signal("shard-1", Signal::CONT);
+    let ready = until_ready(&root, "elsewhere").await;
     assert_eq!(ready["metadata"]["annotations"]["core.kcp.io/shard"], "shard-1");
 }

@@ -3,6 +3,7 @@
 mod definitions;
 mod objects;
 mod readme;
+mod scheduling;
 mod watching;
 mod workspaces;
 

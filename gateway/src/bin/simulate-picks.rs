@@ -1,0 +1,26 @@
+//! `make sim`: how evenly gateways spread workspaces, by policy. Fails when it is less evenly than promised.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use fairlead_config::PickPolicy;
+use fairlead_gateway::simulation::{Plan, simulate, table};
+
+fn main() -> ExitCode {
+    let plan = Plan {
+        shards: 100,
+        workspaces: 1_000_000,
+        gateways: 3,
+        configured: 3,
+        view_age: Duration::from_secs(1),
+        per_second: 2_000,
+        seed: 1,
+    };
+    let all = PickPolicy::ALL.map(|policy| simulate(policy, &plan));
+    println!("{}", table(&plan, &all));
+    let missed: Vec<String> = all.iter().filter_map(|figures| figures.missed()).collect();
+    for what in &missed {
+        println!("missed: {what}");
+    }
+    if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,152 @@
+//! What was picked a moment ago: the table shows a placement only when the shard's watch has brought it.
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+/// How long a pick is remembered: it counts although the table does not show the workspace, and asking again gets the
+/// same answer.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(30);
+/// Picks remembered at once. Beyond it the oldest are forgotten, which costs balance, not correctness.
+const MOST: usize = 100_000;
+
+/// Answers given, by workspace; `S` names a shard.
+#[derive(Debug)]
+pub(super) struct Reservations<S> {
+    by_workspace: FxHashMap<Arc<str>, Reservation<S>>,
+    /// In the order of their expiry, which is the order in which they were made.
+    expiry: VecDeque<(Instant, Arc<str>)>,
+    by_shard: FxHashMap<S, Tally>,
+}
+
+#[derive(Debug)]
+struct Reservation<S> {
+    shard: S,
+    /// When it is forgotten; a workspace that was picked anew has an older entry in the queue as well.
+    until: Instant,
+    settled: bool,
+}
+
+/// Picks remembered for one shard.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Tally {
+    /// Those that the table does not show.
+    pub(super) open: u32,
+    /// Those that it shows.
+    pub(super) settled: u32,
+}
+
+impl<S> Default for Reservations<S> {
+    fn default() -> Self {
+        Self { by_workspace: FxHashMap::default(), expiry: VecDeque::new(), by_shard: FxHashMap::default() }
+    }
+}
+
+impl<S: Copy + Eq + Hash> Reservations<S> {
+    /// The answer that was given for a workspace.
+    pub(super) fn shard_of(&self, workspace: &str) -> Option<S> {
+        self.by_workspace.get(workspace).map(|reservation| reservation.shard)
+    }
+
+    /// What is remembered for a shard.
+    pub(super) fn on(&self, shard: S) -> Tally {
+        self.by_shard.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// A pick was made. One that was made for the workspace before is replaced.
+    pub(super) fn add(&mut self, workspace: &str, shard: S, now: Instant) {
+        if self.expiry.len() >= MOST {
+            self.forget_oldest();
+        }
+        self.forget(workspace);
+        let workspace: Arc<str> = workspace.into();
+        self.by_shard.entry(shard).or_default().open += 1;
+        let until = now + REMEMBERED;
+        self.expiry.push_back((until, Arc::clone(&workspace)));
+        self.by_workspace.insert(workspace, Reservation { shard, until, settled: false });
+    }
+
+    /// The table shows the workspace now.
+    pub(super) fn settle(&mut self, workspace: &str) {
+        let Some(reservation) = self.by_workspace.get_mut(workspace) else { return };
+        if !std::mem::replace(&mut reservation.settled, true)
+            && let Some(tally) = self.by_shard.get_mut(&reservation.shard)
+        {
+            tally.open = tally.open.saturating_sub(1);
+            tally.settled += 1;
+        }
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while self.expiry.front().is_some_and(|(until, _)| *until <= now) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((until, workspace)) = self.expiry.pop_front()
+            && self.by_workspace.get(&workspace).is_some_and(|reservation| reservation.until == until)
+        {
+            self.forget(&workspace);
+        }
+    }
+
+    fn forget(&mut self, workspace: &str) {
+        let Some(Reservation { shard, settled, .. }) = self.by_workspace.remove(workspace) else { return };
+        let Some(tally) = self.by_shard.get_mut(&shard) else { return };
+        let count = if settled { &mut tally.settled } else { &mut tally.open };
+        *count = count.saturating_sub(1);
+        if *tally == Tally::default() {
+            self.by_shard.remove(&shard);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(open: u32, settled: u32) -> Tally {
+        Tally { open, settled }
+    }
+
+    #[test]
+    fn a_pick_is_open_then_settled_then_forgotten() {
+        let (mut all, now) = (Reservations::default(), Instant::now());
+        all.add("w", 1, now);
+        all.add("v", 1, now + Duration::from_secs(1));
+        assert_eq!(all.on(1), tally(2, 0));
+        all.settle("w");
+        all.settle("w");
+        all.settle("nobody");
+        assert_eq!((all.on(1), all.shard_of("w")), (tally(1, 1), Some(1)));
+        all.expire(now + REMEMBERED);
+        assert_eq!((all.on(1), all.shard_of("w"), all.shard_of("v")), (tally(1, 0), None, Some(1)));
+        all.expire(now + REMEMBERED * 2);
+        assert!(all.by_shard.is_empty() && all.by_workspace.is_empty() && all.expiry.is_empty());
+    }
+
+    #[test]
+    fn a_pick_that_is_made_anew_lasts_as_long_as_any_other() {
+        let (mut all, now) = (Reservations::default(), Instant::now());
+        all.add("w", 1, now);
+        all.settle("w");
+        all.add("w", 2, now + Duration::from_secs(10));
+        assert_eq!((all.on(1), all.on(2)), (tally(0, 0), tally(1, 0)));
+        all.expire(now + REMEMBERED);
+        assert_eq!(all.shard_of("w"), Some(2), "the end of the first is not the end of the second");
+        all.expire(now + REMEMBERED + Duration::from_secs(10));
+        assert_eq!((all.on(2), all.shard_of("w")), (tally(0, 0), None));
+    }
+
+    #[test]
+    fn beyond_the_limit_the_oldest_are_forgotten() {
+        let (mut all, now) = (Reservations::default(), Instant::now());
+        (0..=MOST).for_each(|number| all.add(&number.to_string(), 1, now));
+        assert_eq!((all.on(1).open, all.shard_of("0"), all.shard_of("1")), (MOST as u32, None, Some(1)));
+    }
+}
