@@ -10,6 +10,7 @@ mod check;
 mod defaults;
 mod door;
 mod gateway;
+mod issuer;
 mod lint;
 mod load;
 mod outline;
@@ -30,6 +31,7 @@ pub use door::{
     DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
 };
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use issuer::IssuerConfig;
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use selector::ShardSelector;
