@@ -109,7 +109,9 @@ impl UpError {
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Site(error) => return error.hint(),
-            Self::PortInUse { .. } => "choose another one with --port, or stop that program".to_owned(),
+            Self::PortInUse { .. } => {
+                "choose another one with --port or --edge-port, or stop that program".to_owned()
+            }
             Self::OpenFiles { needed, .. } => format!("raise it with `ulimit -n {needed}`"),
             Self::NoProgram { .. } => "build all programs with `cargo build --release`".to_owned(),
             Self::WillNotStart { log, .. } => format!("its log is {}", log.display()),
