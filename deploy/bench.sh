@@ -25,9 +25,9 @@ trap down EXIT
 exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/ { print; fflush() }')
 
 "$BIN/bench" fsync --directory "$(dirname "$DIR")"
-row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache"
+row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache, issuer"
 down
-row "up to all ready, again" "$(up)" "2 shards, gateway, cache"
+row "up to all ready, again" "$(up)" "2 shards, gateway, cache, issuer"
 
 # The table of `status` has a process per line: name, state, pid.
 observe() {

@@ -9,6 +9,7 @@ use thiserror::Error;
 pub struct Inventory {
     pub(crate) shards: BTreeSet<ShardName>,
     pub(crate) hosts: BTreeSet<Host>,
+    pub(crate) has_issuer: bool,
 }
 
 impl Inventory {
@@ -33,6 +34,12 @@ impl Inventory {
             inventory.hosts.insert(host.as_ref().parse()?);
         }
         Ok(inventory)
+    }
+
+    /// The same with a development issuer.
+    #[must_use]
+    pub fn with_issuer(self) -> Self {
+        Self { has_issuer: true, ..self }
     }
 
     /// The shards, in the order of their names.

@@ -54,6 +54,25 @@ impl Kubeconfig {
             .build()
     }
 
+    /// For people at a door where nobody has a certificate: like [`Kubeconfig::admin`], but the user `oidc` gets a token
+    /// from `command` with `arguments`.
+    pub fn signed_in(
+        layout: &Layout,
+        gateway_url: &str,
+        command: &str,
+        arguments: &[&str],
+    ) -> Result<Self, Error> {
+        let authority = read(&layout.serving_ca())?;
+        Self::builder()
+            .cluster("root", &in_cluster(gateway_url, "root"), &authority)
+            .cluster("base", bare(gateway_url), &authority)
+            .plugin("oidc", command, arguments)
+            .context("root", "root", "oidc")
+            .context("base", "base", "oidc")
+            .current("root")
+            .build()
+    }
+
     /// For work inside the installation, past the gateway: one shard at `shard_url` with the contexts that
     /// kcp's own shards write. `root` and `base` are for `kcp-admin`, `shard-base` and `system:admin` for
     /// `shard-admin`, who may do anything.
@@ -139,6 +158,21 @@ impl KubeconfigBuilder {
             "client-key-data": STANDARD.encode(key_pem),
         });
         self.users.push(json!({ "name": name, "user": user }));
+        self
+    }
+
+    /// A user whose token a program tells, a credential plugin of client-go: `command` with `arguments`. It is told
+    /// whether somebody is there to be asked, and works without.
+    #[must_use]
+    pub fn plugin(mut self, name: &str, command: &str, arguments: &[&str]) -> Self {
+        let exec = json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": command,
+            "args": arguments,
+            "interactiveMode": "IfAvailable",
+            "provideClusterInfo": false,
+        });
+        self.users.push(json!({ "name": name, "user": { "exec": exec } }));
         self
     }
 

@@ -5,7 +5,7 @@
 //! authorities/<ca>.key            keys of the authorities; no server needs this folder
 //! trust/<ca>.crt                  what to trust; the first certificate signs, others may follow
 //! service-accounts/sa.{key,pub}   signs and verifies service-account tokens; sa.pub may hold more keys
-//! serving/<server>.{crt,key}      gateway, cache, shard-<name>
+//! serving/<server>.{crt,key}      gateway, cache, shard-<name>, issuer
 //! clients/<user>.{crt,key}        kcp-admin, shard-admin, kcp-front-proxy, ...
 //! ```
 //!

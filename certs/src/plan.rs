@@ -64,6 +64,7 @@ impl Plan {
         let hosts: BTreeSet<Host> = inventory.hosts.iter().cloned().chain(local_hosts()).collect();
 
         let servers = [Server::Gateway, Server::Cache].into_iter().chain(shards().map(Server::Shard));
+        let servers = servers.chain(inventory.has_issuer.then_some(Server::Issuer));
         let clients = [
             Client::Admin,
             Client::ShardAdmin,

@@ -57,6 +57,8 @@ pub enum Server {
     Shard(ShardName),
     /// The cache server.
     Cache,
+    /// The development issuer.
+    Issuer,
 }
 
 impl Server {
@@ -68,6 +70,7 @@ impl Server {
             Self::Gateway => "gateway".to_owned(),
             Self::Shard(name) => format!("shard-{name}"),
             Self::Cache => "cache".to_owned(),
+            Self::Issuer => "issuer".to_owned(),
         }
     }
 

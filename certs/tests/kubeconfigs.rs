@@ -87,6 +87,24 @@ fn the_admin_enters_root_through_the_gateway() {
 }
 
 #[test]
+fn where_nobody_has_a_certificate_a_plugin_tells_the_token() {
+    let place = Place::new();
+    let kubeconfig =
+        Kubeconfig::signed_in(layout(), "https://edge:8443/", "/x/fairlead", &["login", "--issuer=i"]);
+    kubeconfig.unwrap().write(&place.path).unwrap();
+    let document = place.read();
+    assert_eq!(
+        summary(&document),
+        ["root (current) -> https://edge:8443/clusters/root as oidc", "base -> https://edge:8443 as oidc"]
+    );
+    let user = &document["users"][0]["user"];
+    assert_eq!(user["exec"]["command"], "/x/fairlead");
+    assert_eq!(user["exec"]["args"], json!(["login", "--issuer=i"]));
+    assert_eq!(user["exec"]["apiVersion"], "client.authentication.k8s.io/v1");
+    assert_eq!(user.as_object().unwrap().len(), 1, "no key: {user}");
+}
+
+#[test]
 fn inside_the_installation_there_are_the_contexts_of_a_kcp_shard() {
     let place = Place::new();
     Kubeconfig::shard_admin(layout(), "https://localhost:6444").unwrap().write(&place.path).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::cache::CacheConfig;
 use crate::gateway::GatewayConfig;
+use crate::issuer::IssuerConfig;
 use crate::load::ProcessKind;
 use crate::setting::{Entry, Setting};
 use crate::shard::ShardConfig;
@@ -12,6 +13,7 @@ pub fn defaults_yaml(kind: ProcessKind) -> String {
         ProcessKind::Gateway => &GatewayConfig::default(),
         ProcessKind::Shard => &ShardConfig::default(),
         ProcessKind::Cache => &CacheConfig::default(),
+        ProcessKind::Issuer => &IssuerConfig::default(),
     };
     let mut out = format!(
         "# Every setting of fairlead's {kind} with its default; what is left out has it too.\n\

@@ -11,6 +11,7 @@ mod check;
 mod defaults;
 mod door;
 mod gateway;
+mod issuer;
 mod lint;
 mod load;
 mod outline;
@@ -35,6 +36,7 @@ pub use door::{
     DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
 };
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use issuer::IssuerConfig;
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::cache::CacheConfig;
 use crate::check::{Fault, join};
 use crate::gateway::GatewayConfig;
+use crate::issuer::IssuerConfig;
 use crate::load::{Finding, ProcessConfig, ProcessKind, locate, parse};
 use crate::outline::Outline;
 use crate::setting::{Meaning, Setting};
@@ -18,6 +19,7 @@ pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
         ProcessKind::Gateway => lint_as::<GatewayConfig>(file),
         ProcessKind::Shard => lint_as::<ShardConfig>(file),
         ProcessKind::Cache => lint_as::<CacheConfig>(file),
+        ProcessKind::Issuer => lint_as::<IssuerConfig>(file),
     }
 }
 

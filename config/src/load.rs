@@ -28,11 +28,13 @@ pub enum ProcessKind {
     Shard,
     /// [`CacheConfig`](crate::CacheConfig).
     Cache,
+    /// [`IssuerConfig`](crate::IssuerConfig).
+    Issuer,
 }
 
 impl ProcessKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Gateway, Self::Shard, Self::Cache];
+    pub const ALL: [Self; 4] = [Self::Gateway, Self::Shard, Self::Cache, Self::Issuer];
 
     /// The word for it on command lines.
     pub fn as_str(self) -> &'static str {
@@ -40,6 +42,7 @@ impl ProcessKind {
             Self::Gateway => "gateway",
             Self::Shard => "shard",
             Self::Cache => "cache",
+            Self::Issuer => "issuer",
         }
     }
 }
@@ -63,7 +66,7 @@ impl FromStr for ProcessKind {
 
 /// A word that is no kind of process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no process {0:?}; there are gateway, shard and cache")]
+#[error("there is no process {0:?}; there are gateway, shard, cache and issuer")]
 pub struct UnknownProcess(String);
 
 /// A configuration cannot be used; the operator has to change it.
@@ -484,7 +487,7 @@ mod tests {
         }
         assert_eq!(
             "proxy".parse::<ProcessKind>().unwrap_err().to_string(),
-            "there is no process \"proxy\"; there are gateway, shard and cache"
+            "there is no process \"proxy\"; there are gateway, shard, cache and issuer"
         );
     }
 }

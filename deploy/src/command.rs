@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
+use crate::login::{LoginCommand, LoginError, LogoutCommand};
 use crate::site::SiteError;
 use crate::status::{StatusCommand, StatusError};
 use crate::up::{DownCommand, UpCommand, UpError};
@@ -25,6 +26,8 @@ pub fn main() -> ExitCode {
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
         Verb::Ws(ws) => ws.run().map_err(Failure::from),
+        Verb::Login(login) => login.run().map_err(Failure::from),
+        Verb::Logout(logout) => logout.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
         Verb::Config { command } => return command.run(),
     };
@@ -47,7 +50,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Start a gateway, shards and a cache server on this machine, and keep them running
+    /// Start a gateway, shards, a cache server and a development issuer here, and keep them running
     Up(UpCommand),
     /// Stop what `up` has started
     Down(DownCommand),
@@ -55,6 +58,10 @@ enum Verb {
     Status(StatusCommand),
     /// Go to, make and list workspaces, as kcp's `kubectl ws` does
     Ws(WsCommand),
+    /// Sign in at an OpenID issuer and print the token for kubectl
+    Login(LoginCommand),
+    /// Forget the tokens of earlier sign-ins
+    Logout(LogoutCommand),
     /// Certificates
     #[command(subcommand)]
     Certs(CertsVerb),
@@ -85,6 +92,7 @@ enum Failure {
     Status(#[from] StatusError),
     Certs(#[from] CertsError),
     Ws(#[from] WsError),
+    Login(#[from] LoginError),
 }
 
 impl Failure {
@@ -95,6 +103,7 @@ impl Failure {
             Self::Up(error) => error.hint(),
             Self::Site(error) => error.hint(),
             Self::Status(error) => error.hint(),
+            Self::Login(error) => error.hint(),
             Self::Certs(_) => None,
         };
         let hint = hint.map_or(String::new(), |hint| format!("  hint: {hint}\n"));

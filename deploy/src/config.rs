@@ -13,12 +13,12 @@ use crate::output::print;
 pub(crate) enum ConfigCommand {
     /// Print a complete configuration with every default and its meaning
     Defaults {
-        /// gateway, shard or cache
+        /// gateway, shard, cache or issuer
         kind: ProcessKind,
     },
     /// Check a configuration and the files that it names; exit code 1 if anything is wrong
     Lint {
-        /// gateway, shard or cache
+        /// gateway, shard, cache or issuer
         kind: ProcessKind,
         /// The configuration
         file: PathBuf,

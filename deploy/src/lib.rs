@@ -8,6 +8,7 @@ mod certs;
 mod command;
 mod config;
 mod kubeconfigs;
+mod login;
 mod output;
 mod site;
 mod status;

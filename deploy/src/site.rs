@@ -3,10 +3,12 @@
 //! ```text
 //! format                    the version of this layout, one number
 //! admin.kubeconfig          for people
+//! edge.kubeconfig           for people who sign in, at the door for tokens
+//! users.yaml                those who can sign in; for people to change
 //! pki/                      see `fairlead-certs`
 //! kubeconfigs/              for servers
 //! config/<process>.yaml     one per process
-//! data/<process>/           the store
+//! data/<process>/           the store; the issuer's key
 //! logs/<process>.log        and up.log of `up` itself
 //! up.lock                   locked while `up` runs; its process id
 //! state.json                what `up` has started, see `Record`
@@ -73,15 +75,26 @@ pub(crate) struct Record {
     pub started: String,
     /// Where people reach the gateway.
     pub gateway: String,
+    /// Where they reach its door for tokens; empty in what an older version has written.
+    #[serde(default)]
+    pub edge: String,
     /// The servers.
     pub processes: Vec<ProcessRecord>,
+}
+
+impl Record {
+    /// Where the development issuer is.
+    pub(crate) fn issuer(&self) -> Option<String> {
+        let issuer = self.processes.iter().find(|process| process.name == "issuer");
+        issuer.map(|issuer| issuer.url.clone())
+    }
 }
 
 /// One server in a [`Record`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProcessRecord {
-    /// `gateway`, `cache`, or the shard's name.
+    /// `gateway`, `cache`, `issuer`, or the shard's name.
     pub name: String,
     /// Its base URL.
     pub url: String,
@@ -119,6 +132,15 @@ impl Site {
 
     pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
         self.directory.join("admin.kubeconfig")
+    }
+
+    pub(crate) fn edge_kubeconfig(&self) -> PathBuf {
+        self.directory.join("edge.kubeconfig")
+    }
+
+    /// Those who can sign in.
+    pub(crate) fn users(&self) -> PathBuf {
+        self.directory.join("users.yaml")
     }
 
     pub(crate) fn kubeconfigs(&self) -> kubeconfigs::Folder {
@@ -209,7 +231,7 @@ impl Site {
             let path = self.directory.join(folder);
             ignore_absent(std::fs::remove_dir_all(&path)).map_err(SiteError::io("remove", path))?;
         }
-        for path in [self.admin_kubeconfig(), self.record()] {
+        for path in [self.admin_kubeconfig(), self.edge_kubeconfig(), self.users(), self.record()] {
             ignore_absent(std::fs::remove_file(&path)).map_err(SiteError::io("remove", path))?;
         }
         Ok(())
@@ -418,6 +440,7 @@ mod tests {
             pid: 7,
             started: now_as_text(),
             gateway: "https://127.0.0.1:6443".to_owned(),
+            edge: "https://127.0.0.1:8443".to_owned(),
             processes: vec![ProcessRecord {
                 name: "cache".to_owned(),
                 url: "https://127.0.0.1:1".to_owned(),

@@ -26,6 +26,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("fairlead-cache", &["names", "store", "schema", "config", "process", "authn", "api", "apiserver"]),
     ("fairlead-gateway", &["names", "cel", "config", "client", "certs", "process", "authn"]),
+    ("fairlead-issuer", &["config", "process"]),
     ("fairlead", &["names", "config", "client", "certs"]),
     ("fairlead-tests", &["names", "config", "client", "certs", "api"]),
     ("fairlead-bench", &["certs", "tests"]),
@@ -36,9 +37,23 @@ const MUST_NOT_REACH: &[(&str, &[&str])] = &[
     ("fairlead-gateway", &["fairlead-store", "fairlead-schema", "fairlead-apiserver", "k8s-openapi", "redb"]),
     ("fairlead-process", &["k8s-openapi", "redb"]),
     ("fairlead-client", &["k8s-openapi", "fairlead-process"]),
+    // It knows nobody, and nobody but who runs it knows it.
+    (
+        "fairlead-issuer",
+        &["fairlead-client", "fairlead-certs", "fairlead-authn", "k8s-openapi", "openidconnect"],
+    ),
+    ("fairlead-gateway", &["fairlead-issuer", "jsonwebtoken", "openidconnect"]),
     (
         "fairlead",
-        &["fairlead-process", "fairlead-shard", "fairlead-gateway", "fairlead-cache", "k8s-openapi"],
+        &[
+            "fairlead-process",
+            "fairlead-shard",
+            "fairlead-gateway",
+            "fairlead-cache",
+            "fairlead-issuer",
+            "k8s-openapi",
+            "reqwest",
+        ],
     ),
 ];
 

@@ -64,7 +64,7 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// A complete answer with a status below 400.
+/// A complete answer, with a status below 400 but for [`Client::answer`].
 #[derive(Debug, Clone)]
 pub struct Response {
     /// Status.
@@ -144,6 +144,18 @@ impl Client {
         let what = self.describe(&request);
         let max = self.options().max_response_bytes;
         self.within_limit(&what.clone(), async {
+            let StreamingResponse { status, headers, body } =
+                refuse_errors(self.exchange(request, what).await?).await?;
+            Ok(Response { status, headers, body: body.collect(max).await? })
+        })
+        .await
+    }
+
+    /// Like [`Client::request`], for servers that are no Kubernetes: an answer is an answer, whatever its status.
+    pub async fn answer(&self, request: Request) -> Result<Response, ClientError> {
+        let what = self.describe(&request);
+        let max = self.options().max_response_bytes;
+        self.within_limit(&what.clone(), async {
             let StreamingResponse { status, headers, body } = self.exchange(request, what).await?;
             Ok(Response { status, headers, body: body.collect(max).await? })
         })
@@ -153,7 +165,8 @@ impl Client {
     /// Sends a request and returns as soon as the answer begins. Only the beginning is limited in time.
     pub async fn stream(&self, request: Request) -> Result<StreamingResponse, ClientError> {
         let what = self.describe(&request);
-        self.within_limit(&what.clone(), self.exchange(request, what)).await
+        self.within_limit(&what.clone(), async { refuse_errors(self.exchange(request, what).await?).await })
+            .await
     }
 
     async fn within_limit<T>(
@@ -171,7 +184,7 @@ impl Client {
         loop {
             let lease = self.pool.lease().await?;
             match self.exchange_once(&request, lease, &what).await? {
-                Ok(response) => return refuse_errors(response).await,
+                Ok(response) => return Ok(response),
                 Err(failure) if attempts.allow(&failure) => {}
                 Err(failure) => {
                     return Err(ClientError::Closed { what, source: failure.error });

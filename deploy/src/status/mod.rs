@@ -180,7 +180,11 @@ async fn ask_gateway(site: &Site, record: &Record) -> Result<GatewayStatus, AskE
 
 /// Whether a server says just now that it is ready.
 async fn answers(site: &Site, process: &ProcessRecord) -> bool {
-    let identity = if process.name == "gateway" { Identity::Admin } else { Identity::ShardAdmin };
+    let identity = if matches!(process.name.as_str(), "gateway" | "issuer") {
+        Identity::Admin
+    } else {
+        Identity::ShardAdmin
+    };
     let Ok(server) = client(&process.url, &identity, &site.certificates()) else { return false };
     matches!(timeout(PATIENCE, server.get("/readyz")).await, Ok(Ok(_)))
 }

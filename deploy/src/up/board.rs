@@ -20,6 +20,8 @@ pub(crate) enum Announcement {
     Ready {
         /// Milliseconds since the beginning.
         after_ms: u64,
+        /// How people reach the door for tokens.
+        edge: String,
     },
     /// The processes are being stopped.
     Stopping,
@@ -153,6 +155,7 @@ impl Board {
             pid: std::process::id(),
             started: started.to_owned(),
             gateway: topology.gateway().url(),
+            edge: topology.edge_url(),
             processes: self.rows.iter().zip(&topology.processes).map(record).collect(),
         }
     }
@@ -247,7 +250,7 @@ mod tests {
                 process: 1,
                 change: Change::Ended { how: "x".to_owned(), pause_ms: 1 },
             }),
-            Announcement::Ready { after_ms: 5 },
+            Announcement::Ready { after_ms: 5, edge: "e".to_owned() },
             Announcement::Stopping,
             Announcement::Failed { message: "m".to_owned(), hint: None },
         ] {

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn waiting_ends_with_the_result() {
         let beginning = Announcement::Beginning(vec!["a".to_owned()]);
-        let ready = Announcement::Ready { after_ms: 1 };
+        let ready = Announcement::Ready { after_ms: 1, edge: String::new() };
         let failed =
             Announcement::Failed { message: "port 1 is in use".to_owned(), hint: Some("h".to_owned()) };
         let (outcome, heard) = listen_to(&[beginning.clone(), ready, Announcement::Stopping]);

@@ -34,7 +34,7 @@ impl Journal {
                 format!("up {} starts {}", env!("CARGO_PKG_VERSION"), names.join(", "))
             }
             Announcement::Note(note) => format!("note: {note}"),
-            Announcement::Ready { after_ms } => format!("all ready after {after_ms} ms"),
+            Announcement::Ready { after_ms, .. } => format!("all ready after {after_ms} ms"),
             Announcement::Stopping => "stopping".to_owned(),
             Announcement::Failed { message, .. } => format!("failed: {message}"),
             Announcement::News(news) => {

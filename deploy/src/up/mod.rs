@@ -8,6 +8,7 @@ mod logs;
 mod prepare;
 mod readiness;
 mod restarts;
+mod rights;
 mod run;
 mod screen;
 mod settings;
@@ -29,8 +30,9 @@ use prepare::{Prepared, Wishes};
 use screen::{Audience, Screen, Stop, Welcome};
 
 pub(crate) use readiness::{ProbeError, client};
+pub(crate) use settings::CLIENT_ID;
 
-/// Start a gateway, shards and a cache server on this machine, and keep them running.
+/// Start a gateway, shards, a cache server and a development issuer on this machine, and keep them running.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UpCommand {
     /// How many shards; by default two, or as many as there is data of
@@ -45,6 +47,9 @@ pub(crate) struct UpCommand {
     /// The gateway's port
     #[arg(long, default_value_t = 6443)]
     port: u16,
+    /// The port of the door for tokens; by default any, the same at each start if it is free
+    #[arg(long, value_name = "PORT")]
+    edge_port: Option<u16>,
     /// Return as soon as all is ready; `fairlead down` stops it
     #[arg(long)]
     detach: bool,
@@ -104,7 +109,9 @@ impl UpError {
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Site(error) => return error.hint(),
-            Self::PortInUse { .. } => "choose another one with --port, or stop that program".to_owned(),
+            Self::PortInUse { .. } => {
+                "choose another one with --port or --edge-port, or stop that program".to_owned()
+            }
             Self::OpenFiles { needed, .. } => format!("raise it with `ulimit -n {needed}`"),
             Self::NoProgram { .. } => "build all programs with `cargo build --release`".to_owned(),
             Self::WillNotStart { log, .. } => format!("its log is {}", log.display()),
@@ -138,7 +145,8 @@ impl UpCommand {
     }
 
     fn run_here(&self, site: &Site, audience: &mut dyn Audience) -> Result<(), UpError> {
-        let wishes = Wishes { shards: self.shards, port: self.port, fresh: self.fresh };
+        let wishes =
+            Wishes { shards: self.shards, port: self.port, edge_port: self.edge_port, fresh: self.fresh };
         let prepared = Prepared::in_site(site, &wishes)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(UpError::Runtime)?.block_on(run::run(site, prepared, audience))
@@ -148,6 +156,7 @@ impl UpCommand {
         Welcome {
             gateway: format!("https://127.0.0.1:{}", self.port),
             kubeconfig: site.admin_kubeconfig(),
+            edge_kubeconfig: site.edge_kubeconfig(),
             logs: site.logs(),
             program: own_name(),
             stop: match (self.detach, self.dir == default_directory()) {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use fairlead_certs::{Action, Inventory, Plan, Renewal};
+use fairlead_certs::{Action, Inventory, Kubeconfig, Plan, Renewal};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::UpError;
-use super::settings::config_files;
-use super::topology::{Role, Topology, shards_with_data};
+use super::settings::{USERS, config_files, login_arguments};
+use super::topology::{EDGE, Role, Topology, shards_with_data};
 use crate::kubeconfigs::{Addresses, InnerAddresses};
 use crate::site::{Occupation, Record, Site, make_private, replace};
 
@@ -26,7 +26,18 @@ pub(crate) struct Wishes {
     /// The number of shards; `None` for what fits.
     pub shards: Option<u32>,
     pub port: u16,
+    /// The port of the door for tokens; `None` for any.
+    pub edge_port: Option<u16>,
     pub fresh: bool,
+}
+
+/// Whether an installation has been run before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// It begins with nothing.
+    New,
+    /// It has data.
+    Known,
 }
 
 /// An installation that can be started.
@@ -37,6 +48,7 @@ pub(crate) struct Prepared {
     pub programs: BTreeMap<&'static str, PathBuf>,
     /// Sentences that somebody should read.
     pub notes: Vec<String>,
+    pub age: Age,
     /// When the preparation began.
     pub begin: Instant,
     /// Nobody else works in the directory while this lives.
@@ -54,7 +66,7 @@ impl Prepared {
         // A refused port must not cost the data.
         let with_data = if wishes.fresh { 0 } else { shards_with_data(&site.processes_with_data()) };
         let shards = wishes.shards.unwrap_or(with_data.max(2));
-        let topology = plan(shards, wishes.port, before.as_ref(), &occupation)?;
+        let topology = plan(shards, wishes, before.as_ref(), &occupation)?;
         if wishes.fresh {
             site.clear(&occupation)?;
         }
@@ -64,7 +76,8 @@ impl Prepared {
             ));
         }
         notes.extend(write_files(site, &topology)?);
-        Ok(Self { topology, programs, notes, begin, occupation })
+        let age = if with_data == 0 { Age::New } else { Age::Known };
+        Ok(Self { topology, programs, notes, age, begin, occupation })
     }
 }
 
@@ -72,19 +85,21 @@ impl Prepared {
 fn earlier_ports(record: Option<&Record>) -> BTreeMap<String, u16> {
     let processes = record.map(|record| record.processes.as_slice()).unwrap_or_default();
     let port = |url: &str| url.rsplit(':').next()?.parse().ok();
-    processes.iter().filter_map(|process| Some((process.name.clone(), port(&process.url)?))).collect()
+    let urls = processes.iter().map(|process| (process.name.as_str(), process.url.as_str()));
+    let urls = urls.chain(record.map(|record| (EDGE, record.edge.as_str())));
+    urls.filter_map(|(name, url)| Some((name.to_owned(), port(url)?))).collect()
 }
 
 fn plan(
     shards: u32,
-    port: u16,
+    wishes: &Wishes,
     before: Option<&Record>,
     occupation: &Occupation,
 ) -> Result<Topology, UpError> {
     let before = earlier_ports(before);
     let patience = Instant::now() + ORPHANS_GONE;
     loop {
-        match Topology::plan(shards, port, &before) {
+        match Topology::plan(shards, wishes.port, wishes.edge_port, &before) {
             // Nothing tells when a stranger's process has ended; ours do so within milliseconds.
             Err(UpError::PortInUse { .. }) if occupation.is_after_a_crash() && Instant::now() < patience => {
                 std::thread::sleep(Duration::from_millis(20));
@@ -98,7 +113,7 @@ fn plan(
 fn write_files(site: &Site, topology: &Topology) -> Result<Vec<String>, UpError> {
     let certificates = site.certificates();
     let names = topology.shards().map(|shard| shard.name.as_str());
-    let inventory = Inventory::parse(names, std::iter::empty::<&str>())?;
+    let inventory = Inventory::parse(names, std::iter::empty::<&str>())?.with_issuer();
     let report = Plan::for_inventory(&inventory).apply(&certificates, SystemTime::now(), Renewal::WhenDue)?;
     let renewed = report.rows.iter().filter(|row| row.action == Action::Renewed).count();
     let mut notes = report.notes;
@@ -108,6 +123,14 @@ fn write_files(site: &Site, topology: &Topology) -> Result<Vec<String>, UpError>
     let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
     let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
     site.kubeconfigs().write(&certificates, &addresses, &site.admin_kubeconfig())?;
+    let program = std::env::current_exe().map_err(UpError::NoOwnPath)?;
+    let arguments = login_arguments(site, topology);
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    Kubeconfig::signed_in(&certificates, &topology.edge_url(), &program.to_string_lossy(), &arguments)?
+        .write(&site.edge_kubeconfig())?;
+    if !site.users().exists() {
+        replace(&site.users(), USERS.as_bytes())?;
+    }
     make_private(&site.logs())?;
     make_private(&site.configs())?;
     for file in config_files(site, topology)? {
@@ -182,9 +205,13 @@ mod tests {
             pid: 1,
             started: String::new(),
             gateway: String::new(),
+            edge: "https://127.0.0.1:4712".to_owned(),
             processes: vec![process("root", "https://127.0.0.1:4711"), process("odd", "nowhere")],
         };
-        assert_eq!(earlier_ports(Some(&record)), BTreeMap::from([("root".to_owned(), 4711)]));
+        assert_eq!(
+            earlier_ports(Some(&record)),
+            BTreeMap::from([("edge".to_owned(), 4712), ("root".to_owned(), 4711)])
+        );
         assert!(earlier_ports(None).is_empty());
     }
 
@@ -199,7 +226,8 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let occupation = site.occupy().unwrap();
-        let refused = plan(2, port, None, &occupation).unwrap_err();
+        let wishes = Wishes { shards: None, port, edge_port: None, fresh: true };
+        let refused = plan(2, &wishes, None, &occupation).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { .. }), "{refused}");
         assert_eq!(std::fs::read_to_string(&data).unwrap(), "precious");
     }

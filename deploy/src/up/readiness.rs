@@ -31,7 +31,8 @@ impl ReadinessProbe {
     /// The probe of a process.
     pub(crate) fn of(process: &Process, certificates: &Layout) -> Result<Self, ProbeError> {
         let identity = match process.role {
-            Role::Gateway => Identity::Admin,
+            // The issuer asks for no certificate, and gets none.
+            Role::Gateway | Role::Issuer => Identity::Admin,
             Role::Shard | Role::Cache => Identity::ShardAdmin,
         };
         Ok(Self { client: client(&process.url(), &identity, certificates)? })

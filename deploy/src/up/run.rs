@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fairlead_client::ClientError;
+use futures_util::future::{Fuse, FutureExt};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -11,8 +13,9 @@ use super::board::{Announcement, Board, Change, News};
 use super::child::{Launch, Order};
 use super::journal::Journal;
 use super::logs::{Log, last_lines};
-use super::prepare::Prepared;
+use super::prepare::{Age, Prepared};
 use super::readiness::ReadinessProbe;
+use super::rights::{Granted, NAME, Rights};
 use super::screen::Audience;
 use super::topology::{Role, Topology};
 use crate::site::{Site, now_as_text};
@@ -25,7 +28,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Runs until a signal says otherwise, or until it is clear that not all processes start.
 pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audience) -> Result<(), UpError> {
     // Named, because it must live until the last process has ended.
-    let Prepared { topology, programs, notes, begin, occupation: _occupation } = prepared;
+    let Prepared { topology, programs, notes, begin, age, occupation: _occupation } = prepared;
     let mut signals = Signals::listen().map_err(UpError::Runtime)?;
     let (news, mut inbox) = mpsc::channel(64);
     let (mut processes, mut orders) = (JoinSet::new(), Vec::new());
@@ -42,6 +45,7 @@ pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audi
         orders.push(order);
     }
     drop(news);
+    let rights = Rights::at(&topology.gateway().url(), &site.certificates())?;
     let mut house = House {
         site,
         topology: &topology,
@@ -58,7 +62,9 @@ pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audi
 
     let limit = tokio::time::sleep(START_LIMIT);
     tokio::pin!(limit);
-    let mut complete = false;
+    let granting = Fuse::terminated();
+    tokio::pin!(granting);
+    let (mut all_ready, mut complete) = (false, false);
     let outcome = loop {
         tokio::select! {
             Some(news) = inbox.recv() => {
@@ -67,12 +73,19 @@ pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audi
                     if let Some(error) = house.hopeless() {
                         break Err(error);
                     }
-                    if house.board.all_ready() {
-                        complete = true;
-                        let after_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-                        house.announce(&Announcement::Ready { after_ms });
+                    if !all_ready && house.board.all_ready() {
+                        all_ready = true;
+                        granting.set(rights.clone().grant().fuse());
                     }
                 }
+            }
+            outcome = &mut granting => {
+                complete = true;
+                if let Some(note) = told(&outcome, age) {
+                    house.announce(&Announcement::Note(note));
+                }
+                let after_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+                house.announce(&Announcement::Ready { after_ms, edge: topology.edge_url() });
             }
             () = &mut limit, if !complete => break Err(house.too_slow()),
             () = signals.next() => break Ok(()),
@@ -86,6 +99,18 @@ pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audi
     house.stop(&mut inbox, &mut signals).await;
     while processes.join_next().await.is_some() {}
     outcome
+}
+
+/// What somebody should know of the development user's rights.
+fn told(outcome: &Result<Granted, ClientError>, age: Age) -> Option<String> {
+    match (outcome, age) {
+        (Ok(Granted::Before), _) | (Ok(Granted::Now), Age::New) => None,
+        (Ok(Granted::Now), Age::Known) => Some(format!(
+            "the ClusterRoleBinding {NAME} in root was not there and has been made; one without subjects would be \
+             left alone"
+        )),
+        (Err(error), _) => Some(format!("the development user has no rights, because of an error: {error}")),
+    }
 }
 
 /// The installation while it runs.

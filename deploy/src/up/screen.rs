@@ -33,6 +33,7 @@ pub(crate) struct Welcome {
     /// How people reach the gateway.
     pub gateway: String,
     pub kubeconfig: PathBuf,
+    pub edge_kubeconfig: PathBuf,
     pub logs: PathBuf,
     /// How to run this program.
     pub program: String,
@@ -66,8 +67,8 @@ impl Screen {
             (Announcement::News(news), _) => line(board, news.process),
             (Announcement::Beginning(_) | Announcement::Failed { .. }, _) => String::new(),
             (Announcement::Note(note), _) => self.below(&format!("Note: {note}.\n")),
-            (Announcement::Ready { after_ms }, _) => {
-                let text = self.welcome.text(board.rows.len(), *after_ms);
+            (Announcement::Ready { after_ms, edge }, _) => {
+                let text = self.welcome.text(board.rows.len(), *after_ms, edge);
                 self.below(&text)
             }
             (Announcement::Stopping, _) => self.below("Stopping.\n"),
@@ -101,10 +102,10 @@ impl Audience for Screen {
 }
 
 impl Welcome {
-    fn text(&self, processes: usize, after_ms: u64) -> String {
+    fn text(&self, processes: usize, after_ms: u64, edge: &str) -> String {
         let here = std::env::current_dir().unwrap_or_default();
         let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
-        let kubeconfig = short(&self.kubeconfig);
+        let (kubeconfig, edge_kubeconfig) = (short(&self.kubeconfig), short(&self.edge_kubeconfig));
         let stop = match &self.stop {
             Stop::ControlC => "Ctrl-C".to_owned(),
             Stop::Down { directory: None } => format!("`{} down`", self.program),
@@ -112,7 +113,8 @@ impl Welcome {
                 format!("`{} down --dir {}`", self.program, directory.display())
             }
         };
-        let shards = match processes.saturating_sub(2) {
+        // All but the gateway, the cache server and the issuer.
+        let shards = match processes.saturating_sub(3) {
             1 => "1 shard".to_owned(),
             shards => format!("{shards} shards"),
         };
@@ -120,6 +122,7 @@ impl Welcome {
         format!(
             "\nFairlead is up at {gateway} with {shards}, after {} s.\n\
              Kubeconfig: {kubeconfig}   Logs: {logs}\n\
+             Door for tokens: {edge}   Kubeconfig: {edge_kubeconfig}\n\
              \n\
              Try:\n  \
                export KUBECONFIG={}\n  \
@@ -171,6 +174,7 @@ mod tests {
         let welcome = Welcome {
             gateway: "https://127.0.0.1:6443".to_owned(),
             kubeconfig: "/x/admin.kubeconfig".into(),
+            edge_kubeconfig: "/x/edge.kubeconfig".into(),
             logs: "/x/logs".into(),
             program: "fairlead".to_owned(),
             stop: Stop::ControlC,
@@ -182,12 +186,12 @@ mod tests {
         let mut screen = screen(style);
         let news = |process, change| Announcement::News(News { process, change });
         let announcements = [
-            Announcement::Beginning(["gateway", "root", "cache"].map(str::to_owned).to_vec()),
+            Announcement::Beginning(["gateway", "root", "cache", "issuer"].map(str::to_owned).to_vec()),
             Announcement::Note("something".to_owned()),
             news(1, Change::Started { pid: 7 }),
             news(1, Change::Ended { how: "exit code 1".to_owned(), pause_ms: 100 }),
             news(1, Change::Ready { after_ms: 1_260 }),
-            Announcement::Ready { after_ms: 1_999 },
+            Announcement::Ready { after_ms: 1_999, edge: "https://127.0.0.1:8443".to_owned() },
             news(0, Change::Stopping),
             Announcement::Stopping,
         ];
@@ -204,6 +208,7 @@ mod tests {
 
             Fairlead is up at https://127.0.0.1:6443 with 1 shard, after 1.9 s.
             Kubeconfig: /x/admin.kubeconfig   Logs: /x/logs
+            Door for tokens: https://127.0.0.1:8443   Kubeconfig: /x/edge.kubeconfig
 
             Try:
               export KUBECONFIG=/x/admin.kubeconfig
@@ -226,7 +231,7 @@ mod tests {
         let news = News { process: 0, change: Change::Ready { after_ms: 40 } };
         let second = screen.text(&Announcement::News(news.clone()));
         assert_eq!(second, "\x1b[2A\x1b[2K  gateway  ready in 0.0 s\n\x1b[2K  root     starting\n");
-        screen.text(&Announcement::Ready { after_ms: 50 });
+        screen.text(&Announcement::Ready { after_ms: 50, edge: String::new() });
         let third = screen.text(&Announcement::News(news));
         assert_eq!(third, "  gateway  ready in 0.0 s\n", "what has scrolled away is not redrawn");
     }

@@ -1,10 +1,13 @@
 //! The configuration files that the processes of an installation get.
 
+use std::net::SocketAddr;
+
 use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
 use fairlead_config::{
-    CacheConfig, DoorConfig, DrainConfig, GatewayConfig, HttpsUrl, IndexConfig, ProcessConfig, ProcessKind,
-    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TrustConfig, UnitError,
-    UpstreamConfig,
+    AuthenticationConfig, CacheConfig, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, HttpsUrl,
+    IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind, RefusedConfig, ServiceAccountConfig,
+    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy, TrustConfig,
+    UnitError, UpgradeProtocol, UpstreamConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -13,6 +16,22 @@ use crate::site::Site;
 /// How long open requests may take when a process is stopped: on a developer's machine nobody wants to wait for the
 /// time that is right behind a load balancer.
 pub(crate) const DRAIN_WINDOW: Timespan = Timespan::from_secs(2);
+
+/// The client that the issuer's tokens are for.
+pub(crate) const CLIENT_ID: &str = "fairlead";
+/// What precedes the names and groups of those who sign in, so that no issuer can make anybody `system:` anything.
+pub(crate) const USERNAME_PREFIX: &str = "oidc:";
+/// The user with rights; see `rights`.
+pub(crate) const DEVELOPER: &str = "developer";
+/// Those who can sign in to begin with.
+pub(crate) const USERS: &str = "\
+# Who can sign in at the development issuer, without a password. Read again when it changes.
+# What somebody may do is said elsewhere: as for `oidc:` and the name, and `oidc:` and each group, in RBAC.
+users:
+- name: developer
+  groups: [developers]
+- name: visitor
+";
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +58,8 @@ pub(crate) fn config_files(site: &Site, topology: &Topology) -> Result<Vec<Confi
     let all = topology.processes.iter();
     let file = |process: &Process| {
         let text = match process.role {
-            Role::Gateway => yaml(&gateway(site, process)),
+            Role::Gateway => yaml(&gateway(site, topology, process)),
+            Role::Issuer => yaml(&issuer(site, process)),
             Role::Shard => yaml(&shard(site, topology, process)?),
             Role::Cache => yaml(&cache(site, process)),
         };
@@ -48,18 +68,31 @@ pub(crate) fn config_files(site: &Site, topology: &Topology) -> Result<Vec<Confi
     all.map(file).collect()
 }
 
-fn gateway(site: &Site, process: &Process) -> GatewayConfig {
+/// How `fairlead login` is called for the door for tokens.
+pub(crate) fn login_arguments(site: &Site, topology: &Topology) -> [String; 4] {
+    [
+        "login".to_owned(),
+        format!("--issuer={}", topology.issuer().url()),
+        format!("--client-id={CLIENT_ID}"),
+        format!("--ca-file={}", site.certificates().serving_ca().display()),
+    ]
+}
+
+fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig {
     let certificates = site.certificates();
     let kubeconfigs = site.kubeconfigs();
     let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxy);
     GatewayConfig {
-        listeners: vec![DoorConfig {
-            name: "internal".to_owned(),
-            serving: serving(&certificates, process, &Server::Gateway),
-            client_ca: Some(certificates.client_ca().into()),
-            shard_pick: true,
-            ..DoorConfig::default()
-        }],
+        listeners: vec![
+            DoorConfig {
+                name: "internal".to_owned(),
+                serving: serving(&certificates, process.address, &Server::Gateway),
+                client_ca: Some(certificates.client_ca().into()),
+                shard_pick: true,
+                ..DoorConfig::default()
+            },
+            edge(site, topology),
+        ],
         index: IndexConfig {
             root_shard_kubeconfig: kubeconfigs.root_shard().into(),
             shards_kubeconfig: kubeconfigs.shards().into(),
@@ -77,6 +110,58 @@ fn gateway(site: &Site, process: &Process) -> GatewayConfig {
     }
 }
 
+/// A door as one behind a CDN would be, but for the CDN: tokens of the issuer and of service accounts count, certificates
+/// do not.
+fn edge(site: &Site, topology: &Topology) -> DoorConfig {
+    let certificates = site.certificates();
+    DoorConfig {
+        name: "edge".to_owned(),
+        serving: serving(&certificates, topology.edge, &Server::Gateway),
+        tokens: TokenPolicy::Refuse,
+        authenticate_first: true,
+        authentication: AuthenticationConfig {
+            oidc: Some(OidcConfig {
+                issuer_url: topology.issuer().url(),
+                client_id: CLIENT_ID.to_owned(),
+                ca_file: Some(certificates.serving_ca().into()),
+                username_prefix: USERNAME_PREFIX.to_owned(),
+                groups_claim: "groups".to_owned(),
+                groups_prefix: USERNAME_PREFIX.to_owned(),
+                signing_algorithms: vec!["ES256".to_owned()],
+                ..OidcConfig::default()
+            }),
+            service_accounts: ServiceAccountConfig {
+                key_files: vec![certificates.service_account_keys().verification_keys.into()],
+                ..ServiceAccountConfig::default()
+            },
+            drop_groups: ["system:masters", "system:kcp:*"].map(str::to_owned).into(),
+            ..AuthenticationConfig::default()
+        },
+        // Not system:*, which service accounts are.
+        refused: RefusedConfig {
+            users: ["system:kcp:*", "system:admin", "system:apiserver"].map(str::to_owned).into(),
+            impersonation: true,
+            ..RefusedConfig::default()
+        },
+        upgrades: vec![UpgradeProtocol::Websocket],
+        no_store: true,
+        watch_keep_alive: Some(Timespan::from_secs(30)),
+        tls: DoorTlsConfig { minimum_version: TlsVersion::Tls13, ..DoorTlsConfig::default() },
+        ..DoorConfig::default()
+    }
+}
+
+fn issuer(site: &Site, process: &Process) -> IssuerConfig {
+    IssuerConfig {
+        serving: serving(&site.certificates(), process.address, &Server::Issuer),
+        users: site.users().into(),
+        signing_key: site.data(&process.name).join("signing.key").into(),
+        client_id: CLIENT_ID.to_owned(),
+        drain: drain(),
+        ..IssuerConfig::default()
+    }
+}
+
 fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardConfig, SettingsError> {
     let certificates = site.certificates();
     let kubeconfigs = site.kubeconfigs();
@@ -86,7 +171,7 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
     let picker = certificates.client_cert(&Client::ShardPicker(name.clone()));
     Ok(ShardConfig {
         name: process.name.parse()?,
-        serving: serving(&certificates, process, &Server::Shard(name)),
+        serving: serving(&certificates, process.address, &Server::Shard(name)),
         shard_base_url: Some(process.url().parse()?),
         external_url: Some(gateway.clone()),
         store: store(site, process),
@@ -113,7 +198,7 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
 fn cache(site: &Site, process: &Process) -> CacheConfig {
     let certificates = site.certificates();
     CacheConfig {
-        serving: serving(&certificates, process, &Server::Cache),
+        serving: serving(&certificates, process.address, &Server::Cache),
         client_ca: certificates.client_ca().into(),
         store: store(site, process),
         drain: drain(),
@@ -121,9 +206,9 @@ fn cache(site: &Site, process: &Process) -> CacheConfig {
     }
 }
 
-fn serving(certificates: &Layout, process: &Process, server: &Server) -> ServingConfig {
+fn serving(certificates: &Layout, address: SocketAddr, server: &Server) -> ServingConfig {
     let CertificateFiles { certificate, key } = certificates.serving_cert(server);
-    ServingConfig { address: process.address, certificate: certificate.into(), private_key: key.into() }
+    ServingConfig { address, certificate: certificate.into(), private_key: key.into() }
 }
 
 fn store(site: &Site, process: &Process) -> StoreConfig {
@@ -161,9 +246,9 @@ mod tests {
     fn the_files_are_complete_and_everything_they_name_exists() {
         let folder = tempfile::tempdir().unwrap();
         let site = Site::at(folder.path()).unwrap();
-        let topology = Topology::plan(2, 0, &BTreeMap::new()).unwrap();
+        let topology = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
         let names = topology.shards().map(|shard| shard.name.as_str());
-        let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap();
+        let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer();
         let certificates = site.certificates();
         let plan = Plan::for_inventory(&inventory);
         plan.apply(&certificates, SystemTime::now(), Renewal::WhenDue).unwrap();
@@ -171,6 +256,7 @@ mod tests {
         let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
         site.kubeconfigs().write(&certificates, &addresses, &site.admin_kubeconfig()).unwrap();
         std::fs::create_dir_all(folder.path().join("config")).unwrap();
+        std::fs::write(site.users(), USERS).unwrap();
 
         for file in config_files(&site, &topology).unwrap() {
             std::fs::write(site.config(&file.process), &file.text).unwrap();
@@ -180,6 +266,7 @@ mod tests {
             ("root", ProcessKind::Shard),
             ("shard-1", ProcessKind::Shard),
             ("cache", ProcessKind::Cache),
+            ("issuer", ProcessKind::Issuer),
         ] {
             assert_eq!(lint(kind, &site.config(process)), [], "{process}");
         }

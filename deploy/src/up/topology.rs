@@ -10,18 +10,20 @@ use super::UpError;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Gateway,
+    Issuer,
     Shard,
     Cache,
 }
 
 impl Role {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Gateway, Self::Shard, Self::Cache];
+    pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Issuer, Self::Shard, Self::Cache];
 
     /// The program that plays the role.
     pub(crate) fn program(&self) -> &'static str {
         match self {
             Self::Gateway => "fairlead-gateway",
+            Self::Issuer => "fairlead-issuer",
             Self::Shard => "fairlead-shard",
             Self::Cache => "fairlead-cache-server",
         }
@@ -31,7 +33,7 @@ impl Role {
 /// A process to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// `gateway`, `cache`, or the shard's name; also that of its files.
+    /// `gateway`, `cache`, `issuer`, or the shard's name; also that of its files.
     pub name: String,
     pub role: Role,
     /// Where it listens.
@@ -45,35 +47,50 @@ impl Process {
     }
 }
 
-/// All processes of an installation: the gateway first, then the shards with the root shard first, then the cache.
+/// All processes of an installation: the gateway first, then the shards with the root shard first, then the cache, then
+/// the issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub processes: Vec<Process>,
+    /// Where the gateway's door for tokens listens.
+    pub edge: SocketAddr,
 }
 
+/// What `up` calls the port of the gateway's door for tokens among those of processes, none of which has this name.
+pub(crate) const EDGE: &str = "edge";
+
 impl Topology {
-    /// One gateway at `port`, `shards` shards and a cache server. `before` are the ports of an earlier run by
-    /// process name: they are used again if they are free, because other objects may mention them.
-    pub(crate) fn plan(shards: u32, port: u16, before: &BTreeMap<String, u16>) -> Result<Self, UpError> {
-        let gateway = TcpListener::bind(local(port)).map_err(|source| refuse_port(port, source))?;
+    /// One gateway at `port`, with its door for tokens at `edge` if that is given; `shards` shards, a cache server and an
+    /// issuer. `before` are the ports of an earlier run by process name: they are used again if they are free, because
+    /// other objects may mention them.
+    pub(crate) fn plan(
+        shards: u32,
+        port: u16,
+        edge: Option<u16>,
+        before: &BTreeMap<String, u16>,
+    ) -> Result<Self, UpError> {
+        let wanted = |port| TcpListener::bind(local(port)).map_err(|source| refuse_port(port, source));
+        let any = |name: &str| match before.get(name).map(|port| TcpListener::bind(local(*port))) {
+            Some(Ok(listener)) => Ok(listener),
+            _ => TcpListener::bind(local(0)).map_err(UpError::NoFreePort),
+        };
+        let gateway = wanted(port)?;
+        let edge = edge.map_or_else(|| any(EDGE), wanted)?;
         // All are held until all are found, so that no two processes get the same one.
         let mut held = vec![(gateway, "gateway".to_owned(), Role::Gateway)];
-        let inner =
-            shard_names(shards).map(|name| (name, Role::Shard)).chain([("cache".to_owned(), Role::Cache)]);
+        let inner = shard_names(shards)
+            .map(|name| (name, Role::Shard))
+            .chain([("cache".to_owned(), Role::Cache), ("issuer".to_owned(), Role::Issuer)]);
         for (name, role) in inner {
-            let earlier = before.get(&name).and_then(|port| TcpListener::bind(local(*port)).ok());
-            let listener = match earlier {
-                Some(listener) => listener,
-                None => TcpListener::bind(local(0)).map_err(UpError::NoFreePort)?,
-            };
-            held.push((listener, name, role));
+            held.push((any(&name)?, name, role));
         }
         let mut processes = Vec::with_capacity(held.len());
         for (listener, name, role) in held {
             let address = listener.local_addr().map_err(UpError::NoFreePort)?;
             processes.push(Process { name, role, address });
         }
-        Ok(Self { processes })
+        let edge = edge.local_addr().map_err(UpError::NoFreePort)?;
+        Ok(Self { processes, edge })
     }
 
     pub(crate) fn gateway(&self) -> &Process {
@@ -85,7 +102,16 @@ impl Topology {
     }
 
     pub(crate) fn cache(&self) -> &Process {
+        &self.processes[self.processes.len() - 2]
+    }
+
+    pub(crate) fn issuer(&self) -> &Process {
         &self.processes[self.processes.len() - 1]
+    }
+
+    /// How people reach the gateway's door for tokens.
+    pub(crate) fn edge_url(&self) -> String {
+        format!("https://{}", self.edge)
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = &Process> {
@@ -128,17 +154,19 @@ mod tests {
 
     #[test]
     fn an_installation_has_a_gateway_shards_and_a_cache_on_ports_of_their_own() {
-        let topology = Topology::plan(3, 0, &BTreeMap::new()).unwrap();
+        let topology = Topology::plan(3, 0, None, &BTreeMap::new()).unwrap();
         let names: Vec<_> = topology.processes.iter().map(|process| process.name.as_str()).collect();
-        assert_eq!(names, ["gateway", "root", "shard-1", "shard-2", "cache"]);
+        assert_eq!(names, ["gateway", "root", "shard-1", "shard-2", "cache", "issuer"]);
         assert_eq!(topology.gateway().role, Role::Gateway);
         assert_eq!(topology.root_shard().name, "root");
         assert_eq!(topology.cache().role, Role::Cache);
+        assert_eq!(topology.issuer().role, Role::Issuer);
         assert_eq!(topology.shards().count(), 3);
         let mut ports: Vec<_> = topology.processes.iter().map(|process| process.address.port()).collect();
+        ports.push(topology.edge.port());
         ports.sort_unstable();
         ports.dedup();
-        assert_eq!(ports.len(), 5);
+        assert_eq!(ports.len(), 7);
     }
 
     #[test]
@@ -146,11 +174,16 @@ mod tests {
         let taken = TcpListener::bind(local(0)).unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let free_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
-        let before = BTreeMap::from([("root".to_owned(), free_port), ("cache".to_owned(), taken_port)]);
-        let topology = Topology::plan(1, 0, &before).unwrap();
+        let other_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
+        let before = [("root", free_port), ("cache", taken_port), (EDGE, other_port)];
+        let before = before.map(|(name, port)| (name.to_owned(), port)).into();
+        let topology = Topology::plan(1, 0, None, &before).unwrap();
+        assert_eq!(topology.edge.port(), other_port);
         assert_eq!(topology.root_shard().address.port(), free_port);
         assert_ne!(topology.cache().address.port(), taken_port);
-        let refused = Topology::plan(1, taken_port, &before).unwrap_err();
+        let refused = Topology::plan(1, taken_port, None, &before).unwrap_err();
+        assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
+        let refused = Topology::plan(1, 0, Some(taken_port), &before).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
     }
 

@@ -1,7 +1,7 @@
 //! The keys of an issuer, found by discovery (OpenID Connect Discovery 1.0) and kept fresh.
 //!
 //! One task per issuer asks: at once, then every five minutes, and soon again after a failure or when a token
-//! names a key that is not known. Requests never ask themselves; at most they wait a moment for the task. The
+//! names a key that is not known; very soon to begin with, because an issuer may be starting together with us. Requests never ask themselves; at most they wait a moment for the task. The
 //! last good keys stay until there are better ones.
 
 use std::{
@@ -32,6 +32,9 @@ pub struct KeyPatience {
     /// Between two looks otherwise: after a failure, and for tokens with keys that are not known. This is what
     /// somebody who sends made-up tokens can make us ask.
     pub again: Duration,
+    /// After the first failure, while there have never been keys; it doubles with each until it is [`KeyPatience::again`].
+    /// Requests wait that long for the first keys.
+    pub first: Duration,
     /// The longest that a request waits for keys.
     pub wait: Duration,
     /// Limit for each of the two questions to an issuer.
@@ -43,6 +46,7 @@ impl Default for KeyPatience {
         Self {
             refresh: Duration::from_secs(300),
             again: Duration::from_secs(10),
+            first: Duration::from_millis(100),
             wait: Duration::from_secs(5),
             answer: Duration::from_secs(10),
         }
@@ -80,6 +84,17 @@ pub(crate) struct State {
     pub(crate) problem: Option<Arc<str>>,
     looks: u64,
     last_look: Option<Instant>,
+    outlook: Outlook,
+}
+
+/// When there may be first keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Outlook {
+    /// With the next look, which comes soon.
+    #[default]
+    Soon,
+    /// Nobody knows.
+    Open,
 }
 
 struct Task(AbortHandle);
@@ -127,8 +142,8 @@ impl KeySource {
     pub(crate) async fn verify(&self, token: &CompactToken<'_>) -> Result<(), Reason> {
         self.start();
         let mut state = self.state();
-        if state.looks == 0 {
-            state = self.look_after(0).await;
+        if !state.is_settled() {
+            state = self.state_when(State::is_settled).await;
         }
         let unverified = match state.verify(token) {
             Some(Ok(())) => return Ok(()),
@@ -140,7 +155,8 @@ impl KeySource {
             return Err(fault(unverified));
         }
         self.wanted.notify_one();
-        let state = self.look_after(state.looks).await;
+        let looks = state.looks;
+        let state = self.state_when(|state| state.looks > looks).await;
         match state.verify(token) {
             Some(Ok(())) => Ok(()),
             Some(Err(unverified)) => Err(fault(unverified)),
@@ -148,11 +164,11 @@ impl KeySource {
         }
     }
 
-    /// Waits until somebody has looked once more, or for as long as patience lasts.
-    async fn look_after(&self, looks: u64) -> State {
+    /// Waits until the state is as wanted, or for as long as patience lasts.
+    async fn state_when(&self, wanted: impl Fn(&State) -> bool) -> State {
         let mut state = self.state.subscribe();
         // Neither too late nor never is a failure here: the state says what there is.
-        let _ = timeout(self.patience.wait, state.wait_for(|state| state.looks > looks)).await;
+        let _ = timeout(self.patience.wait, state.wait_for(|state| wanted(state))).await;
         self.state()
     }
 }
@@ -160,6 +176,11 @@ impl KeySource {
 impl State {
     fn verify(&self, token: &CompactToken<'_>) -> Option<Result<(), Unverified>> {
         Some(self.keys.as_ref()?.verify(token, KeyChoice::ByName))
+    }
+
+    /// Whether there is nothing to wait for.
+    fn is_settled(&self) -> bool {
+        self.keys.is_some() || self.outlook == Outlook::Open
     }
 
     fn unavailable(&self) -> Reason {
@@ -182,12 +203,19 @@ async fn look_for_ever(
     wanted: Arc<Notify>,
 ) {
     let mut discovered: Option<(Uri, Instant)> = None;
+    let mut next = patience.first;
     loop {
         let found = look(&issuer, &patience, &mut discovered).await;
-        let pause = if found.is_ok() { patience.refresh } else { patience.again };
+        if found.is_ok() {
+            next = patience.again;
+        }
+        let failing = next.min(patience.again);
+        next = failing.saturating_mul(2);
+        let pause = if found.is_ok() { patience.refresh } else { failing };
         state.send_modify(|state| {
             state.looks += 1;
             state.last_look = Some(Instant::now());
+            state.outlook = if failing < patience.again { Outlook::Soon } else { Outlook::Open };
             match found {
                 Ok(keys) => {
                     if state.problem.take().is_some() {

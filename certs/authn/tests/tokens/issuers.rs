@@ -22,7 +22,7 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 /// Nothing happens by the clock; unknown keys are looked for at once.
 fn eager() -> KeyPatience {
-    KeyPatience { refresh: NEVER, again: Duration::ZERO, wait: NEVER, answer: NEVER }
+    KeyPatience { refresh: NEVER, again: Duration::ZERO, first: NEVER, wait: NEVER, answer: NEVER }
 }
 
 /// Answers as an issuer should.
@@ -347,6 +347,21 @@ async fn an_issuer_that_comes_back_is_found_without_a_token() {
     while !matches!(ask(&authenticator, &token).await, Verdict::Accepted(_)) {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn an_issuer_that_starts_together_with_us_is_waited_for() {
+    let server = Server::start().await;
+    let signer = Signer::elliptic_curve("P-256", "k1");
+    server.answer(|_, _| Reply::Status(503));
+    let patience = KeyPatience { first: Duration::from_millis(1), again: NEVER, ..eager() };
+    let settings = JwtSettings::from_value(&element(&server, &json!({}))).unwrap();
+    let authenticator = JwtAuthenticator::with_patience([settings], &patience);
+    authenticator.start();
+    server.asked(DISCOVERY, 2).await;
+    let token = signer.sign(&claims(&server));
+    let (verdict, ()) = tokio::join!(ask(&authenticator, &token), async { serve(&server, &[&signer]) });
+    accepted(verdict);
 }
 
 #[tokio::test]

@@ -35,6 +35,17 @@ async fn concurrent_requests_share_one_http2_connection_dialled_once() {
 }
 
 #[tokio::test]
+async fn an_error_of_a_server_that_is_no_kubernetes_is_an_answer_to_who_asks_for_answers() {
+    let pki = Pki::new();
+    let mut server = Server::start(&pki).await;
+    let client = client(&pki, server.port, ClientOptions::default());
+    let asking = tokio::spawn(async move { client.answer(Request::new(http::Method::GET, "/token")).await });
+    server.expect("GET", "/token").await.reply(400, "{\"error\":\"slow_down\"}");
+    let answer = asking.await.unwrap().unwrap();
+    assert_eq!((answer.status.as_u16(), &answer.body[..]), (400, &b"{\"error\":\"slow_down\"}"[..]));
+}
+
+#[tokio::test]
 async fn a_crowded_connection_gets_company_up_to_the_limit() {
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;

@@ -61,6 +61,7 @@ async fn conditions(installation: &Installation) -> Vec<String> {
         let name = process["name"].as_str().unwrap().to_owned();
         ["gateway", "cache", "root", "shard-1"].iter().position(|known| *known == name)
     };
+    processes.retain(|process| rank(process).is_some());
     processes.sort_by_key(rank);
     processes.iter().map(|process| process["condition"].as_str().unwrap().to_owned()).collect()
 }

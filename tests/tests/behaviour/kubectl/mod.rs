@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use crate::installation::{Installation, within};
 
 /// Every version with its number; `kubectl` itself only if it is alone, because it is one of them.
-fn versions(installation: &Installation) -> Vec<Kubectl> {
+pub fn versions(installation: &Installation) -> Vec<Kubectl> {
     let found = Kubectl::found(&installation.admin_kubeconfig(), &installation.scratch("homes"));
     let (alone, numbered): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|kubectl| kubectl.version() == "default");

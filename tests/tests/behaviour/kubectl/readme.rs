@@ -8,7 +8,8 @@ use fairlead_tests::harness::binary;
 use tokio::process::Command;
 
 use super::versions;
-use crate::installation::{Installation, within};
+use crate::edge::Person;
+use crate::installation::{Installation, until_object, within};
 
 /// The lines themselves are run, so that they stay true. One installation for each kubectl, side by side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +22,9 @@ async fn the_ten_lines_of_the_readme_work() {
             Some(installation) => installation,
             None => Installation::start(2).await,
         };
-        let printed = run_as_in_a_clone(&installation, &kubectl_path(kubectl)).await;
+        let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), "## Ten lines to try");
+        let output = within("the ten lines", lines.output()).await.unwrap();
+        let printed = printed(output.status.success(), &output.stdout, &output.stderr);
         for part in [
             "role.rbac.authorization.k8s.io/pilot created",
             "ships.harbour.example.com condition met",
@@ -42,8 +45,32 @@ async fn the_ten_lines_of_the_readme_work() {
     }
 }
 
+/// The same for those at the door for tokens, with a person who signs in when he is asked to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lines_without_a_certificate_work() {
+    let installation = Installation::start(2).await;
+    let admin = installation.admin("/clusters/root");
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    until_object(&admin, bindings, "development-user", |_| true).await;
+    let kubectl = versions(&installation);
+    let Some(kubectl) = kubectl.last() else { return };
+    let title = "## Four lines without a certificate";
+    let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), title);
+    lines
+        .env_remove("BROWSER")
+        .env_remove("DISPLAY")
+        .env_remove("WAYLAND_DISPLAY")
+        .env_remove("XDG_CACHE_HOME");
+    lines.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let ended = Person::new(&installation, "reader").run_and_sign_in(lines, "developer").await;
+    let printed = printed(ended.success, ended.stdout.as_bytes(), ended.stderr.as_bytes());
+    for part in ["workspace.tenancy.kcp.io/pier created", "pier", "oidc:developer", "oidc:developers"] {
+        assert!(printed.contains(part), "no {part:?} in\n{printed}");
+    }
+}
+
 /// The lines find everything as in a clone after `make up`.
-async fn run_as_in_a_clone(installation: &Installation, kubectl: &Path) -> String {
+fn bash_as_in_a_clone(installation: &Installation, kubectl: &Path, title: &str) -> Command {
     let clone = installation.scratch("clone");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     symlink(installation.directory(), clone.join(".fairlead")).unwrap();
@@ -53,23 +80,25 @@ async fn run_as_in_a_clone(installation: &Installation, kubectl: &Path) -> Strin
     std::fs::create_dir_all(clone.join("bin")).unwrap();
     symlink(kubectl, clone.join("bin/kubectl")).unwrap();
     let path = std::env::var("PATH").unwrap();
-    let script = format!("set -e\n{}", ten_lines(repository));
-    let run = Command::new("bash")
-        .args(["-c", &script])
+    let script = format!("set -e\n{}", lines_below(repository, title));
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script])
         .current_dir(&clone)
         .env("PATH", format!("{}/bin:{path}", clone.display()))
         .env("HOME", &clone)
-        .stdin(Stdio::null())
-        .output();
-    let output = within("the ten lines", run).await.unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
+        .stdin(Stdio::null());
+    bash
 }
 
-fn ten_lines(repository: &Path) -> String {
+fn printed(success: bool, stdout: &[u8], stderr: &[u8]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(success, "{}\n{}", text(stdout), text(stderr));
+    text(stdout)
+}
+
+fn lines_below(repository: &Path, title: &str) -> String {
     let readme = std::fs::read_to_string(repository.join("README.md")).unwrap();
-    let (_, section) = readme.split_once("## Ten lines to try").unwrap();
+    let (_, section) = readme.split_once(title).unwrap();
     let (_, code) = section.split_once("```sh\n").unwrap();
     code.split_once("```").unwrap().0.to_owned()
 }

@@ -1,0 +1,79 @@
+//! The settings of the development issuer.
+
+use crate::check::Checker;
+use crate::load::{ProcessConfig, ProcessKind};
+use crate::setting::settings;
+use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig};
+use crate::units::Timespan;
+use crate::values::{InputFile, OwnPath};
+
+settings! {
+    /// The development issuer: an OpenID provider without passwords, for this machine only.
+    pub struct IssuerConfig {
+        /// Where it listens: a loopback address, because whoever reaches it signs in as whom he likes. The issuer's URL is
+        /// https:// and this address.
+        serving ("serving"): ServingConfig = ServingConfig { address: ([127, 0, 0, 1], 6444).into(), ..ServingConfig::default() };
+        /// YAML file with those who can sign in, under users: a name, and groups if there are any. It is read again when it
+        /// changes.
+        users ("users"): InputFile = "users.yaml".into();
+        /// PEM file with the private key that signs tokens; made if there is none.
+        signing_key ("signingKey"): OwnPath = "signing.key".into();
+        /// The client that tokens are for.
+        client_id ("clientID"): String = "fairlead".to_owned();
+        /// How long a token proves an identity.
+        token_lifetime ("tokenLifetime"): Timespan = Timespan::from_secs(600);
+        /// How long after a sign-in new tokens are to be had without another one.
+        sign_in_lifetime ("signInLifetime"): Timespan = Timespan::from_secs(12 * 3600);
+        /// Limits of the listener.
+        limits ("limits"): ConnectionLimits = ConnectionLimits { max_connections: 256, max_streams_per_connection: 32, ..ConnectionLimits::default() };
+        /// The end of the process.
+        drain ("drain"): DrainConfig = DrainConfig::default();
+        /// Logs.
+        log ("log"): LogConfig = LogConfig::default();
+    }
+}
+
+impl ProcessConfig for IssuerConfig {
+    const KIND: ProcessKind = ProcessKind::Issuer;
+
+    fn check(&self, checker: &mut Checker) {
+        if !self.serving.address.ip().is_loopback() {
+            let message = format!("{} is no address of this machine alone", self.serving.address.ip());
+            let hint =
+                "whoever reaches the development issuer signs in as whom he likes: use 127.0.0.1 or [::1]";
+            checker.fault("serving.address", &message, hint);
+        }
+        if self.client_id.is_empty() {
+            checker.fault("clientID", "tokens are for nobody", "the default is \"fairlead\"");
+        }
+        checker.at_least("tokenLifetime", self.token_lifetime, Timespan::from_secs(1));
+        checker.at_least("signInLifetime", self.sign_in_lifetime, self.token_lifetime);
+        checker.within("limits", |checker| self.limits.check(checker));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::path::Path;
+
+    use super::*;
+    use crate::load::parse;
+
+    #[test]
+    fn only_this_machine_can_reach_it() {
+        for (address, accepted) in [
+            ("127.0.0.1:6444", true),
+            ("127.8.8.8:1", true),
+            ("[::1]:6444", true),
+            ("0.0.0.0:6444", false),
+            ("[::]:6444", false),
+            ("10.0.0.1:6444", false),
+            ("[::ffff:127.0.0.1]:6444", false),
+        ] {
+            let text = format!("serving: {{address: \"{address}\"}}\n");
+            let (_, findings) = parse::<IssuerConfig>(&text, Path::new("issuer.yaml")).unwrap();
+            assert_eq!(findings.is_empty(), accepted, "{address}: {findings:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The key that signs: made once, kept in a file for its owner only.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse, ThumbprintHash};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A key on P-256 with its public half. Signing costs some 30 µs. Not `Debug`.
+pub(crate) struct SigningKey {
+    private: EncodingKey,
+    public: DecodingKey,
+    published: Jwk,
+    id: String,
+}
+
+/// There is no key to sign with. The operator has to act.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read or written.
+    #[error("cannot {attempt} {}: {source}", file.display())]
+    Io {
+        /// What was tried.
+        attempt: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others may have read it.
+    #[error("{} is a secret that others may use (mode {mode:04o})", file.display())]
+    Exposed {
+        /// The file.
+        file: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The file holds no such key.
+    #[error("{} holds no private key on P-256", file.display())]
+    Unusable {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A key cannot be made.
+    #[error("a key cannot be made: {0}")]
+    Generate(String),
+}
+
+impl SigningKey {
+    /// The key in a file; a new one if there is no file.
+    pub(crate) fn load_or_make(file: &Path) -> Result<Self, KeyError> {
+        let pem = match Self::read(file)? {
+            Some(pem) => pem,
+            None => {
+                write(file, &generate()?)?;
+                // Whoever was faster has made the one that counts.
+                Self::read(file)?.unwrap_or_default()
+            }
+        };
+        Self::of_pem(&pem).ok_or_else(|| KeyError::Unusable { file: file.to_owned() })
+    }
+
+    fn read(file: &Path) -> Result<Option<String>, KeyError> {
+        let io = |source| KeyError::Io { attempt: "read", file: file.to_owned(), source };
+        let pem = match fs::read_to_string(file) {
+            Ok(pem) => pem,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+        };
+        let mode = fs::metadata(file).map_err(io)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Exposed { file: file.to_owned(), mode });
+        }
+        Ok(Some(pem))
+    }
+
+    fn of_pem(pem: &str) -> Option<Self> {
+        let private = EncodingKey::from_ec_pem(pem.as_bytes()).ok()?;
+        let mut published = Jwk::from_encoding_key(&private, Algorithm::ES256).ok()?;
+        let id = published.thumbprint(ThumbprintHash::SHA256).ok()?;
+        published.common.key_id = Some(id.clone());
+        published.common.public_key_use = Some(PublicKeyUse::Signature);
+        let public = DecodingKey::from_jwk(&published).ok()?;
+        let key = Self { private, public, published, id };
+        // A key on another curve is found here, not at the first sign-in.
+        let probe = key.sign("JWT", &serde_json::json!({}))?;
+        key.verify::<serde_json::Value>("JWT", &probe).map(|_| key)
+    }
+
+    /// A token with these claims. `None` if the claims are no object.
+    pub(crate) fn sign<T: Serialize>(&self, kind: &str, claims: &T) -> Option<String> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.typ = Some(kind.to_owned());
+        header.kid = Some(self.id.clone());
+        encode(&header, claims, &self.private).ok()
+    }
+
+    /// The claims of a token of that kind which we have signed, whatever they say and whatever time it is.
+    pub(crate) fn verify<T: DeserializeOwned + Clone>(&self, kind: &str, token: &str) -> Option<T> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        validation.required_spec_claims.clear();
+        validation.validate_exp = false;
+        validation.validate_aud = false;
+        let data = decode::<T>(token, &self.public, &validation).ok()?;
+        (data.header.typ.as_deref() == Some(kind)).then_some(data.claims)
+    }
+
+    /// What others verify tokens with.
+    pub(crate) fn published(&self) -> &Jwk {
+        &self.published
+    }
+}
+
+fn generate() -> Result<String, KeyError> {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256);
+    Ok(pair.map_err(|error| KeyError::Generate(error.to_string()))?.serialize_pem())
+}
+
+/// Puts a complete file there, unless somebody else has.
+fn write(file: &Path, pem: &str) -> Result<(), KeyError> {
+    let draft = file.with_extension("new");
+    let write = || -> io::Result<()> {
+        // What a crash has left behind.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        out.write_all(pem.as_bytes())?;
+        out.sync_all()?;
+        match fs::hard_link(&draft, file) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        fs::remove_file(&draft)
+    };
+    write().map_err(|source| KeyError::Io { attempt: "write", file: file.to_owned(), source })
+}
+
+#[cfg(test)]
+impl SigningKey {
+    pub(crate) fn for_tests() -> Self {
+        #[allow(clippy::unwrap_used, reason = "tests")]
+        Self::of_pem(&generate().unwrap()).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once_and_for_its_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("signing.key");
+        let first = SigningKey::load_or_make(&file).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = SigningKey::load_or_make(&file).unwrap();
+        assert_eq!(first.published(), again.published());
+        let token = first.sign("JWT", &json!({"a": 1})).unwrap();
+        assert_eq!(again.verify::<Value>("JWT", &token), Some(json!({"a": 1})));
+        assert_eq!(
+            again.verify::<Value>("other+jwt", &token),
+            None,
+            "a token of one kind is none of another"
+        );
+        assert_eq!(SigningKey::for_tests().verify::<Value>("JWT", &token), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+        let published = serde_json::to_value(first.published()).unwrap();
+        assert_eq!(published["kty"], "EC");
+        assert!(published["d"].is_null(), "the private half stays here: {published}");
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_trusted_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("signing.key");
+        SigningKey::load_or_make(&file).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(SigningKey::load_or_make(&file), Err(KeyError::Exposed { mode: 0o640, .. })));
+        let p384 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap().serialize_pem();
+        for text in ["", "nonsense", p384.as_str()] {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(matches!(SigningKey::load_or_make(&file), Err(KeyError::Unusable { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The process: configuration in, a served issuer until a signal comes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use fairlead_config::{ConfigError, IssuerConfig};
+use fairlead_process::{
+    ALL_PROBES, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError,
+    Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, check_open_files,
+    init_logging, signals,
+};
+
+use crate::key::{KeyError, SigningKey};
+use crate::provider::Provider;
+use crate::service::IssuerService;
+use crate::tokens::Mint;
+use crate::users::Users;
+
+/// Descriptors besides those of connections.
+const OWN_FILES: u64 = 32;
+
+/// Signs people in on this machine, without passwords: for development only.
+#[derive(Debug, Parser)]
+#[command(name = "fairlead-issuer", version)]
+struct Arguments {
+    /// The configuration file; `fairlead config defaults issuer` prints one to begin with.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// The program: reads its arguments, serves, and says in one sentence why it cannot.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    fairlead_process::run(|| start(&arguments.config))
+}
+
+/// Why the process cannot start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Logging cannot be set up.
+    #[error(transparent)]
+    Logging(#[from] LoggingError),
+    /// The program declares a metric twice.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// A certificate, or the users, cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is no key to sign with.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The system refuses threads or signal handlers.
+    #[error("the process cannot be set up")]
+    System(#[source] std::io::Error),
+    /// A background task failed.
+    #[error(transparent)]
+    Task(#[from] TaskFailed),
+}
+
+impl FatalError for StartError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Config(error) => FatalError::hint(error),
+            Self::Bind(error) => error.hint(),
+            Self::Key(KeyError::Exposed { file, .. }) => {
+                Some(format!("chmod 600 {}, or remove it to have a new one made", file.display()))
+            }
+            Self::Key(KeyError::Unusable { .. }) => {
+                Some("move it away to have a new one made; tokens of the old one end with it".to_owned())
+            }
+            Self::Logging(_)
+            | Self::Metrics(_)
+            | Self::Load(_)
+            | Self::Key(KeyError::Io { .. } | KeyError::Generate(_))
+            | Self::System(_)
+            | Self::Task(_) => None,
+        }
+    }
+}
+
+fn start(config: &Path) -> Result<(), StartError> {
+    let config: IssuerConfig = fairlead_config::load(config)?;
+    init_logging(&config.log)?;
+    let files = check_open_files(config.limits.max_connections as u64 + OWN_FILES);
+    if let Some(warning) = files.warning {
+        tracing::warn!("{warning}");
+    }
+    // One thread: a handful of people sign in now and then.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
+    runtime.block_on(serve_until_signal(config))
+}
+
+async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
+    let metrics = Metrics::new("issuer", env!("CARGO_PKG_VERSION"))?;
+    let reloads = Reloads::new(&metrics)?;
+    let shutdown = Shutdown::new(&config.drain);
+    let tasks = Tasks::new(shutdown.clone());
+    let handled = signals(&shutdown, reloads.trigger()).map_err(StartError::System)?;
+    let tls = TlsSource::https(&config.serving).watch("serving certificate", &reloads)?;
+    let file = config.users.to_path_buf();
+    let users = reloads.register("users", [file.clone()], move || Users::load(&file))?;
+    let key = SigningKey::load_or_make(&config.signing_key)?;
+    let bound = BoundServer::bind(config.serving.address)?;
+    let address = bound.local_addr();
+    let health = Health::new();
+    health.ping(ALL_PROBES);
+    health.shutdown(&shutdown);
+    let mint = Mint {
+        issuer: format!("https://{address}"),
+        client_id: config.client_id.clone(),
+        key,
+        token_lifetime: config.token_lifetime.get(),
+        sign_in_lifetime: config.sign_in_lifetime.get(),
+    };
+    let provider = Arc::new(Provider::new(mint, users));
+    let service = Arc::new(IssuerService::new(provider, health, metrics.clone())?);
+    let options = ServerOptions {
+        name: "issuer".to_owned(),
+        tls,
+        limits: config.limits.clone(),
+        shutdown: shutdown.clone(),
+        metrics: ServerMetrics::new(&metrics)?,
+    };
+    tasks.spawn("reloads", reloads.run(shutdown));
+    let answer = move |request| {
+        let service = Arc::clone(&service);
+        async move { service.answer(request).await }
+    };
+    tasks.spawn("listener", bound.serve(options, answer));
+    tracing::info!(%address, "serving");
+    // Beside the supervisor, because a second signal counts until the very end.
+    tokio::select! {
+        outcome = tasks.supervise() => Ok(outcome?),
+        () = handled => Ok(tasks.supervise().await?),
+    }
+}

@@ -1,0 +1,185 @@
+//! The issuer on the wire, before those who mean it ill.
+
+use std::process::Stdio;
+
+use fairlead_client::{Request, Response};
+use fairlead_tests::harness::binary;
+use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
+use http::{Method, StatusCode};
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::Person;
+use crate::installation::{Installation, within};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+const SIGN_IN: &str = "/authorize?response_type=code&client_id=fairlead&redirect_uri=http%3A%2F%2F127.0.0.1%3A9%2Fcallback\
+                       &scope=openid&state=s&code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM\
+                       &code_challenge_method=S256";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_get_nothing() {
+    let installation = Installation::start(1).await;
+    let issuer = installation.server("issuer").url;
+    let person = Person::new(&installation, "a");
+    let client = person.at(&issuer);
+    let ask = async |request: Request| within("an answer", client.answer(request)).await.unwrap();
+    let get = |path: &str| Request::new(Method::GET, path);
+    let post = |path: &str, body: String| Request::new(Method::POST, path).with_body(FORM, body);
+    let is = |answer: &Response, code: u16, part: &str| {
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(answer.status.as_u16() == code && body.contains(part), "{} {body}", answer.status);
+        assert_eq!(answer.headers["cache-control"], "no-store");
+        assert!(!answer.headers.contains_key("access-control-allow-origin"));
+    };
+    for (method, path, allow) in [
+        (Method::GET, "/token", "POST"),
+        (Method::DELETE, "/token", "POST"),
+        (Method::POST, "/keys", "GET, HEAD"),
+        (Method::PUT, "/authorize", "GET, HEAD, POST"),
+        (Method::OPTIONS, "/device", "GET, HEAD, POST"),
+    ] {
+        let answer = ask(Request::new(method, path)).await;
+        is(&answer, 405, "use ");
+        assert_eq!(answer.headers["allow"], allow);
+    }
+    is(&ask(get("/etc/passwd")).await, 404, "nothing");
+    let elsewhere = get("/keys").with_header(HOST, HeaderValue::from_static("evil.example"));
+    let elsewhere = raw(&installation, &issuer, elsewhere).await;
+    assert!(elsewhere.starts_with("HTTP/1.1 421 "), "{elsewhere}");
+    is(&ask(post("/token", "a".repeat(100_000))).await, 413, "too large");
+    let json = Request::new(Method::POST, "/token").with_body("application/json", "{}");
+    is(&ask(json).await, 415, "invalid_request");
+    is(&ask(post("/token", "a=%FF".to_owned())).await, 400, "not text");
+    is(&ask(post("/token", "grant_type=x&grant_type=y".to_owned())).await, 400, "twice");
+    is(
+        &ask(post("/token", "client_id=fairlead&grant_type=password".to_owned())).await,
+        400,
+        "unsupported_grant_type",
+    );
+    let secret = post("/token", "client_id=fairlead&grant_type=refresh_token".to_owned()).with_header(
+        HeaderName::from_static("authorization"),
+        HeaderValue::from_static("Basic Zm9vOmJhcg=="),
+    );
+    let answer = ask(secret).await;
+    is(&answer, 401, "invalid_client");
+    assert!(answer.headers.contains_key("www-authenticate"));
+    // Nobody is sent to a stranger.
+    for stranger in
+        ["https%3A%2F%2Fevil.example%2Fcallback", "http%3A%2F%2F127.0.0.1%3A9%40evil.example%2Fcallback"]
+    {
+        let answer = ask(get(&SIGN_IN.replace("http%3A%2F%2F127.0.0.1%3A9%2Fcallback", stranger))).await;
+        is(&answer, 400, "nobody is sent there");
+        assert!(!answer.headers.contains_key(LOCATION));
+    }
+    let plain = ask(get(&SIGN_IN.replace("S256", "plain"))).await;
+    assert_eq!(plain.status, StatusCode::SEE_OTHER);
+    assert!(plain.headers[LOCATION].to_str().unwrap().contains("error=invalid_request"), "{plain:?}");
+}
+
+/// A form that comes from another page, or from nobody's browser, signs nobody in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forms_count_from_pages_of_the_issuer_only() {
+    let installation = Installation::start(1).await;
+    let issuer = installation.server("issuer").url;
+    let person = Person::new(&installation, "a");
+    let page = || async {
+        let mut form = person.open(&format!("{issuer}{SIGN_IN}")).await;
+        form.fields.push(("user".to_owned(), "developer".to_owned()));
+        form
+    };
+    let mut foreign = page().await;
+    foreign.origin = "https://evil.example".to_owned();
+    let body = super::person::encoded(&foreign.fields);
+    let send = |request: Request| async {
+        let request = request.with_header(CONTENT_TYPE, HeaderValue::from_static(FORM));
+        within("an answer", person.at(&issuer).answer(request)).await.unwrap()
+    };
+    let cookie = HeaderValue::from_str(&foreign.cookie).unwrap();
+    let origin = HeaderValue::from_str(&issuer).unwrap();
+    let post = || Request::new(Method::POST, "/authorize").with_body(FORM, body.clone());
+    let evil = HeaderValue::from_static("https://evil.example");
+    for (what, request) in [
+        ("another page", post().with_header(COOKIE, cookie.clone()).with_header(ORIGIN, evil)),
+        (
+            "a page that hides",
+            post().with_header(COOKIE, cookie.clone()).with_header(ORIGIN, HeaderValue::from_static("null")),
+        ),
+        ("no page", post().with_header(COOKIE, cookie.clone())),
+        ("another browser", post().with_header(ORIGIN, origin.clone())),
+        (
+            "another page's secret",
+            post()
+                .with_header(ORIGIN, origin.clone())
+                .with_header(COOKIE, HeaderValue::from_str(&page().await.cookie).unwrap()),
+        ),
+    ] {
+        let answer = send(request).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{what}");
+        assert!(!answer.headers.contains_key(LOCATION), "{what}");
+    }
+    let answer = send(post().with_header(COOKIE, cookie).with_header(ORIGIN, origin)).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "the same with both");
+    assert!(answer.headers[LOCATION].to_str().unwrap().starts_with("http://127.0.0.1:9/callback?code="));
+
+    // The same for a program that shows a code.
+    let begun = post_form(&person, &issuer, "/device_authorization", "client_id=fairlead&scope=openid").await;
+    let address = begun["verification_uri_complete"].as_str().unwrap();
+    let mut form = person.open(address).await;
+    form.fields.push(("user".to_owned(), "developer".to_owned()));
+    let unseen = Request::new(Method::POST, "/device").with_body(FORM, super::person::encoded(&form.fields));
+    assert_eq!(send(unseen).await.status, StatusCode::FORBIDDEN);
+    let poll = format!(
+        "client_id=fairlead&grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Adevice_code&device_code={}",
+        begun["device_code"].as_str().unwrap()
+    );
+    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "authorization_pending");
+    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "slow_down");
+    assert_eq!(person.send(&form).await.status, StatusCode::OK);
+    assert!(post_form(&person, &issuer, "/token", &poll).await["id_token"].is_string());
+    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "invalid_grant");
+}
+
+/// It does not even start where others could reach it.
+#[tokio::test]
+async fn the_issuer_listens_on_this_machine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("issuer.yaml");
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:6444"] {
+        std::fs::write(&config, format!("serving: {{address: \"{address}\"}}\n")).unwrap();
+        let mut command = Command::new(binary("fairlead-issuer").unwrap());
+        command.arg("--config").arg(&config).stdin(Stdio::null());
+        let output = within("its end", command.output()).await.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{address}");
+        assert!(told.contains("no address of this machine alone") && told.contains("hint:"), "{told}");
+    }
+}
+
+async fn post_form(person: &Person<'_>, issuer: &str, path: &str, body: &str) -> Value {
+    let request = Request::new(Method::POST, path).with_body(FORM, body.to_owned());
+    let answer = within("an answer", person.at(issuer).answer(request)).await.unwrap();
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// A request over HTTP/1.1 with the host that it names; returns the answer as it comes.
+async fn raw(installation: &Installation, issuer: &str, request: Request) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = issuer.strip_prefix("https://").unwrap();
+    let mut config = installation.anonymous().tls_config().as_ref().clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let name = installation.anonymous().server_name("127.0.0.1").unwrap();
+    let mut stream =
+        tokio_rustls::TlsConnector::from(std::sync::Arc::new(config)).connect(name, stream).await.unwrap();
+    let host = request.headers[HOST].to_str().unwrap();
+    let text = format!(
+        "{} {} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n",
+        request.method, request.path_and_query
+    );
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // How the end of the connection is told does not matter.
+    let _ = within("the answer", stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}

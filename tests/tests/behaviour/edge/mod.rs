@@ -1,0 +1,60 @@
+//! The door for tokens, the development issuer before it, and `fairlead login` between them.
+
+mod issuer;
+mod login;
+mod person;
+mod rights;
+mod work;
+
+pub use person::Person;
+
+use std::path::{Path, PathBuf};
+
+use fairlead_client::{Client, Token};
+use serde_json::Value;
+
+use crate::installation::{Installation, client};
+
+impl Installation {
+    /// Where the door for tokens is.
+    pub fn edge(&self) -> String {
+        self.record()["edge"].as_str().unwrap().to_owned()
+    }
+
+    pub fn edge_kubeconfig(&self) -> PathBuf {
+        self.directory().join("edge.kubeconfig")
+    }
+
+    /// Somebody with a token at the door for tokens, at a path such as `/clusters/root`.
+    pub fn bearer(&self, token: &str, prefix: &str) -> Client {
+        let credentials = self.anonymous().with_token(Token::new(token)).unwrap();
+        client(&format!("{}{prefix}", self.edge()), credentials)
+    }
+
+    /// What `up` says.
+    pub fn record(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.directory().join("state.json")).unwrap()).unwrap()
+    }
+}
+
+/// The token that `fairlead login` has printed.
+fn token(printed: &str) -> String {
+    let answer: Value = serde_json::from_str(printed).unwrap();
+    assert_eq!(answer["kind"], "ExecCredential", "{answer}");
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// The one file with tokens in a cache.
+fn cached(cache: &Path) -> PathBuf {
+    let files: Vec<_> = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+/// Makes the tokens in a cache look as old as they can be.
+fn age(cache: &Path) {
+    let file = cached(cache);
+    let mut content: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    content["expires"] = 0.into();
+    std::fs::write(&file, content.to_string()).unwrap();
+}

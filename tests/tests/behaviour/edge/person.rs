@@ -1,0 +1,234 @@
+//! A person with a terminal and a browser.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use fairlead_client::{Client, Credentials, Request, Response, TrustRoots};
+use fairlead_tests::harness::binary;
+use http::header::{COOKIE, HeaderValue, LOCATION, ORIGIN, SET_COOKIE};
+use http::{Method, StatusCode};
+use regex::Regex;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::installation::{Installation, client, within};
+
+/// Somebody with a home of his own.
+pub struct Person<'a> {
+    installation: &'a Installation,
+    home: PathBuf,
+}
+
+/// How a program has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub success: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A form of the issuer, and what the browser keeps with it.
+pub struct Form {
+    pub origin: String,
+    pub action: String,
+    pub cookie: String,
+    pub fields: Vec<(String, String)>,
+}
+
+impl<'a> Person<'a> {
+    pub fn new(installation: &'a Installation, name: &str) -> Self {
+        Self { installation, home: installation.scratch(&format!("home-{name}")) }
+    }
+
+    /// Where tokens are kept.
+    pub fn cache(&self) -> PathBuf {
+        self.home.join("cache/fairlead/login")
+    }
+
+    /// A command in this home, without a browser.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.installation.directory().parent().unwrap())
+            .env("HOME", &self.home)
+            .env("XDG_CACHE_HOME", self.home.join("cache"))
+            .env("KUBECACHEDIR", self.home.join("kube"))
+            .env("KUBECONFIG", self.installation.edge_kubeconfig())
+            .env_remove("KUBERNETES_EXEC_INFO")
+            .env_remove("BROWSER")
+            .env_remove("DISPLAY")
+            .env_remove("WAYLAND_DISPLAY")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// `fairlead` with these words, for the installation here.
+    pub fn fairlead(&self, line: &str) -> Command {
+        let mut command = self.command(&binary("fairlead").unwrap());
+        command.args(line.split_whitespace());
+        command
+    }
+
+    /// Runs it to its end.
+    pub async fn run(&self, mut command: Command) -> Ended {
+        let output = within("a command", command.output()).await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended { success: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// Runs it, and signs in as `user` at the address that it tells.
+    pub async fn run_and_sign_in(&self, mut command: Command, user: &str) -> Ended {
+        let mut child = command.spawn().unwrap();
+        let (address, mut stderr) = within("an address", address_told_by(&mut child)).await;
+        let page = self.sign_in(&address, user).await;
+        assert_eq!(page.status, StatusCode::OK, "{}", String::from_utf8_lossy(&page.body));
+        let output = within("the end of the sign-in", async {
+            let output = child.wait_with_output().await.unwrap();
+            stderr.1.read_to_string(&mut stderr.0).await.unwrap();
+            output
+        })
+        .await;
+        Ended {
+            success: output.status.success(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: stderr.0,
+        }
+    }
+
+    /// Signs in with `fairlead login` and these options; returns the token that it prints.
+    pub async fn login(&self, options: &str, user: &str) -> String {
+        let ended = self.run_and_sign_in(self.fairlead(&format!("login --dir=site {options}")), user).await;
+        assert!(ended.success, "{ended:?}");
+        super::token(&ended.stdout)
+    }
+
+    /// What a browser does with an address and a person who chooses a user; returns the last page.
+    async fn sign_in(&self, address: &str, user: &str) -> Response {
+        let mut form = self.open(address).await;
+        form.fields.push(("user".to_owned(), user.to_owned()));
+        let answer = self.send(&form).await;
+        self.follow(&answer).await.unwrap_or(answer)
+    }
+
+    /// Goes where an answer sends a browser, if it does.
+    pub async fn follow(&self, answer: &Response) -> Option<Response> {
+        let next = answer.headers.get(LOCATION)?;
+        assert_eq!(answer.status, StatusCode::SEE_OTHER);
+        let (origin, path) = split(next.to_str().unwrap());
+        let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
+        let callback = client(&origin, credentials);
+        let answer = within("the callback", callback.answer(Request::new(Method::GET, path))).await;
+        Some(answer.unwrap())
+    }
+
+    /// Opens a page of the issuer with a form.
+    pub async fn open(&self, address: &str) -> Form {
+        let (origin, path) = split(address);
+        let answer = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
+        let page = String::from_utf8(answer.body.to_vec()).unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{page}");
+        for (header, part) in [
+            ("content-security-policy", "default-src 'none'"),
+            ("x-frame-options", "DENY"),
+            ("cache-control", "no-store"),
+        ] {
+            assert!(
+                answer.headers[header].to_str().unwrap().contains(part),
+                "{header}: {:?}",
+                answer.headers
+            );
+        }
+        assert!(page.contains("no passwords") && !page.contains("<script"), "{page}");
+        let cookie = answer.headers[SET_COOKIE].to_str().unwrap();
+        for part in ["__Host-", "Secure", "HttpOnly", "SameSite=Strict"] {
+            assert!(cookie.contains(part), "{cookie}");
+        }
+        let hidden = Regex::new("type=\"hidden\" name=\"([^\"]*)\" value=\"([^\"]*)\"").unwrap();
+        let fields = hidden.captures_iter(&page).map(|found| (found[1].to_owned(), unescaped(&found[2])));
+        let action = Regex::new("method=\"post\" action=\"([^\"]*)\"").unwrap();
+        Form {
+            origin,
+            action: action.captures(&page).unwrap()[1].to_owned(),
+            cookie: cookie.split(';').next().unwrap().to_owned(),
+            fields: fields.collect(),
+        }
+    }
+
+    /// The page for a program that has just begun to show a code.
+    pub async fn device_page(&self, issuer: &str) -> String {
+        let begin = Request::new(Method::POST, "/device_authorization")
+            .with_body("application/x-www-form-urlencoded", "client_id=fairlead&scope=openid");
+        let begun = self.at(issuer).answer(begin).await.unwrap();
+        let begun: serde_json::Value = serde_json::from_slice(&begun.body).unwrap();
+        let (origin, path) = split(begun["verification_uri_complete"].as_str().unwrap());
+        let page = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
+        String::from_utf8(page.body.to_vec()).unwrap()
+    }
+
+    /// Sends a form as a browser would.
+    pub async fn send(&self, form: &Form) -> Response {
+        let request = Request::new(Method::POST, &form.action)
+            .with_body("application/x-www-form-urlencoded", encoded(&form.fields))
+            .with_header(ORIGIN, HeaderValue::from_str(&form.origin).unwrap())
+            .with_header(COOKIE, HeaderValue::from_str(&form.cookie).unwrap());
+        self.at(&form.origin).answer(request).await.unwrap()
+    }
+
+    /// The issuer.
+    pub fn at(&self, origin: &str) -> Client {
+        client(origin, self.installation.anonymous())
+    }
+}
+
+/// The address that a program tells.
+pub async fn address(child: &mut Child) -> String {
+    let (address, (_, stderr)) = within("an address", address_told_by(child)).await;
+    child.stderr = Some(stderr.into_inner());
+    address
+}
+
+/// The first address on a program's standard error, and the rest of that.
+async fn address_told_by(child: &mut Child) -> (String, (String, BufReader<tokio::process::ChildStderr>)) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut heard = String::new();
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line).await.unwrap() == 0 {
+            panic!("no address was told:\n{heard}");
+        }
+        heard.push_str(&line);
+        if line.trim().starts_with("https://") {
+            return (line.trim().to_owned(), (heard, lines));
+        }
+    }
+}
+
+/// Origin and the rest of an address.
+fn split(address: &str) -> (String, String) {
+    let (scheme, rest) = address.split_once("://").unwrap();
+    let (authority, path) = rest.split_once('/').unwrap();
+    (format!("{scheme}://{authority}"), format!("/{path}"))
+}
+
+pub fn encoded(fields: &[(String, String)]) -> String {
+    let encode = |text: &str| {
+        text.bytes().fold(String::new(), |mut all, byte| {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => all.push(char::from(byte)),
+                byte => all.push_str(&format!("%{byte:02X}")),
+            }
+            all
+        })
+    };
+    let pairs = fields.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn unescaped(text: &str) -> String {
+    [("&quot;", "\""), ("&#39;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")]
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}

@@ -1,0 +1,57 @@
+//! The development user's rights are an object that people may change.
+
+use fairlead_client::{DeleteOptions, PatchType};
+use serde_json::{Value, json};
+
+use crate::installation::{Installation, until, until_object};
+
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const NAME: &str = "development-user";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_binding_is_made_once_and_then_left_alone() {
+    let mut installation = Installation::start(1).await;
+    let binding = until_object(&installation.admin("/clusters/root"), BINDINGS, NAME, |_| true).await;
+    assert_eq!(binding["subjects"][0]["name"], "oidc:developer");
+    let noted = |installation: &Installation| {
+        std::fs::read_to_string(installation.directory().join("logs/up.log"))
+            .unwrap()
+            .matches("was not there and has been made")
+            .count()
+    };
+    until_ready_again(&installation, 1).await;
+    assert_eq!(noted(&installation), 0, "nobody wonders at the first start");
+
+    // Somebody takes the rights away.
+    let path = format!("{BINDINGS}/{NAME}");
+    let patch = json!({ "subjects": [] });
+    let root = installation.admin("/clusters/root");
+    let _: Value = root.patch(&path, PatchType::Merge, &patch, &Default::default()).await.unwrap();
+    installation.stop().await;
+    installation.start_again().await;
+    until_ready_again(&installation, 2).await;
+    let root = installation.admin("/clusters/root");
+    let binding: Value = root.get_json(&path).await.unwrap();
+    assert!(binding["subjects"].as_array().is_none_or(Vec::is_empty), "{binding:#}");
+    assert_eq!(noted(&installation), 0);
+
+    // A binding that is missing is made anew, and that is told.
+    root.delete(&path, &DeleteOptions::default()).await.unwrap();
+    installation.stop().await;
+    installation.start_again().await;
+    until_ready_again(&installation, 3).await;
+    let root = installation.admin("/clusters/root");
+    let binding: Value = root.get_json(&path).await.unwrap();
+    assert_eq!(binding["subjects"][0]["name"], "oidc:developer");
+    assert_eq!(noted(&installation), 1);
+}
+
+/// `up` says so in its log when it has seen to the rights.
+async fn until_ready_again(installation: &Installation, starts: usize) {
+    let log = installation.directory().join("logs/up.log");
+    until("the end of the start", || async {
+        let text = std::fs::read_to_string(&log).unwrap();
+        if text.matches("all ready after").count() == starts { Ok(()) } else { Err(text) }
+    })
+    .await;
+}
