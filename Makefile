@@ -8,7 +8,7 @@ BENCH_PORT ?= 7443
 
 .PHONY: up build test bench bench-gateway sim lint audit hostile faults h2spec fuzz
 
-## Build and run a gateway, two shards and a cache server here; Ctrl-C stops them.
+## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
 	$(BIN)/fairlead up $(ARGS)
 

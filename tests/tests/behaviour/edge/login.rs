@@ -84,6 +84,12 @@ async fn tokens_are_renewed_and_outlive_the_issuer() {
         assert_ne!(first, second);
         let kept = std::fs::read_to_string(cached(&person.cache())).unwrap();
         assert!(kept.contains(&second) && !kept.contains(&first), "the new one is kept");
+        let issuer = person.at(&installation.server("issuer").url);
+        let metrics = issuer.get("/metrics").await.unwrap().body;
+        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        for counted in ["{grant=\"code\"} 1", "{grant=\"refresh\"} 1"] {
+            assert!(metrics.contains(&format!("fairlead_issuer_tokens_total{counted}")), "{metrics}");
+        }
 
         // Several at once: all get a token, and what is kept is whole.
         age(&person.cache());
