@@ -39,8 +39,10 @@ settings! {
     /// How many requests a shard works on at a time, and what becomes of more: they wait, in turn by logical cluster, leases
     /// first and lists last. A request counts until its answer begins.
     pub struct ConcurrencyConfig {
-        /// adaptive (as many as the shard answers without getting slower), fixed (most), or none.
-        limit ("limit"): ConcurrencyPolicy = ConcurrencyPolicy::Adaptive;
+        /// adaptive (as many as the shard answers without getting slower), fixed (most), or none: whatever comes. Adaptive is
+        /// for shards whose requests all take about as long: where some wait long for something else, a webhook or their
+        /// client's body, it takes that for slowness.
+        limit ("limit"): ConcurrencyPolicy = ConcurrencyPolicy::None;
         /// Never fewer.
         least ("least"): u32 = 32;
         /// Never more.
@@ -49,6 +51,8 @@ settings! {
         waiting ("waiting"): u32 = 4000;
         /// How long one waits before it gets 429.
         patience ("patience"): Timespan = Timespan::from_secs(5);
+        /// For how long one counts at most: what takes longer mostly waits for something else.
+        counts ("counts"): Timespan = Timespan::from_secs(1);
     }
 
     /// What clients may take their time for.
@@ -119,6 +123,7 @@ impl ConcurrencyConfig {
             checker.fault("most", &message, "use at least as many");
         }
         checker.at_least("patience", self.patience, Timespan::from_millis(1));
+        checker.at_least("counts", self.counts, Timespan::from_millis(1));
     }
 }
 

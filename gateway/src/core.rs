@@ -204,12 +204,19 @@ impl Core {
             RequestClass::Watch => Kind::Watch,
             RequestClass::Upgrade => Kind::Upgrade,
         };
-        let address;
+        let other;
         let (identity, groups) = match &forward.sender {
-            Sender::Known(identity) => (identity.user().name.as_str(), identity.user().groups.as_slice()),
+            Sender::Known(identity) => match (identity.user(), identity.user().tied_to()) {
+                (user, None) => (user.name.as_str(), user.groups.as_slice()),
+                // Names and groups of a workspace's own are told apart from everybody else's.
+                (user, Some(cluster)) => {
+                    other = format!("{cluster}/{}", user.name);
+                    (other.as_str(), &[][..])
+                }
+            },
             Sender::PassedOn => {
-                address = asked.address.to_string();
-                (address.as_str(), &[][..])
+                other = asked.address.to_string();
+                (other.as_str(), &[][..])
             }
         };
         let whom = Whom { identity, groups, workspace: forward.workspace.as_deref() };
@@ -534,7 +541,7 @@ fn share(asked: &Asked<'_>, forward: &Forward) -> Share {
         let rest = &path[at + "/clusters/".len()..];
         rest.find('/').map(|end| &rest[end..])
     });
-    Share { flow, priority: Priority::of(asked.method, in_cluster.unwrap_or(path)) }
+    Share { flow, priority: Priority::of(asked.class, asked.method, in_cluster.unwrap_or(path)) }
 }
 
 fn has_token(headers: &HeaderMap) -> bool {

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::controllers::{Queue, WorkspaceKey};
+use crate::controllers::{Queue, WorkspaceKey, WorkspaceOwner};
 use crate::placement::{Placement, ShardInfo};
 
 /// The label on a logical cluster that tells whose workspace it belongs to, when that is on another
@@ -98,14 +98,28 @@ impl Peers {
         }
     }
 
-    /// Deletes a logical cluster on a peer; `true` once it is gone.
+    /// Deletes a logical cluster on a peer if it has this owner; `true` once there is none.
     ///
     /// # Errors
     /// What the peer or the way to it says; a retry helps.
-    pub(crate) async fn delete(&self, shard: &ShardInfo, cluster: &str) -> Result<bool, Status> {
+    pub(crate) async fn delete(
+        &self,
+        shard: &ShardInfo,
+        cluster: &str,
+        owner: &WorkspaceOwner,
+    ) -> Result<bool, Status> {
         let client = self.client(shard)?;
         let path =
             format!("/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/{LOGICAL_CLUSTER_NAME}");
+        match client.get_json::<Value>(&path).await {
+            Ok(found) if !owner.has(&found) => {
+                tracing::warn!(shard = %shard.name, cluster, "a workspace names a logical cluster of somebody else");
+                return Ok(true);
+            }
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => return Ok(true),
+            Err(error) => return Err(unreachable(&error)),
+        }
         match client.delete(&path, &DeleteOptions::default()).await {
             Ok(()) => {}
             Err(error) if error.is_not_found() => return Ok(true),

@@ -152,7 +152,10 @@ impl Placement {
             Ok(Ok(Answer { shard, policy, reason })) => {
                 Asked::Shard { name: shard, why: format!("{policy}: {reason}") }
             }
-            Ok(Err(ClientError::Status(status))) if status.code == 422 => Asked::NoShardFits(status.message),
+            // A selector that the gateway does not take is no way round it.
+            Ok(Err(ClientError::Status(status))) if matches!(status.code, 400 | 413 | 422) => {
+                Asked::NoShardFits(status.message)
+            }
             Ok(Err(ClientError::Status(status))) if status.reason == "NoShardNow" => {
                 Asked::NotNow(status.message)
             }

@@ -36,6 +36,14 @@ pub struct UserInfo {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl UserInfo {
+    /// The one logical cluster where the user is somebody, if there is one: that of a service account, or of a workspace that
+    /// has issuers of its own. Elsewhere another may have the same name.
+    pub fn tied_to(&self) -> Option<&str> {
+        self.extra.get("authentication.kcp.io/cluster-name")?.first().map(String::as_str)
+    }
+}
+
 /// A user, and why we believe it. Shared by all requests that show the same credential, hence immutable.
 #[derive(Debug)]
 pub struct Identity {

@@ -6,8 +6,8 @@ use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, S
 use fairlead_config::{
     AuthenticationConfig, CacheConfig, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, HttpsUrl,
     IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind, RefusedConfig, ServiceAccountConfig,
-    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy, TrustConfig,
-    UnitError, UpgradeProtocol, UpstreamConfig,
+    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy,
+    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -119,6 +119,7 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
         serving: serving(&certificates, topology.edge, &Server::Gateway),
         tokens: TokenPolicy::Refuse,
         authenticate_first: true,
+        trace_context: TraceContextPolicy::Restart,
         authentication: AuthenticationConfig {
             oidc: Some(OidcConfig {
                 issuer_url: topology.issuer().url(),

@@ -153,6 +153,10 @@ impl LogFile {
             self.size = 0;
             return Ok(());
         }
+        // Who has moved it away has made room, too.
+        if !self.path.exists() {
+            return self.reopen();
+        }
         for number in (1..self.limits.max_files).rev() {
             match std::fs::rename(numbered(number), numbered(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -221,6 +225,22 @@ mod tests {
                 assert_eq!(text(&path).unwrap_or_default(), expected, "{max_files}: {number}");
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_somebody_moved_away_costs_no_line_and_no_old_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        let mut file = LogFile::open(&path, Rotation { max_size: 4, max_files: 2 }).unwrap();
+        file.write(b"1\n2\n3\n4\n").unwrap();
+        assert_eq!(text(&directory.path().join("access.log.1")).as_deref(), Some("1\n2\n"));
+        fs::remove_file(&path).unwrap();
+        for line in [b"5\n", b"6\n", b"7\n"] {
+            file.write(line).unwrap();
+        }
+        assert_eq!(text(&directory.path().join("access.log.2")).as_deref(), Some("1\n2\n"));
+        assert_eq!(text(&directory.path().join("access.log.1")).as_deref(), Some("5\n6\n"));
+        assert_eq!(text(&path).as_deref(), Some("7\n"));
     }
 
     #[test]

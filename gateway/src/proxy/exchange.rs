@@ -495,7 +495,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 if let Some(trailers) = &mut trailers {
                     fairlead_authn::strip_identity_headers(trailers);
                 }
-                self.client.end(trailers).await?;
+                timeout(untaken, self.client.end(trailers)).await.map_err(|_| Failure::Untaken)??;
                 break;
             };
             if let Some(keep_alive) = &mut self.keep_alive {

@@ -22,6 +22,9 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 /// What is kept of a path: more is not written anyway.
 const MAX_KEPT: usize = 2048;
 /// Phases of a request, the first byte and the end.
+/// Bytes kept of a method, and of a header's value.
+const MAX_METHOD: usize = 32;
+const MAX_VALUE: usize = 256;
 const TIMES: usize = Phase::OF_REQUEST.len() + 2;
 
 /// A request is here. At a door that begins traces anew, what the client says of one goes no further.
@@ -41,7 +44,7 @@ pub(super) fn arrived(core: &Core, context: &mut Context, head: &mut Parts) {
     if is_logged || context.trace.is_some() {
         context.kept = Some(Box::new(Kept {
             asked: Some((head.version, beginning(head.uri.path(), MAX_KEPT).into())),
-            impersonated: head.headers.get(IMPERSONATE_USER).cloned(),
+            impersonated: head.headers.get(IMPERSONATE_USER).map(own),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
             ..Kept::default()
         }));
@@ -83,8 +86,16 @@ pub(super) fn answered(context: &Context, headers: &HeaderMap) {
     if let Some(kept) = &context.kept
         && let Some(id) = headers.get(AUDIT_ID)
     {
-        let _ = kept.audit_id.set(id.clone());
+        let _ = kept.audit_id.set(own(id));
     }
+}
+
+/// A copy, cut where it is too long. A clone would keep the whole head that it is a part of, with whatever secrets.
+fn own(value: &HeaderValue) -> HeaderValue {
+    let bytes = value.as_bytes();
+    // A part of a value is a value.
+    HeaderValue::from_bytes(&bytes[..bytes.len().min(MAX_VALUE)])
+        .unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// A request has ended with this code; `forward` if it was one for a server. The one place where everything that was
@@ -181,7 +192,7 @@ impl Ended<'_> {
         self.core.traces.ended(Box::new(Traced {
             trace: Arc::clone(trace),
             took: self.duration,
-            method: self.method.to_string(),
+            method: beginning(self.method.as_str(), MAX_METHOD).to_owned(),
             path: path.unwrap_or_default(),
             code: self.code,
             class: self.context.class.as_str(),

@@ -2,6 +2,8 @@
 
 use http::Method;
 
+use super::RequestClass;
+
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Priority {
@@ -17,8 +19,9 @@ impl Priority {
     /// All of them, the most urgent first.
     pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::List];
 
-    /// Of a request for a path in a logical cluster. Looks at the path's first few segments; allocates nothing.
-    pub(crate) fn of(method: &Method, path: &str) -> Self {
+    /// Of a request for a path in a logical cluster. Looks at the path's first few segments; allocates nothing. A watch is no
+    /// list, although it begins like one: most have nothing to tell at first.
+    pub(crate) fn of(class: RequestClass, method: &Method, path: &str) -> Self {
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
         match segments.next() {
             Some("healthz" | "readyz" | "livez") => return Self::Urgent,
@@ -39,7 +42,9 @@ impl Priority {
             (Some(_), name, ..) => name.is_none(),
         };
         match *method {
-            Method::GET | Method::HEAD | Method::DELETE if is_collection => Self::List,
+            Method::GET | Method::HEAD | Method::DELETE if is_collection && class != RequestClass::Watch => {
+                Self::List
+            }
             _ => Self::Normal,
         }
     }
@@ -76,7 +81,10 @@ mod tests {
             (Method::GET, "", Normal),
             (Method::GET, "//", Normal),
         ] {
-            assert_eq!(Priority::of(&method, path), expected, "{method} {path}");
+            let of = |class| Priority::of(class, &method, path);
+            assert_eq!(of(RequestClass::Read), expected, "{method} {path}");
+            let watched = if expected == List { Normal } else { expected };
+            assert_eq!(of(RequestClass::Watch), watched, "{method} {path}");
         }
     }
 }

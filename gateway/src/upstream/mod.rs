@@ -129,6 +129,8 @@ pub(crate) struct Upstream {
     credential: Arc<Reloadable<UpstreamCredential>>,
     endpoint: Endpoint,
     addresses: Addresses,
+    /// Whether it is a shard: others may take as long as they like.
+    is_shard: bool,
     /// How many requests it works on.
     admission: Arc<Admission>,
     /// Whether it is left alone.
@@ -278,6 +280,7 @@ impl Upstreams {
             credential: Arc::clone(credential),
             endpoint,
             addresses: Addresses::new(self.names.clone()),
+            is_shard: server == Server::Shard,
             admission: Arc::default(),
             breaker: Breaker::default(),
             gate: Gate::default(),
@@ -294,7 +297,9 @@ impl Upstreams {
 
     /// Lets a request in if there is room for it now.
     pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: Share) -> Option<Slot> {
-        upstream.admission.enter_at_once(share, self.options.load().admission)
+        let options = self.options.load().admission;
+        let options = if upstream.is_shard { options } else { options.unlimited() };
+        upstream.admission.enter_at_once(share, options)
     }
 
     /// Waits until the server may have one more request.

@@ -63,6 +63,14 @@ impl ShardAdmission {
                 return Err(forbidden(write, why));
             }
         }
+        // What they say is deleted with the workspace.
+        for key in [annotation::SHARD, annotation::SHARD_HASH, annotation::WORKSPACE_CLUSTER] {
+            let before = old.map_or(&Value::Null, |old| &old["metadata"]["annotations"][key]);
+            if object["metadata"]["annotations"][key] != *before && !is_master(write) {
+                let why = format!("annotation {key} can only be changed by system privileged users");
+                return Err(forbidden(write, why));
+            }
+        }
         let is_mount = object["spec"]["mount"].is_object();
         if let Some(old) = old {
             if !is_mount && object["spec"]["type"] != old["spec"]["type"] {

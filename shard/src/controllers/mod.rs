@@ -25,5 +25,5 @@ pub(crate) use logical_cluster::LogicalClusters;
 use namespace::Namespaces;
 pub(crate) use queue::{Next, Queue};
 pub(crate) use upkeep::Upkeep;
-pub(crate) use workspace::{WorkspaceKey, Workspaces};
+pub(crate) use workspace::{WorkspaceKey, WorkspaceOwner, Workspaces};
 pub(crate) use workspace_type::{TypeKey, WorkspaceTypes};

@@ -67,7 +67,7 @@ impl Controller for Workspaces {
         };
         let workspace = self.objects.tree(&stored)?;
         if workspace["metadata"]["deletionTimestamp"].is_string() {
-            return self.delete(&stored, workspace).await;
+            return self.delete(parent, &stored, workspace).await;
         }
         if workspace["spec"]["cluster"].is_string() && workspace["spec"]["URL"].is_string() {
             return self.advance(&stored, workspace).await;
@@ -185,7 +185,12 @@ impl Workspaces {
     }
 
     /// Deletes the logical cluster, and lets the workspace go once it is gone.
-    async fn delete(&self, stored: &StoredObject, mut workspace: Value) -> Result<Next, Status> {
+    async fn delete(
+        &self,
+        parent: &str,
+        stored: &StoredObject,
+        mut workspace: Value,
+    ) -> Result<Next, Status> {
         let finalizers = workspace["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         if !finalizers.iter().any(|one| one == finalizer::WORKSPACE) || finalizers.len() > 1 {
             return Ok(Next::Done);
@@ -193,11 +198,16 @@ impl Workspaces {
         let Some((shard, cluster)) = chosen_before(&workspace) else {
             return self.let_go(stored, workspace).await;
         };
+        let owner = WorkspaceOwner::of(parent, &workspace);
         if shard == self.shard {
             let scope = Scope::new(&cluster);
             let found = self.objects.get(&LOGICAL_CLUSTERS, &CUSTOM, &scope, None, LOGICAL_CLUSTER_NAME)?;
             let Some(found) = found else { return self.let_go(stored, workspace).await };
             let mut object = self.objects.tree(&found)?;
+            if !owner.has(&object) {
+                tracing::warn!(%cluster, workspace = %owner.name, "a workspace names a logical cluster of somebody else");
+                return self.let_go(stored, workspace).await;
+            }
             mirror_deletion(&mut workspace, Some(&object), Timestamp::now());
             if object["metadata"]["deletionTimestamp"].is_null() {
                 let mut writes = Writes::new(&self.objects, &self.definitions);
@@ -214,7 +224,7 @@ impl Workspaces {
             return self.commit(stored, workspace, None).await;
         }
         let Some(info) = self.placement.shard(&shard) else { return Ok(Next::After(LOOK_AGAIN)) };
-        if self.peers.delete(&info, &cluster).await? {
+        if self.peers.delete(&info, &cluster, &owner).await? {
             return self.let_go(stored, workspace).await;
         }
         mirror_deletion(&mut workspace, None, Timestamp::now());
@@ -331,6 +341,31 @@ fn finish(outcome: Result<fairlead_store::Revision, CommitError>) -> Result<Next
     }
 }
 
+/// The workspace that a logical cluster has to be of, to be deleted with it: what names one may be wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkspaceOwner {
+    cluster: String,
+    name: String,
+    uid: String,
+}
+
+impl WorkspaceOwner {
+    /// A workspace in a logical cluster.
+    fn of(parent: &str, workspace: &Value) -> Self {
+        let text = |key: &str| workspace["metadata"][key].as_str().unwrap_or_default().to_owned();
+        Self { cluster: parent.to_owned(), name: text("name"), uid: text("uid") }
+    }
+
+    /// Whether a logical cluster is of it.
+    pub(crate) fn has(&self, logical_cluster: &Value) -> bool {
+        let owner = &logical_cluster["spec"]["owner"];
+        owner["resource"] == "workspaces"
+            && owner["cluster"] == *self.cluster
+            && owner["name"] == *self.name
+            && owner["uid"] == *self.uid
+    }
+}
+
 /// What is known of a workspace's logical cluster.
 #[derive(Clone, Debug)]
 enum ClusterPhase {
@@ -343,8 +378,8 @@ enum ClusterPhase {
 fn chosen_before(workspace: &Value) -> Option<(String, String)> {
     let annotations = &workspace["metadata"]["annotations"];
     let shard = annotations[annotation::SHARD].as_str()?;
-    let cluster = annotations[annotation::WORKSPACE_CLUSTER].as_str()?;
-    Some((shard.to_owned(), cluster.to_owned()))
+    let cluster = ClusterName::parse(annotations[annotation::WORKSPACE_CLUSTER].as_str()?).ok()?;
+    Some((shard.to_owned(), cluster.as_str().to_owned()))
 }
 
 /// Notes the choice.
@@ -490,6 +525,20 @@ mod tests {
             phase: Some(phase),
             initializers: initializers.iter().map(|one| (*one).to_owned()).collect(),
             terminators: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_logical_cluster_goes_with_the_workspace_that_it_is_of() {
+        let own = json!({"metadata": {"name": "w", "uid": "1"}});
+        let owner = WorkspaceOwner::of("p", &own);
+        let of = |cluster: &str, name: &str, uid: &str| {
+            let owner = json!({"resource": "workspaces", "cluster": cluster, "name": name, "uid": uid});
+            json!({"spec": {"owner": owner}})
+        };
+        assert!(owner.has(&of("p", "w", "1")));
+        for other in [of("q", "w", "1"), of("p", "v", "1"), of("p", "w", "2"), json!({"spec": {}})] {
+            assert!(!owner.has(&other), "{other}");
         }
     }
 

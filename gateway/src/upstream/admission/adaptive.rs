@@ -132,8 +132,9 @@ impl Adaptive {
     }
 
     /// One was too much.
-    pub(super) fn overloaded(&self, bounds: Bounds) {
+    pub(super) fn overloaded(&self, open: u32, bounds: Bounds) {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
+        self.most_open.fetch_max(open, Ordering::Relaxed);
         self.turn(bounds);
     }
 
@@ -236,7 +237,7 @@ fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; 3], is_quiet: 
     }
     let overloaded = window.overloaded as f64;
     if overloaded > 0.0 && overloaded >= weight / 10.0 {
-        return limit.min(open.max(1.0)) * 0.7;
+        return limit * 0.7;
     }
     let gradient = if weight > 0.0 { gradients / weight } else { 1.0 };
     if gradient < 0.99 {

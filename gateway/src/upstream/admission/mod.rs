@@ -5,7 +5,7 @@
 //! ([`queue`]). How much room there is follows from how long answers take ([`adaptive`]).
 //!
 //! A request counts until its answer begins: after that it is the client who decides how long it takes. Nor does it count
-//! for longer than [`MOST_TIME`]: what takes so long mostly waits for something else. And a quarter of the room is for
+//! for longer than a second or what is set: what takes so long mostly waits for something else. And a quarter of the room is for
 //! others than the logical cluster that has most, so that requests which hang, or never end, take nobody else's.
 
 mod adaptive;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlead_config::{ConcurrencyConfig, ConcurrencyPolicy};
+use fairlead_config::{ConcurrencyConfig, ConcurrencyPolicy, Timespan};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -52,6 +52,8 @@ pub(crate) struct AdmissionOptions {
     waiting: u32,
     /// Milliseconds: what a request keeps is little.
     patience: u32,
+    /// Milliseconds.
+    counts: u32,
 }
 
 impl AdmissionOptions {
@@ -61,16 +63,25 @@ impl AdmissionOptions {
             policy: config.limit,
             bounds: Bounds { least: config.least, most: config.most },
             waiting: config.waiting,
-            patience: u32::try_from(config.patience.get().as_millis()).unwrap_or(u32::MAX),
+            patience: millis(config.patience),
+            counts: millis(config.counts),
         }
     }
 }
 
-/// For how long a request counts at most.
-const MOST_TIME: Duration = Duration::from_secs(1);
-
 /// Flows are told apart by so many counters; those that share one share their part of the room, too.
 const COUNTERS: usize = 256;
+
+fn millis(time: Timespan) -> u32 {
+    u32::try_from(time.get().as_millis()).unwrap_or(u32::MAX)
+}
+
+impl AdmissionOptions {
+    /// The same for a server that gets whatever comes.
+    pub(super) fn unlimited(self) -> Self {
+        Self { policy: ConcurrencyPolicy::None, ..self }
+    }
+}
 
 /// The way into one server. 3 KiB.
 #[derive(Debug)]
@@ -225,7 +236,7 @@ impl Admission {
 impl Slot {
     /// For how long it may still count.
     pub(crate) fn rest(&self) -> Duration {
-        MOST_TIME.saturating_sub(self.began.elapsed())
+        Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
     }
 
     /// The answer has begun.
@@ -252,7 +263,8 @@ impl Slot {
     /// The server did not answer in time, or says that it has too much to do.
     pub(crate) fn overloaded(self) {
         if self.options.policy == ConcurrencyPolicy::Adaptive {
-            self.admission.adaptive.overloaded(self.options.bounds);
+            let open = self.admission.open.load(Ordering::Relaxed);
+            self.admission.adaptive.overloaded(open, self.options.bounds);
         }
     }
 }
@@ -285,7 +297,6 @@ impl Drop for Waiting<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use fairlead_config::Timespan;
     use futures_util::FutureExt as _;
 
     use super::*;

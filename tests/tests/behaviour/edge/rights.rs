@@ -1,6 +1,6 @@
 //! The development user's rights are an object that people may change.
 
-use fairlead_client::{DeleteOptions, PatchType};
+use fairlead_client::{ClientError, DeleteOptions, PatchType};
 use serde_json::{Value, json};
 
 use crate::installation::{Installation, until, until_object};
@@ -44,6 +44,44 @@ async fn the_binding_is_made_once_and_then_left_alone() {
     let binding: Value = root.get_json(&path).await.unwrap();
     assert_eq!(binding["subjects"][0]["name"], "oidc:developer");
     assert_eq!(noted(&installation), 1);
+}
+
+/// What a workspace says of its logical cluster is deleted with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_says_which_logical_cluster_a_workspace_is() {
+    const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+    let installation = Installation::start(2).await;
+    let root = installation.admin("/clusters/root");
+    let workspace = |name: &str, annotations: Value| {
+        json!({
+            "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
+            "metadata": { "name": name, "annotations": annotations },
+        })
+    };
+    let _: Value = root.create(WORKSPACES, &workspace("mine", json!({})), &Default::default()).await.unwrap();
+    let is_ready = |workspace: &Value| workspace["status"]["phase"] == "Ready";
+    until_object(&root, WORKSPACES, "mine", is_ready).await;
+    let code = |error: ClientError| match error {
+        ClientError::Status(status) => status.code,
+        other => panic!("{other}"),
+    };
+    for (key, value) in [
+        ("internal.tenancy.kcp.io/cluster", json!("root")),
+        ("internal.tenancy.kcp.io/cluster", Value::Null),
+        ("core.kcp.io/shard", json!("shard-1/../..")),
+        ("internal.tenancy.kcp.io/shard", json!("x")),
+    ] {
+        let patch = json!({ "metadata": { "annotations": { key: value } } });
+        let path = format!("{WORKSPACES}/mine");
+        let patched: Result<Value, _> =
+            root.patch(&path, PatchType::Merge, &patch, &Default::default()).await;
+        assert_eq!(patched.map_err(code).unwrap_err(), 403, "{key} {value}");
+        if value.is_string() {
+            let stolen = workspace("stolen", json!({ key: value }));
+            let made: Result<Value, _> = root.create(WORKSPACES, &stolen, &Default::default()).await;
+            assert_eq!(made.map_err(code).unwrap_err(), 403, "{key} {value}");
+        }
+    }
 }
 
 /// `up` says so in its log when it has seen to the rights.
