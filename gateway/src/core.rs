@@ -142,8 +142,6 @@ pub(crate) struct Forward {
     pub(crate) allowed_origin: Option<AllowedOrigin>,
     /// The logical cluster that it is about, if it is about one: its id.
     pub(crate) workspace: Option<Arc<str>>,
-    /// When it is its turn.
-    pub(crate) share: Share,
     /// What it counts for as long as it is open.
     pub(crate) ticket: Option<Box<Ticket>>,
 }
@@ -194,7 +192,6 @@ impl Core {
 
     /// Counts a request that may go to a shard.
     fn admit(&self, asked: &Asked<'_>, mut forward: Forward) -> Result<Forward, Answer> {
-        forward.share = share(asked, &forward);
         let quotas = &asked.connection.door.quotas;
         if !quotas.count() {
             return Ok(forward);
@@ -494,6 +491,21 @@ impl Core {
 }
 
 impl Forward {
+    /// When it is its turn. Turns are the logical cluster's; what is about none is in turn by who asks.
+    pub(crate) fn share(&self, class: RequestClass, method: &Method, client: IpAddr) -> Share {
+        let flow = match (&self.workspace, &self.sender) {
+            (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
+            (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
+            (None, Sender::PassedOn) => FxBuildHasher.hash_one(client),
+        };
+        let path = self.path_and_query.path();
+        let in_cluster = path.find("/clusters/").and_then(|at| {
+            let rest = &path[at + "/clusters/".len()..];
+            rest.find('/').map(|end| &rest[end..])
+        });
+        Share { flow, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
+    }
+
     /// Counts bytes of a body.
     pub(crate) fn carried(&self, bytes: usize) {
         if let Some(ticket) = &self.ticket {
@@ -523,25 +535,9 @@ impl Forward {
             hops: None,
             allowed_origin: None,
             workspace: None,
-            share: Share { flow: 0, priority: Priority::Normal },
             ticket: None,
         })
     }
-}
-
-/// Turns are the logical cluster's. What is about none is in turn by who asks.
-fn share(asked: &Asked<'_>, forward: &Forward) -> Share {
-    let flow = match (&forward.workspace, &forward.sender) {
-        (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
-        (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
-        (None, Sender::PassedOn) => FxBuildHasher.hash_one(asked.address),
-    };
-    let path = forward.path_and_query.path();
-    let in_cluster = path.find("/clusters/").and_then(|at| {
-        let rest = &path[at + "/clusters/".len()..];
-        rest.find('/').map(|end| &rest[end..])
-    });
-    Share { flow, priority: Priority::of(asked.class, asked.method, in_cluster.unwrap_or(path)) }
 }
 
 fn has_token(headers: &HeaderMap) -> bool {

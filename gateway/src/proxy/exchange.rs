@@ -182,8 +182,12 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Waits until it is the request's turn, if the shard has enough to do.
     async fn enter(&mut self) -> Result<(), Failure> {
-        let Forward { upstream, share, .. } = self.forward;
-        self.slot = self.core.upstreams.enter_at_once(upstream, *share);
+        let upstream = &self.forward.upstream;
+        if !self.core.upstreams.limits(upstream) {
+            return Ok(());
+        }
+        let share = self.forward.share(self.context.class, &self.request.method, self.context.client);
+        self.slot = self.core.upstreams.enter_at_once(upstream, share);
         if self.slot.is_some() {
             return Ok(());
         }
@@ -194,7 +198,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 biased;
                 () = self.client.left() => Err(Failure::ClientLeft),
                 () = over(&mut self.over) => Err(Failure::Over),
-                entered = self.core.upstreams.enter(upstream, *share) => Ok(entered?),
+                entered = self.core.upstreams.enter(upstream, share) => Ok(entered?),
             }
         });
         let entered = entered.await;
@@ -472,7 +476,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                         biased;
                         flushed = self.client.flush() => flushed?,
                         () = over(&mut self.over) => return self.too_late(),
-                        () = sleep(untaken) => return Err(Failure::Untaken),
+                        () = silence(Some(untaken)) => return Err(Failure::Untaken),
                     }
                     tokio::select! {
                         biased;
@@ -495,7 +499,11 @@ impl<'e, C: Client> Exchange<'e, C> {
                 if let Some(trailers) = &mut trailers {
                     fairlead_authn::strip_identity_headers(trailers);
                 }
-                timeout(untaken, self.client.end(trailers)).await.map_err(|_| Failure::Untaken)??;
+                tokio::select! {
+                    biased;
+                    ended = self.client.end(trailers) => ended?,
+                    () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                }
                 break;
             };
             if let Some(keep_alive) = &mut self.keep_alive {
@@ -515,7 +523,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 // A watch that never pauses must not outlive its credential.
                 () = over(&mut self.over) => return self.too_late(),
                 written = self.client.write(chunk, *ended) => written?,
-                () = sleep(untaken) => return Err(Failure::Untaken),
+                () = silence(Some(untaken)) => return Err(Failure::Untaken),
             }
             body.release(size);
         }
@@ -533,7 +541,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             biased;
             () = over(&mut self.over) => self.too_late(),
             written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
-            () = sleep(untaken) => Err(Failure::Untaken),
+            () = silence(Some(untaken)) => Err(Failure::Untaken),
         }
     }
 
@@ -541,7 +549,11 @@ impl<'e, C: Client> Exchange<'e, C> {
     async fn conclude(&mut self, begun: Begun) -> Result<u16, Failure> {
         begun.body.finish();
         let untaken = self.core.slow_clients.load().answer.get();
-        timeout(untaken, self.client.flush()).await.map_err(|_| Failure::Untaken)??;
+        tokio::select! {
+            biased;
+            flushed = self.client.flush() => flushed?,
+            () = silence(Some(untaken)) => return Err(Failure::Untaken),
+        }
         drain(self.client).await;
         Ok(begun.code)
     }

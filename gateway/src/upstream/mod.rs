@@ -295,11 +295,14 @@ impl Upstreams {
         Ok(added)
     }
 
+    /// Whether only so many requests at a time go to it.
+    pub(crate) fn limits(&self, upstream: &Upstream) -> bool {
+        upstream.is_shard && self.options.load().admission.is_limited()
+    }
+
     /// Lets a request in if there is room for it now.
     pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: Share) -> Option<Slot> {
-        let options = self.options.load().admission;
-        let options = if upstream.is_shard { options } else { options.unlimited() };
-        upstream.admission.enter_at_once(share, options)
+        upstream.admission.enter_at_once(share, self.options.load().admission)
     }
 
     /// Waits until the server may have one more request.

@@ -77,9 +77,9 @@ fn millis(time: Timespan) -> u32 {
 }
 
 impl AdmissionOptions {
-    /// The same for a server that gets whatever comes.
-    pub(super) fn unlimited(self) -> Self {
-        Self { policy: ConcurrencyPolicy::None, ..self }
+    /// Whether anybody may have to wait.
+    pub(super) fn is_limited(&self) -> bool {
+        self.policy != ConcurrencyPolicy::None
     }
 }
 
