@@ -172,6 +172,12 @@ pub const LISTED: &[Listed] = &[
     },
     Listed {
         place: "objects/root",
+        on: "*/clusterrole*",
+        at: &["/body/items/development-user"],
+        reason: Deliberate("what the development user may do, for whom there is a door in `fairlead up`"),
+    },
+    Listed {
+        place: "objects/root",
         on: "*/apiexports",
         at: &["/body/items/*/metadata/generation"],
         reason: Deliberate("made with their identity; kcp adds it afterwards"),
