@@ -288,7 +288,11 @@ impl<'a> Replay<'a> {
                 false => ("", word),
             };
             result.push_str(escape);
-            result.push_str(&self.alias(word));
+            // A number that counts is no revision, although one may look like it.
+            match result.ends_with("limit=") || result.ends_with("timeoutSeconds=") {
+                true => result.push_str(word),
+                false => result.push_str(&self.alias(word)),
+            }
             result.push_str(&piece[escape.len() + word.len()..]);
         }
         result
