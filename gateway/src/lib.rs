@@ -1,7 +1,7 @@
 //! The front proxy: finds the shard, authenticates, forwards.
 //!
 //! One request is one straight pass: `listener` (which door), `request` (path and headers, read once), `route` over
-//! `table` (which shard), `identity` (who), `upstream` and `proxy` (the data plane), `observe`. Beside the
+//! `table` (which shard), `identity` (who), `limits` (how much), `upstream` and `proxy` (the data plane), `observe`. Beside the
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod access_log;

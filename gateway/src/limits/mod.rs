@@ -1,7 +1,7 @@
 //! How much a client, a workspace, or everybody together may ask of a door.
 //!
 //! A door without quotas costs one atomic load. With them: an atomic operation or two for everybody together, and per kind
-//! of key a look-up in a map that is locked for as long as that takes (`make bench-gateway`, row "limited").
+//! of key a look-up in a map that is locked for as long as that takes. Not measured yet.
 
 mod meter;
 mod quota;

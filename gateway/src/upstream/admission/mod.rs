@@ -1,6 +1,6 @@
 //! How many requests a server works on at a time, and who is next.
 //!
-//! While there is room, a request costs a few atomic operations here when it is sent and again when its answer begins
+//! Nothing here is touched where there is no limit. While there is room, a request costs a few atomic operations here when it is sent and again when its answer begins
 //! (its time is counted). Only when there is none it waits: in turn by logical cluster, leases first and lists last
 //! ([`queue`]). How much room there is follows from how long answers take ([`adaptive`]).
 //!
