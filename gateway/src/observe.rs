@@ -332,7 +332,7 @@ impl GatewayMetrics {
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
-                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades).",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and streams that were refused (connection, headers).",
                 &["listener", "scope", "limit"],
             )?,
             slow_bodies: registry.counter(
@@ -492,6 +492,11 @@ impl GatewayMetrics {
     pub(crate) fn limited(&self, listener: &str, exceeded: &Exceeded) {
         let labels = [listener, exceeded.scope.as_str(), exceeded.what.as_str()];
         self.limited.with_label_values(&labels).inc();
+    }
+
+    /// A stream was refused, because its connection has too much header open.
+    pub(crate) fn heads_refused(&self, listener: &str) {
+        self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
     }
 
     /// The body of a request came too slowly.

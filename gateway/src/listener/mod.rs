@@ -35,7 +35,7 @@ use crate::limits::DoorQuotas;
 use crate::peers::Peers;
 use crate::screen::Screen;
 use connection::ClientStream;
-pub(crate) use connection::{Connection, OpenRequest, connection_of};
+pub(crate) use connection::{Connection, HeldHead, OpenRequest, connection_of};
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;

@@ -20,8 +20,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which.
-const QUOTAS: usize = 3 * 5;
+/// Whose quota, and which; and the headers of a connection.
+const QUOTAS: usize = 3 * 5 + 1;
 
 /// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
 fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
@@ -94,6 +94,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
                 metrics.limited(door, &Exceeded { scope, what, wait: moment });
             }
         }
+        metrics.heads_refused(door);
         Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
