@@ -43,8 +43,8 @@ use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
 use crate::upstream::{
-    AdmissionOptions, BreakerOptions, CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential,
-    UpstreamOptions, Upstreams,
+    AdmissionOptions, BreakerOptions, CredentialFiles, DoorSender, OwnCredentials, Unreachable,
+    UpstreamCredential, UpstreamOptions, Upstreams,
 };
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -268,11 +268,13 @@ impl Gateway {
             };
             let name = door_config.name.as_str().into();
             let peers = Peers::of(door_config, reloads)?;
+            let sender = DoorSender::of(door_config, &config, reloads)?;
             let door = authentication.open(reloads, |policy| Door {
                 number: DoorNumber::new(place),
                 name,
                 certificates,
                 peers,
+                sender,
                 quotas: Arc::new(DoorQuotas::new(&door_config.quotas)),
                 policy: ArcSwap::from_pointee(policy),
             })?;
@@ -415,6 +417,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
                 door.client_ca.clone(),
                 door.tls.clone(),
                 door.peers.clone(),
+                door.upstream_identity.clone(),
                 by_certificate,
                 // Clients are told of both.
                 door.authentication.request_header.client_ca.clone(),
