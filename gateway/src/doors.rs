@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
-use fairlead_config::{ConnectionLimits, DoorConfig};
+use fairlead_config::{DoorConfig, GatewayConfig};
 use fairlead_process::{LoadError, Reloads, Shutdown, Tasks, TlsSource};
 
 use crate::authentication::DoorAuthentication;
@@ -18,6 +18,7 @@ use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorNumber, DoorOptio
 use crate::local::DoorStatus;
 use crate::peers::{Peers, PeersError};
 use crate::proxy::DataPlane;
+use crate::upstream::DoorSender;
 
 /// How long the end of the process waits for the access log's.
 const MAX_FLUSH: Duration = Duration::from_secs(2);
@@ -107,7 +108,7 @@ impl Doors {
         &self,
         number: DoorNumber,
         config: &DoorConfig,
-        limits: &ConnectionLimits,
+        gateway: &GatewayConfig,
     ) -> Result<PreparedDoor, DoorError> {
         let DoorParts { core, lanes, lookup, reloads, shutdown, .. } = &self.parts;
         let address = config.serving.address;
@@ -120,11 +121,13 @@ impl Doors {
             None => CertificateMeaning::Transport,
         };
         let peers = Peers::of(config, reloads)?;
+        let sender = DoorSender::of(config, gateway, reloads)?;
         let door = authentication.open(reloads, |policy| Door {
             number,
             name: config.name.as_str().into(),
             certificates,
             peers,
+            sender,
             quotas: Arc::new(DoorQuotas::new(&config.quotas)),
             policy: ArcSwap::from_pointee(policy),
         })?;
@@ -136,7 +139,7 @@ impl Doors {
                 .with_policy(&config.tls)
                 .announcing(authorities.into_iter().flatten())
                 .watch(&what, reloads)?,
-            limits: limits.clone(),
+            limits: gateway.limits.clone(),
             shutdown: shutdown.clone(),
             metrics: core.metrics.door(&config.name),
             lanes: Arc::clone(lanes),

@@ -242,7 +242,7 @@ impl Gateway {
             shutdown: shutdown.clone(),
             tasks: tasks.clone(),
         });
-        let prepare = |(place, door)| doors.prepare(DoorNumber::new(place), door, &config.limits);
+        let prepare = |(place, door)| doors.prepare(DoorNumber::new(place), door, &config);
         let prepared: Vec<_> = config.listeners.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
         prepared.into_iter().for_each(|prepared| doors.open(prepared));
@@ -340,6 +340,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
                 door.client_ca.clone(),
                 door.tls.clone(),
                 door.peers.clone(),
+                door.upstream_identity.clone(),
                 by_certificate,
                 // Clients are told of both.
                 door.authentication.request_header.client_ca.clone(),
