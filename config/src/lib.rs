@@ -11,6 +11,7 @@ mod check;
 mod defaults;
 mod door;
 mod gateway;
+mod health;
 mod issuer;
 mod lint;
 mod load;
@@ -36,6 +37,7 @@ pub use door::{
     DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
 };
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
