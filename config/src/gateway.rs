@@ -6,6 +6,7 @@ use crate::access_log::AccessLogConfig;
 use crate::acme::AcmeConfig;
 use crate::check::{Checker, join};
 use crate::door::DoorConfig;
+use crate::health::HealthConfig;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::pick::PickConfig;
 use crate::quota::{BreakerConfig, ConcurrencyConfig, SlowClientsConfig};
@@ -117,6 +118,8 @@ settings! {
         concurrency ("concurrency"): ConcurrencyConfig = ConcurrencyConfig::default();
         /// When a shard is taken to be gone.
         breaker ("breaker"): BreakerConfig = BreakerConfig::default();
+        /// When an address of a shard gets no requests for a while.
+        health ("health"): HealthConfig = HealthConfig::default();
         /// Shards that are spoken to in another way than the others.
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
@@ -186,6 +189,7 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
             checker.within("concurrency", |checker| self.upstream.concurrency.check(checker));
             checker.within("breaker", |checker| self.upstream.breaker.check(checker));
+            checker.within("health", |checker| self.upstream.health.check(checker));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
                 checker.within(&format!("shards[{index}]"), |checker| {

@@ -12,6 +12,7 @@ mod check;
 mod defaults;
 mod door;
 mod gateway;
+mod health;
 mod issuer;
 mod lint;
 mod load;
@@ -41,6 +42,7 @@ pub use door::{
     UpstreamIdentityConfig,
 };
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::examine;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};

@@ -30,7 +30,7 @@ use crate::core::{Core, Forward};
 use crate::ending::Ending;
 use crate::observe::Phase;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
-use crate::upstream::{Lease, RequestBody, Slot, StreamPermit, UpstreamError};
+use crate::upstream::{Fault, Lease, RequestBody, Slot, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
 /// only if new ones are refused as well.
@@ -300,7 +300,9 @@ impl<'e, C: Client> Exchange<'e, C> {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
-            match answered.await {
+            let answered = answered.await;
+            self.note_health(&permit, answered.as_ref().err());
+            match answered {
                 Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
                 Err(failure) => return Err(failure),
@@ -323,6 +325,20 @@ impl<'e, C: Client> Exchange<'e, C> {
     fn restore(&mut self) {
         if self.request.headers.is_empty() {
             self.request.headers = std::mem::take(&mut self.spare).unpack();
+        }
+    }
+
+    /// Says how the address is doing that was asked.
+    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>) {
+        let upstream = &self.forward.upstream;
+        match failure {
+            None => upstream.answered_over(permit),
+            Some(Failure::Shard(Broken::Http2(error))) => {
+                upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
+            }
+            Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
+            Some(Failure::Timeout) => upstream.failed_over(permit, Fault::Silent, false),
+            Some(_) => {}
         }
     }
 

@@ -16,6 +16,7 @@ mod events;
 mod figures;
 mod forms;
 mod golden;
+mod health;
 mod http1;
 mod identity;
 mod index;

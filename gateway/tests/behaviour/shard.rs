@@ -2,9 +2,8 @@
 //! otherwise an echo of every request, with some odd behaviours by path.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -70,6 +69,8 @@ pub struct State {
     pub requests: AtomicUsize,
     /// Request bodies that broke off.
     pub broken: watch::Sender<usize>,
+    /// While this is true, requests of gateways break off; those of the index do not.
+    pub failing: AtomicBool,
     /// Counts up when all HTTP/2 connections are told to go away.
     goaway: watch::Sender<usize>,
 }
@@ -124,6 +125,7 @@ impl Shard {
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
             broken: watch::Sender::new(0),
+            failing: AtomicBool::new(false),
             goaway: watch::Sender::new(0),
         });
         let server = Mutex::new(tokio::spawn(serve(listener, Arc::clone(&state))));
@@ -292,7 +294,12 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
             let is_http2 = session.alpn_protocol() == Some(b"h2");
             let service = service_fn(move |request| {
                 let (state, peer) = (Arc::clone(&shared), peer.clone());
-                async move { Ok::<_, Infallible>(answer(state, peer, request).await) }
+                async move {
+                    if state.failing.load(Ordering::SeqCst) && peer.as_deref() != Some("shard-admin") {
+                        return fail(&state, request.uri().path());
+                    }
+                    Ok(answer(state, peer, request).await)
+                }
             });
             let io = TokioIo::new(stream);
             if is_http2 {
@@ -318,6 +325,15 @@ fn common_name(der: &[u8]) -> String {
     use x509_parser::prelude::FromDer as _;
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).unwrap();
     certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
+}
+
+/// It is not ready, and breaks off what it is asked.
+fn fail(state: &State, path: &str) -> std::io::Result<Response<Body>> {
+    if path == "/readyz" {
+        return Ok(Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(empty()).unwrap());
+    }
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    Err(std::io::Error::other("it fails"))
 }
 
 async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
