@@ -6,7 +6,7 @@ mod kubectl;
 mod pki;
 mod process;
 
-pub use binary::{binary, free_port};
+pub use binary::{binary, free_port, tool};
 pub use error::HarnessError;
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;

@@ -6,5 +6,6 @@
 //! - [`harness`] starts, stops and kills processes, makes certificates and finds kubectl.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
 
+pub mod dashboards;
 pub mod harness;
 pub mod load;
