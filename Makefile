@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway demo-comer sim lint audit hostile faults h2spec fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults h2spec fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -18,6 +18,7 @@ build:
 
 ## All tests: units, and behaviours of real processes.
 test: build
+	@deploy/tools.sh prometheus
 	cargo test --release --workspace $(ARGS)
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
@@ -30,6 +31,11 @@ bench-gateway:
 	@deploy/tools.sh
 	cargo build --profile dist -p fairlead-gateway -p fairlead-bench --bins
 	@target/dist/bench-gateway $(ARGS)
+
+## Write the dashboards for Grafana from deploy/dashboards/source; `make test` fails if somebody forgets.
+dashboards:
+	@deploy/tools.sh
+	cargo run --release -p fairlead-tests --bin dashboards -- write
 
 ## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
 sim:

@@ -82,6 +82,7 @@ pub(crate) struct GatewayMetrics {
     synced: Gauge,
     table_bytes: IntGauge,
     connections: IntGaugeVec,
+    most_connections: IntGauge,
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
     phases: HistogramVec,
@@ -405,6 +406,10 @@ impl GatewayMetrics {
                 "Open connections.",
                 &["listener"],
             )?,
+            most_connections: registry.gauge(
+                "fairlead_gateway_connections_limit",
+                "Connections that each door may have open; more of them wait in the kernel's queue.",
+            )?,
             handshakes: registry.counters(
                 "fairlead_tls_handshakes_total",
                 "TLS handshakes by result: full, resumed, failed, timeout.",
@@ -439,6 +444,11 @@ impl GatewayMetrics {
                 cluster,
             )?,
         })
+    }
+
+    /// How many connections each door may have open.
+    pub(crate) fn set_connections_limit(&self, most: usize) {
+        self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
     }
 
     /// The metrics of a door.

@@ -130,6 +130,7 @@ impl Gateway {
         let Environment { metrics, reloads, shutdown, tasks, names } = environment;
         let door_names = config.listeners.iter().map(|door| door.name.as_str());
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics, door_names)?);
+        gateway_metrics.set_connections_limit(config.limits.max_connections);
         let clients = shard_clients(&config, reloads, names)?;
         warn_of_holes(&config);
         let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));

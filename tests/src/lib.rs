@@ -10,5 +10,6 @@
 
 pub mod cdn;
 pub mod comer;
+pub mod dashboards;
 pub mod harness;
 pub mod load;

@@ -5,6 +5,8 @@
 //! metric says so. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
 //! notification APIs report badly; SIGHUP asks at once.
 
+mod told;
+
 use std::error::Error;
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hasher};
@@ -17,8 +19,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_config::PemFault;
 use parking_lot::Mutex;
-use prometheus::{GaugeVec, IntCounterVec};
 use tokio::sync::{Notify, watch};
+use told::Told;
 
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
@@ -83,8 +85,7 @@ impl ReloadTrigger {
 pub struct Reloads {
     watched: Arc<Mutex<Vec<Arc<Mutex<Watched>>>>>,
     trigger: ReloadTrigger,
-    outcomes: IntCounterVec,
-    loaded_at: GaugeVec,
+    told: Told,
 }
 
 /// A value could not be made from its files. At start the operator has to act; later the last good value stays.
@@ -99,22 +100,10 @@ pub struct LoadError {
 impl FatalError for LoadError {}
 
 impl Reloads {
-    /// With its metrics: `fairlead_reload_total{what,result}` and `fairlead_reload_last_success_timestamp_seconds{what}`.
+    /// With its metrics: `fairlead_reload_…{what}`, `fairlead_file_modified_timestamp_seconds{what}` and
+    /// `fairlead_certificate_not_after_timestamp_seconds{what,kind}`.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
-        Ok(Self {
-            watched: Arc::default(),
-            trigger: ReloadTrigger::default(),
-            outcomes: metrics.counters(
-                "fairlead_reload_total",
-                "Attempts to load a changed file, by what it is and the result (success or failure).",
-                &["what", "result"],
-            )?,
-            loaded_at: metrics.gauges(
-                "fairlead_reload_last_success_timestamp_seconds",
-                "When what is in effect was loaded, in seconds since the epoch.",
-                &["what"],
-            )?,
-        })
+        Ok(Self { watched: Arc::default(), trigger: ReloadTrigger::default(), told: Told::new(metrics)? })
     }
 
     /// Makes a value from `files` with `load` now, and again whenever their content changes.
@@ -159,7 +148,7 @@ impl Reloads {
             reason: with_place(chain(&error), &files),
         })?;
         let reloadable = Arc::new(Reloadable::new(value));
-        self.note_success(what);
+        self.told.success(what, &named);
         let target = Arc::clone(&reloadable);
         let swap = move || match load() {
             Ok((value, named)) => {
@@ -240,6 +229,7 @@ impl Reloads {
         }
         let digest = digest(&entry.files);
         entry.stamps = stamps;
+        self.told.looked_at(&entry.what, &entry.files);
         if digest == entry.digest && entry.failure.is_none() {
             return;
         }
@@ -247,13 +237,13 @@ impl Reloads {
         match (entry.swap)() {
             Ok(named) => {
                 entry.failure = None;
+                self.told.success(&entry.what, &named);
                 entry.follow(named);
-                self.note_success(&entry.what);
                 tracing::info!(what = entry.what, "reloaded");
             }
             Err(reason) => {
                 let reason = with_place(reason, &entry.files);
-                self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
+                self.told.failure(&entry.what);
                 // Tried again with every look, for the fault may pass without a change of the file; said once.
                 if entry.failure.as_ref() != Some(&reason) {
                     tracing::error!(
@@ -265,12 +255,6 @@ impl Reloads {
                 }
             }
         }
-    }
-
-    fn note_success(&self, what: &str) {
-        self.outcomes.with_label_values(&[what, "success"]).inc();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
     }
 }
 

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use fairlead_client::Names;
 use fairlead_config::DrainConfig;
 use fairlead_process::{Reloads, Shutdown, Tasks};
+use rcgen::BasicConstraints;
 
 use super::*;
 use crate::access_log::AccessLog;
@@ -35,10 +37,11 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
     let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 5 + 3);
     // Connections, handshakes by result, refused peers, quotas.
     let of_doors = doors * (1 + 4 + 1 + QUOTAS);
-    let of_files = reloaded * 3;
-    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
+    // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
+    let of_files = reloaded * 7;
+    // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
     // policy and outcome 18.
-    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3 + 2 + 18;
+    let others = 8 + CLASSES.len() + 2 + 3 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
 }
@@ -47,13 +50,22 @@ fn shard(number: usize) -> String {
     format!("shard-{number}")
 }
 
+fn certificate(is_ca: rcgen::IsCa) -> String {
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.is_ca = is_ca;
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+}
+
 /// Whatever can happen, happens.
 fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     let registry = Metrics::new("gateway", "test").unwrap();
     let reloads = Reloads::new(&registry).unwrap();
+    let certificates =
+        certificate(rcgen::IsCa::NoCa) + &certificate(rcgen::IsCa::Ca(BasicConstraints::Unconstrained));
     for number in 0..reloaded {
         let what = format!("file {number}");
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(certificates.as_bytes()).unwrap();
         let path = file.path().to_owned();
         let read = move || std::fs::read(&path).map(drop);
         reloads.register(&what, [file.path().to_owned()], read).unwrap();
