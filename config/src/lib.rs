@@ -43,7 +43,8 @@ pub use lint::lint;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
-    BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
+    AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
+    SlowClientsConfig,
 };
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
