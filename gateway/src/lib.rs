@@ -11,6 +11,7 @@ mod chance;
 mod coalesce;
 mod core;
 mod cors;
+mod doors;
 mod ending;
 mod flags;
 #[cfg(any(test, feature = "fuzzing"))]

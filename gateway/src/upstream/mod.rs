@@ -14,6 +14,7 @@ mod gate;
 mod health;
 mod http1;
 mod probe;
+mod sender;
 mod streams;
 mod wire;
 
@@ -45,6 +46,7 @@ use health::AddressHealth;
 pub(crate) use health::{Fault, HealthOptions};
 use http1::Idle;
 pub(crate) use http1::{Lease, Part, RequestBody};
+pub(crate) use sender::DoorSender;
 pub(crate) use streams::StreamPermit;
 use streams::{Connections, Lifetime};
 pub(crate) use wire::Wire;
@@ -132,31 +134,33 @@ pub(crate) struct Upstream {
     /// The name of the shard or of the backend, for metrics.
     pub(crate) name: Arc<str>,
     /// Its metrics.
-    pub(crate) metrics: ShardMetrics,
+    pub(crate) metrics: Arc<ShardMetrics>,
     /// How often requests to it may be repeated.
-    pub(crate) retries: RetryBudget,
+    pub(crate) retries: Arc<RetryBudget>,
     url: Arc<str>,
     credential: Arc<Reloadable<UpstreamCredential>>,
     endpoint: Endpoint,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
     /// Whether it is a shard: others may take as long as they like.
     is_shard: bool,
     /// How many requests it works on.
     admission: Arc<Admission>,
     /// Whether it is left alone.
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     /// One dial at a time that somebody waits for.
     gate: Gate,
     connections: Arc<Connections>,
     idle: Arc<Idle>,
     /// Set while the server is known not to speak HTTP/2: until when that is believed.
-    only_http1: Mutex<Option<Instant>>,
+    only_http1: Arc<Mutex<Option<Instant>>>,
     /// A connection beside the open ones is being opened, or that has just failed.
     growing: AtomicBool,
     /// When a connection that somebody waited for could not be opened, and none could since.
-    failed: Mutex<Option<Instant>>,
+    failed: Arc<Mutex<Option<Instant>>>,
+    /// The same server on behalf of doors with identities of their own.
+    on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
     options: Arc<ArcSwap<UpstreamOptions>>,
-    /// For tasks that outlive a request, and must not outlive the server.
+    /// The server itself, for tasks that outlive a request, and must not outlive the server.
     this: Weak<Self>,
 }
 
@@ -294,21 +298,22 @@ impl Upstreams {
         }
         let added = Arc::new_cyclic(|this| Upstream {
             name: Arc::clone(name),
-            metrics: (self.metrics)(name, server),
-            retries: RetryBudget::default(),
+            metrics: Arc::new((self.metrics)(name, server)),
+            retries: Arc::default(),
             url: Arc::clone(url),
             credential: Arc::clone(credential),
             endpoint,
-            addresses: Addresses::new(self.names.clone()),
+            addresses: Arc::new(Addresses::new(self.names.clone())),
             is_shard: server == Server::Shard,
             admission: Arc::default(),
-            breaker: Breaker::default(),
+            breaker: Arc::default(),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),
-            only_http1: Mutex::new(None),
+            only_http1: Arc::default(),
             growing: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failed: Arc::default(),
+            on_behalf: ArcSwap::default(),
             options: Arc::clone(&self.options),
             this: Weak::clone(this),
         });
@@ -449,6 +454,32 @@ impl Upstream {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
     }
 
+    /// The same server, as somebody else and on connections of their own.
+    fn beside(&self, credential: Arc<Reloadable<UpstreamCredential>>) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            metrics: Arc::clone(&self.metrics),
+            retries: Arc::clone(&self.retries),
+            url: Arc::clone(&self.url),
+            credential,
+            endpoint: self.endpoint.clone(),
+            addresses: Arc::clone(&self.addresses),
+            is_shard: self.is_shard,
+            admission: Arc::clone(&self.admission),
+            breaker: Arc::clone(&self.breaker),
+            gate: Gate::default(),
+            connections: Arc::default(),
+            idle: Arc::default(),
+            only_http1: Arc::clone(&self.only_http1),
+            growing: AtomicBool::new(false),
+            failed: Arc::clone(&self.failed),
+            on_behalf: ArcSwap::default(),
+            options: Arc::clone(&self.options),
+            // The server itself outlives those on whose behalf it is asked.
+            this: Weak::clone(&self.this),
+        }
+    }
+
     /// Whether nothing says that it can be used: it could not be connected to a moment ago, or all its addresses are ejected.
     fn is_failing(&self) -> bool {
         let failed = *self.failed.lock();
@@ -487,8 +518,9 @@ impl Upstream {
         let leaves_out = self.addresses.leaves_out();
         tracing::warn!(server = %self.name, %address, ?fault, leaves_out, "an address is ejected");
         self.metrics.ejected();
-        if leaves_out {
-            self.connections.leave(address);
+        if leaves_out && let Some(server) = self.this.upgrade() {
+            let on_behalf = server.on_behalf.load();
+            std::iter::once(&server).chain(on_behalf.iter()).for_each(|one| one.connections.leave(address));
         }
         tokio::spawn(probe::bring_back(Weak::clone(&self.this), address, until));
     }

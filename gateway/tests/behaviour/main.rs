@@ -44,6 +44,7 @@ mod rotation;
 mod scale;
 mod scrape;
 mod seeing;
+mod senders;
 mod sessions;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;

@@ -403,7 +403,7 @@ async fn by_name(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
         "mirror" => mirror(request).await,
-        "upgrade" => upgrade(request),
+        "upgrade" => upgrade(peer, request),
         "trailers" => trailers(),
         name if name.starts_with("code-") => Response::builder()
             .status(name["code-".len()..].parse::<u16>().unwrap())
@@ -558,7 +558,7 @@ fn trailers() -> Response<Body> {
 }
 
 /// Switches to whatever is asked for and sends everything back in upper case.
-fn upgrade(request: Request<Incoming>) -> Response<Body> {
+fn upgrade(peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
     };
@@ -583,6 +583,7 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, protocol)
         .header("x-arrived", arrived)
+        .header("x-peer", peer.unwrap_or_default())
         .body(empty())
         .unwrap()
 }
