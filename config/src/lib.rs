@@ -50,7 +50,8 @@ pub use networks::{Networks, NetworksError};
 pub use pem::PemFault;
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
-    BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
+    AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
+    SlowClientsConfig,
 };
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};

@@ -142,6 +142,8 @@ pub(crate) struct Forward {
     pub(crate) allowed_origin: Option<AllowedOrigin>,
     /// The logical cluster that it is about, if it is about one: its id.
     pub(crate) workspace: Option<Arc<str>>,
+    /// The URL that it is mounted from, if it is about a workspace that lives elsewhere.
+    pub(crate) mount: Option<Arc<str>>,
     /// What it counts for as long as it is open.
     pub(crate) ticket: Option<Box<Ticket>>,
 }
@@ -221,7 +223,8 @@ impl Core {
                 (other.as_str(), &[][..])
             }
         };
-        let whom = Whom { identity, groups, workspace: forward.workspace.as_deref() };
+        let whom =
+            Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
         let ticket = quotas.admit(kind, &whom).map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
@@ -427,6 +430,11 @@ impl Core {
         if let Some(sender) = &asked.sender {
             return Ok(sender.clone());
         }
+        let addresses = &asked.connection.door.quotas.addresses;
+        let shows_one = has_token(asked.headers);
+        if shows_one {
+            addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
+        }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
         asked.seen.phase(Phase::Auth, start.elapsed());
@@ -437,8 +445,11 @@ impl Core {
         }
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
+            if shows_one {
+                addresses.failed(asked.address);
+            }
             // Whatever certificate there is: the workspace's issuers were asked about no token.
-            if home.is_some() && !has_token(asked.headers) && self.does(KcpBehaviour::NoCredential) {
+            if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {
                 Answer::kcp_panic()
             } else {
                 Answer::unauthorized()
@@ -503,12 +514,13 @@ impl Forward {
             (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
             (None, Sender::PassedOn) => FxBuildHasher.hash_one(client),
         };
+        let writes = class == RequestClass::Write;
         let path = self.path_and_query.path();
         let in_cluster = path.find("/clusters/").and_then(|at| {
             let rest = &path[at + "/clusters/".len()..];
             rest.find('/').map(|end| &rest[end..])
         });
-        Share { flow, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
+        Share { flow, writes, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
     }
 
     /// Counts bytes of a body.
@@ -540,6 +552,7 @@ impl Forward {
             hops: None,
             allowed_origin: None,
             workspace: None,
+            mount: None,
             ticket: None,
         })
     }

@@ -337,7 +337,7 @@ impl GatewayMetrics {
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
-                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and streams that were refused (connection, headers).",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and what was refused otherwise: streams (connection, headers), connections and credentials (address; connections, failures).",
                 &["listener", "scope", "limit"],
             )?,
             slow_bodies: registry.counter(
@@ -462,6 +462,7 @@ impl GatewayMetrics {
             handshakes_failed: handshakes("failed"),
             handshakes_timeout: handshakes("timeout"),
             peers_refused: self.peers_refused.with_label_values(&[name]),
+            connections_limited: self.limited.with_label_values(&[name, "address", "connections"]),
             accept: phase(Phase::Accept),
             tls: phase(Phase::Tls),
         }

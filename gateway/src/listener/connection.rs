@@ -27,6 +27,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::{CertificateMeaning, Door};
 use crate::gulp::Gulp;
+use crate::limits::Connected;
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
@@ -47,6 +48,8 @@ pub(crate) struct Connection {
     last_end: AtomicU64,
     /// Bytes of header of those requests over HTTP/2 that are not answered yet.
     heads: AtomicUsize,
+    /// Counts it among those of its address.
+    _connected: Option<Connected>,
 }
 
 impl Connection {
@@ -72,7 +75,13 @@ impl Connection {
             total: AtomicU64::new(0),
             last_end: AtomicU64::new(0),
             heads: AtomicUsize::new(0),
+            _connected: None,
         }
+    }
+
+    /// The same, counted until it ends.
+    pub(super) fn counted(self, connected: Option<Connected>) -> Self {
+        Self { _connected: connected, ..self }
     }
 
     /// Counts the head of one more request until the guard is dropped, unless they would be more than `most` bytes together.

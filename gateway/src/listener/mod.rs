@@ -179,6 +179,8 @@ pub(crate) struct DoorMetrics {
     pub(crate) handshakes_timeout: IntCounter,
     /// Connections from addresses that may not connect.
     pub(crate) peers_refused: IntCounter,
+    /// Connections of addresses that may have no more.
+    pub(crate) connections_limited: IntCounter,
     /// Seconds from the accepted connection to the beginning of its handshake.
     pub(crate) accept: Histogram,
     /// Seconds of a handshake that came to its end.
@@ -346,22 +348,31 @@ async fn establish(options: Arc<DoorOptions>, accepted: Accepted) -> Option<(Str
         if options.door.peers.proxy_protocol {
             client = proxy_protocol::client_of(&mut stream, peer).await.map_err(io::Error::other)?;
         }
+        let connected = options.door.quotas.addresses.connect(client.ip()).map_err(|exceeded| {
+            metrics.connections_limited.inc();
+            io::Error::new(io::ErrorKind::QuotaExceeded, exceeded)
+        })?;
         let began = Instant::now();
         metrics.accept.observe(began.duration_since(at).as_secs_f64());
-        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client, began))
+        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client, began, connected))
     };
-    let (stream, peer, began) = match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
-        Ok(Ok(established)) => established,
-        Ok(Err(error)) => {
-            tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
-            metrics.handshakes_failed.inc();
-            return None;
-        }
-        Err(_) => {
-            metrics.handshakes_timeout.inc();
-            return None;
-        }
-    };
+    let (stream, peer, began, connected) =
+        match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
+            Ok(Ok(established)) => established,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                tracing::debug!(door = %options.door.name, %peer, %error, "may have no more connections");
+                return None;
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
+                metrics.handshakes_failed.inc();
+                return None;
+            }
+            Err(_) => {
+                metrics.handshakes_timeout.inc();
+                return None;
+            }
+        };
     let session = stream.get_ref().1;
     match session.handshake_kind() {
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
@@ -371,7 +382,8 @@ async fn establish(options: Arc<DoorOptions>, accepted: Accepted) -> Option<(Str
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let name = session.server_name();
-    let connection = Arc::new(Connection::new(id, Arc::clone(&options.door), peer, &chain, name));
+    let connection = Connection::new(id, Arc::clone(&options.door), peer, &chain, name).counted(connected);
+    let connection = Arc::new(connection);
     match ClientStream::new(stream, Arc::clone(&connection)) {
         Ok(stream) => Some((Box::new(stream), connection)),
         Err(error) => {

@@ -22,8 +22,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which; and the headers of a connection.
-const QUOTAS: usize = 3 * 5 + 1;
+/// Whose quota, and which; the headers of a connection, and the connections and failures of addresses.
+const QUOTAS: usize = 3 * 5 + 1 + 2;
 
 /// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
 fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
@@ -109,6 +109,9 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             }
         }
         metrics.heads_refused(door);
+        for what in [What::Connections, What::Failures] {
+            metrics.limited(door, &Exceeded { scope: Scope::Address, what, wait: moment });
+        }
         Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();

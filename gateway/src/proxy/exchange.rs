@@ -296,6 +296,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
             *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            self.note_asked(upload);
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
@@ -325,6 +326,15 @@ impl<'e, C: Client> Exchange<'e, C> {
     fn restore(&mut self) {
         if self.request.headers.is_empty() {
             self.request.headers = std::mem::take(&mut self.spare).unpack();
+        }
+    }
+
+    /// From when on the server takes its time.
+    fn note_asked(&mut self, upload: &Upload) {
+        if let Some(slot) = &mut self.slot
+            && upload.is_sent()
+        {
+            slot.asked();
         }
     }
 
@@ -405,6 +415,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 },
                 sent = upload.step(self.client, patience) => {
                     self.sent(sent?);
+                    self.note_asked(upload);
                     continue;
                 }
                 () = silence(pause) => match self.slot.take() {

@@ -114,7 +114,8 @@ async fn serve<C: Client>(
     fault: Option<host::Fault>,
 ) -> After {
     let core = &*plane.core;
-    let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
+    let class =
+        RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
     let said = connection.door.peers.client(peer, &mut head.headers);
     let address = said.unwrap_or(peer);
