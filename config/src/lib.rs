@@ -21,6 +21,7 @@ mod selector;
 mod setting;
 mod shard;
 mod shared;
+mod state;
 mod tracing;
 mod units;
 mod values;
@@ -33,12 +34,15 @@ pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
 pub use door::{
-    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
+    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, SocketConfig,
+    UpgradeProtocol,
 };
-pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use gateway::{
+    GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpgradeConfig, UpstreamConfig,
+};
 pub use issuer::IssuerConfig;
 pub use lint::lint;
-pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, finding, load};
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
     BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
@@ -47,6 +51,7 @@ pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
+pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};
 pub use units::{ByteSize, Fraction, Timespan, UnitError};
 pub use values::{
