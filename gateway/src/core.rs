@@ -170,7 +170,12 @@ impl Core {
             return Decision::Answer(answer);
         }
         let decision = match self.walk(asked).await {
-            Ok(Decision::Forward(forward)) => self.admit(asked, forward).map(Decision::Forward),
+            Ok(Decision::Forward(mut forward)) => {
+                if let Some(sender) = &asked.connection.door.frame.load().sender {
+                    forward.upstream = forward.upstream.on_behalf_of(sender);
+                }
+                self.admit(asked, forward).map(Decision::Forward)
+            }
             other => other,
         };
         match (decision, origin) {

@@ -21,6 +21,7 @@ use crate::identity::{OPERATORS, SHARDS, Sender};
 use crate::listener::ShardPicks;
 use crate::pick::{PickError, PickRequest};
 use crate::top::TopReport;
+use crate::upstream::{Fault, Standing};
 
 /// How long the root shard's answer about a reader of metrics is believed, as in kcp.
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
@@ -144,7 +145,9 @@ impl Core {
     fn report(&self) -> StatusReport {
         let now = Instant::now();
         let root = self.table.load();
+        let servers = self.upstreams.shards();
         let shards = root.shards().map(|shard| {
+            let server = servers.iter().find(|server| server.name == shard.spec.name);
             let mirrors = self.index.of(shard.index, now);
             let counts = root.counts(shard.index);
             let standing = self.picker.standing(shard.index);
@@ -167,6 +170,10 @@ impl Core {
                 lists: mirrors.relists,
                 watches: mirrors.restarts,
                 last_error: mirrors.last_error,
+                healthy: server.is_none_or(|server| server.is_healthy),
+                left_alone: server.is_some_and(|server| server.left_alone),
+                addresses: server.map_or(0, |server| server.addresses.known),
+                ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
             }
         });
         let mut shards: Vec<ShardStatus> = shards.collect();
@@ -228,6 +235,37 @@ struct ShardStatus {
     lists: u64,
     watches: u64,
     last_error: Option<Arc<str>>,
+    /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
+    healthy: bool,
+    /// Requests for it fail at once.
+    left_alone: bool,
+    /// How many addresses it has, as far as anybody has asked.
+    addresses: usize,
+    ejected: Vec<EjectedAddress>,
+}
+
+/// An address that fails.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EjectedAddress {
+    address: String,
+    why: Fault,
+    /// How often in a row.
+    times: u32,
+    for_seconds: u64,
+    /// It gets no requests. Otherwise too many fail, or there is no other.
+    left_out: bool,
+}
+
+fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
+    let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
+        address: address.to_string(),
+        why: out.fault,
+        times: out.times,
+        for_seconds: out.since.elapsed().as_secs(),
+        left_out: addresses.leaves_out,
+    });
+    ejected.collect()
 }
 
 /// 422, final: no fallback helps. The reason is ours, so it is not among Kubernetes' own.

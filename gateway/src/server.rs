@@ -40,8 +40,8 @@ use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
 use crate::upstream::{
-    AdmissionOptions, BreakerOptions, CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential,
-    UpstreamOptions, Upstreams,
+    AdmissionOptions, BreakerOptions, CredentialFiles, HealthOptions, OwnCredentials, Unreachable,
+    UpstreamCredential, UpstreamOptions, Upstreams,
 };
 use crate::workspaces::WorkspaceAuthenticators;
 
@@ -459,6 +459,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         },
         repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
         admission: AdmissionOptions::new(&config.upstream.concurrency),
+        health: HealthOptions::new(&config.upstream.health),
         breaker: BreakerOptions::new(&config.upstream.breaker),
     }
 }

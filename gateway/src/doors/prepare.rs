@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairlead_config::{ConnectionLimits, DoorConfig, GatewayConfig};
+use fairlead_config::{DoorConfig, GatewayConfig};
 use fairlead_process::{LoadError, TlsSource, chain};
 
 use super::{Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors};
@@ -12,6 +12,7 @@ use crate::authentication::DoorAuthentication;
 use crate::limits::DoorQuotas;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorAddress, Frame};
 use crate::peers::{Peers, PeersError};
+use crate::upstream::DoorSender;
 
 /// A door cannot be opened or changed; the operator has to act.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,9 @@ pub enum DoorError {
     /// A file of its TLS cannot be loaded.
     #[error(transparent)]
     Tls(LoadError),
+    /// Who the gateway is towards shards cannot be loaded.
+    #[error(transparent)]
+    Sender(LoadError),
     /// A file about who is who cannot be loaded.
     #[error(transparent)]
     Credentials(LoadError),
@@ -60,6 +64,7 @@ impl DoorError {
             Self::TooMany => Some("it is tried again in a moment".to_owned()),
             Self::Bind { .. }
             | Self::Tls(_)
+            | Self::Sender(_)
             | Self::Credentials(_)
             | Self::NewCredentials { .. }
             | Self::Peers(_) => None,
@@ -72,6 +77,7 @@ impl DoorError {
             Self::Bind { address, .. } if address.starts_with("unix:") => ".socket",
             Self::Bind { .. } => ".serving.address",
             Self::Tls(_) => ".serving",
+            Self::Sender(_) => ".upstreamIdentity",
             Self::Credentials(_) | Self::NewCredentials { .. } => ".authentication",
             Self::Peers(_) => ".peers",
             Self::TooMany => "",
@@ -100,7 +106,7 @@ impl Doors {
         let DoorParts { core, lookup, reloads, .. } = &self.parts;
         let wanted = address_of(door);
         let bound = Some(self.socket(&door.name, &wanted)?);
-        let frame = self.frame(door, &config.limits)?;
+        let frame = self.frame(door, config)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
         let authentication =
@@ -130,7 +136,7 @@ impl Doors {
             if wanted == known.listening.wanted { None } else { Some(self.socket(&door.name, &wanted)?) };
         let is_same =
             framed(&known.config) == framed(door) && known.door.frame.load().limits == config.limits;
-        let frame = if is_same { None } else { Some(self.frame(door, &config.limits)?) };
+        let frame = if is_same { None } else { Some(self.frame(door, config)?) };
         let policy = known
             .authentication
             .prepare(door, &config.as_kcp)
@@ -154,7 +160,7 @@ impl Doors {
         bound.map_err(|source| DoorError::Bind { address: wanted.to_string(), source })
     }
 
-    fn frame(&self, door: &DoorConfig, limits: &ConnectionLimits) -> Result<Frame, DoorError> {
+    fn frame(&self, door: &DoorConfig, config: &GatewayConfig) -> Result<Frame, DoorError> {
         let kept = Arc::new(());
         let reloads = self.parts.reloads.kept_by(&kept);
         let trusted = &door.authentication.request_header.client_ca;
@@ -171,7 +177,8 @@ impl Doors {
             },
             peers: Peers::of(door, &reloads)?,
             tls: tls.map_err(DoorError::Tls)?,
-            limits: limits.clone(),
+            limits: config.limits.clone(),
+            sender: DoorSender::of(door, config, &reloads).map_err(DoorError::Sender)?,
             _files: kept,
         })
     }
@@ -194,5 +201,6 @@ fn framed(door: &DoorConfig) -> impl PartialEq + use<> {
         door.authentication.request_header.client_ca.clone(),
         door.tls.clone(),
         door.peers.clone(),
+        door.upstream_identity.clone(),
     )
 }

@@ -38,9 +38,10 @@ use crate::limits::DoorQuotas;
 use crate::observe::{DoorSeries, Phase};
 use crate::peers::Peers;
 use crate::screen::Screen;
+use crate::upstream::DoorSender;
 pub(crate) use bound::{BoundDoor, DoorAddress};
 use connection::ClientStream;
-pub(crate) use connection::{Connection, OpenRequest, connection_of};
+pub(crate) use connection::{Connection, HeldHead, OpenRequest, connection_of};
 pub(crate) use slots::Slots;
 use socket::AcceptedSocket;
 
@@ -83,6 +84,8 @@ pub(crate) struct Frame {
     pub(crate) tls: Arc<ReloadableTls>,
     /// What peers may do.
     pub(crate) limits: ConnectionLimits,
+    /// Who the gateway is towards shards for its requests, if that is not who it usually is.
+    pub(crate) sender: Option<Arc<DoorSender>>,
     /// As long as it is there its files are looked at.
     pub(crate) _files: Arc<()>,
 }

@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 mod keep_alive;
 mod record;
+mod spare;
 mod tunnel;
 mod upload;
 
@@ -29,7 +30,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, response};
+use http::{HeaderMap, Method, Request, response};
 use pingora::apps::ServerApp;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
@@ -132,6 +133,10 @@ async fn serve<C: Client>(
             core.decide(&Asked { method, uri, headers, class, address, connection, sender: None, seen }).await
         }
     };
+    if !matches!(decision, Decision::Forward(_)) {
+        // Nobody asks again, and the client may take its time.
+        head.headers = HeaderMap::new();
+    }
     let code = match decision {
         Decision::Answer(answer) => answer_itself(core, client, &context, &head.method, answer).await,
         Decision::PickShard => {

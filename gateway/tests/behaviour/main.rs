@@ -18,6 +18,7 @@ mod figures;
 mod forms;
 mod golden;
 mod handover;
+mod health;
 mod http1;
 mod identity;
 mod index;
@@ -45,6 +46,7 @@ mod rotation;
 mod scale;
 mod scrape;
 mod seeing;
+mod senders;
 mod sessions;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;
