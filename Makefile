@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults h2spec fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -59,6 +59,10 @@ hostile: build
 ## Everything that may go wrong in an installation, with outages of a minute (`make test`: of two seconds). FAULT_SECONDS and FAULT_FILTER choose others.
 faults: build
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
+
+## 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS and LIFE_WATCHES choose others.
+soak: build
+	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
 ## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build

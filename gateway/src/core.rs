@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::{KcpBehaviour, SlowClientsConfig};
-use fairlead_process::{Drain, Health, Shutdown, Status};
+use fairlead_process::{Drain, Health, Status};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri};
@@ -79,11 +79,9 @@ pub(crate) struct Core {
     /// What clients may take their time for.
     pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// How much header is accepted.
-    pub(crate) header_limits: HeaderLimits,
+    pub(crate) header_limits: ArcSwap<HeaderLimits>,
     /// The doors, for the status.
     pub(crate) doors: ArcSwap<Vec<crate::local::DoorStatus>>,
-    /// Ends what has no end of its own.
-    pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
 }
@@ -175,7 +173,7 @@ impl Core {
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
-                if let Some(sender) = &asked.connection.door.sender {
+                if let Some(sender) = &asked.connection.door.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
                 self.admit(asked, forward).map(Decision::Forward)
@@ -238,7 +236,7 @@ impl Core {
     }
 
     async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
-        if self.header_limits.check(asked.headers).is_err() {
+        if self.header_limits.load().check(asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
         let paths = self.paths.load();
@@ -486,9 +484,9 @@ impl Core {
         }
     }
 
-    /// What ends exchanges without an end of their own while the process drains.
-    pub(crate) fn drain(&self) -> Option<Drain> {
-        (!self.does(KcpBehaviour::Drain)).then(|| self.shutdown.drain())
+    /// What ends exchanges without an end of their own while the connection's door drains.
+    pub(crate) fn drain(&self, connection: &Connection) -> Option<Drain> {
+        (!self.does(KcpBehaviour::Drain)).then(|| connection.drain.clone())
     }
 
     pub(crate) fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {

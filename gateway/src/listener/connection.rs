@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_authn::ConnectionCredentials;
-use fairlead_process::PeerChain;
+use fairlead_process::{Drain, PeerChain};
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
@@ -21,10 +21,10 @@ use pingora::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
+use super::socket::Socket;
 use super::{CertificateMeaning, Door};
 use crate::gulp::Gulp;
 use crate::limits::Connected;
@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     pub(crate) id: u64,
     /// The door that it came through.
     pub(crate) door: Arc<Door>,
+    /// When what has no end of its own ends here.
+    pub(crate) drain: Drain,
     /// The other end, as TCP sees it.
     pub(crate) peer: SocketAddr,
     /// The name that the peer asked for when it connected.
@@ -55,18 +57,20 @@ pub(crate) struct Connection {
 impl Connection {
     pub(super) fn new(
         id: u64,
-        door: Arc<Door>,
+        (door, certificates): (Arc<Door>, CertificateMeaning),
+        drain: Drain,
         peer: SocketAddr,
         chain: &PeerChain,
         server_name: Option<&str>,
     ) -> Self {
-        let credentials = match (&chain.0, door.certificates) {
+        let credentials = match (&chain.0, certificates) {
             (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
         Self {
             id,
             door,
+            drain,
             peer,
             server_name: server_name.map(Box::from),
             credentials,
@@ -98,12 +102,12 @@ impl Connection {
         OpenRequest(Arc::clone(self))
     }
 
-    pub(super) fn has_had_a_request(&self) -> bool {
+    pub(crate) fn has_had_a_request(&self) -> bool {
         self.total.load(Ordering::Relaxed) > 0
     }
 
     /// For how long no request has been open; zero while one is.
-    pub(super) fn idle_for(&self) -> Duration {
+    pub(crate) fn idle_for(&self) -> Duration {
         if self.open.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
         }
@@ -158,16 +162,13 @@ impl Drop for HeldHead {
 /// Own, in place of pingora's, because that one parses the peer's certificates with `expect` and has no
 /// place for what we know of a connection.
 pub(super) struct ClientStream {
-    stream: TlsStream<Gulp<TcpStream>>,
+    stream: TlsStream<Gulp<Socket>>,
     /// pingora has a place for this; our [`Connection`] travels in it.
     carrier: Arc<ProxyDigest>,
 }
 
 impl ClientStream {
-    pub(super) fn new(
-        stream: TlsStream<Gulp<TcpStream>>,
-        connection: Arc<Connection>,
-    ) -> pingora::Result<Self> {
+    pub(super) fn new(stream: TlsStream<Gulp<Socket>>, connection: Arc<Connection>) -> pingora::Result<Self> {
         // Nobody reads it; with neither, it has no room for headers.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0))?);
         let carried: Box<dyn Any + Send + Sync> = Box::new(connection);

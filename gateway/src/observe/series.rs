@@ -72,7 +72,8 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         drop(file);
     }
     reloads.check_now();
-    let metrics = GatewayMetrics::new(&registry, doors.iter().copied()).unwrap();
+    let metrics = GatewayMetrics::new(&registry).unwrap();
+    let series: Vec<_> = doors.iter().map(|door| metrics.door_series(door).unwrap()).collect();
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
@@ -90,9 +91,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         };
         writer.put_shard(spec).unwrap();
         let server = metrics.server(&name, Server::Shard);
-        for (door, class) in
-            (0..doors.len()).flat_map(|door| CLASSES.map(|class| (DoorNumber::new(door), class)))
-        {
+        for (door, class) in series.iter().flat_map(|door| CLASSES.map(|class| (door, class))) {
             server.first_byte(door, class, moment);
             server.total(door, class, moment);
         }
@@ -100,7 +99,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         server.ejected();
         TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
     }
-    for (place, door) in doors.iter().enumerate() {
+    for (series, door) in series.iter().zip(doors) {
         metrics.door(door);
         for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
             let open = [Kind::Request, Kind::Watch, Kind::Upgrade].map(What::Open);
@@ -112,7 +111,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         for what in [What::Connections, What::Failures] {
             metrics.limited(door, &Exceeded { scope: Scope::Address, what, wait: moment });
         }
-        Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
+        Phase::ALL.iter().for_each(|phase| series.phase(*phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
     for code in 100..1000 {

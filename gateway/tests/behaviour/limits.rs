@@ -176,7 +176,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     // What was opened before other limits counts for those, too.
     let mut config = world.config.clone();
     config.listeners[0].quotas.per_workspace.watches = Some(3);
-    gateway.gateway.reconfigure(config.clone());
+    gateway.gateway.reconfigure(config.clone()).unwrap();
     open.push(watch(&bob, ORG).await);
     assert!(open[2].is_ok());
     assert_eq!(watch(&bob, ORG).await.err(), Some(429));
@@ -184,7 +184,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     while watch(&bob, ORG).await.is_err() {}
 
     config.listeners[0].quotas.per_identity.bytes_per_second = Some(ByteSize::kib(1));
-    gateway.gateway.reconfigure(config);
+    gateway.gateway.reconfigure(config).unwrap();
     let path = format!("{ORG}/big");
     let body = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
     assert_eq!(Answer::of(body).await.text.len(), 64 << 20, "what is under way goes on");
@@ -459,7 +459,7 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     assert_eq!(bob.get("/clusters/root/api").await.status, 200);
     let mut config = world.config.clone();
     config.upstream.breaker.failures = 0;
-    gateway.gateway.reconfigure(config);
+    gateway.gateway.reconfigure(config).unwrap();
     assert_eq!(bob.get(&path).await.status, 200);
 }
 

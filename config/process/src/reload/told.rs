@@ -13,6 +13,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::metrics::{Metrics, MetricsError};
 
+/// Certificates that are told apart.
+const KINDS: [&str; 2] = ["authority", "certificate"];
+
 /// Metrics by `what` was registered: seven series each, those of certificates only where there are any.
 #[derive(Clone)]
 pub(super) struct Told {
@@ -75,6 +78,20 @@ impl Told {
         self.failing.with_label_values(&[what]).set(1);
     }
 
+    /// There is no such thing any more. What has not happened to it has no series.
+    pub(super) fn forget(&self, what: &str) {
+        for result in ["success", "failure"] {
+            let _ = self.outcomes.remove_label_values(&[what, result]);
+        }
+        for kind in KINDS {
+            let _ = self.not_after.remove_label_values(&[what, kind]);
+        }
+        let _ = self.failing.remove_label_values(&[what]);
+        for times in [&self.loaded_at, &self.modified_at] {
+            let _ = times.remove_label_values(&[what]);
+        }
+    }
+
     /// The files were written, whether they say something new or not.
     pub(super) fn looked_at(&self, what: &str, files: &[PathBuf]) {
         let written = |metadata: Metadata| metadata.mtime() as f64 + metadata.mtime_nsec() as f64 / 1e9;
@@ -98,7 +115,8 @@ fn first_ends(files: &[PathBuf]) -> [(&'static str, Option<i64>); 2] {
             *first = Some(first.map_or(end, |before: i64| before.min(end)));
         }
     }
-    [("authority", authority), ("certificate", certificate)]
+    let [of_authorities, of_others] = KINDS;
+    [(of_authorities, authority), (of_others, certificate)]
 }
 
 #[cfg(test)]
@@ -162,5 +180,8 @@ mod tests {
             !has("fairlead_certificate_not_after_timestamp_seconds{"),
             "there is no certificate any more"
         );
+        told.forget("a");
+        let left = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
+        assert!(!left.contains("what=\"a\""), "{left}");
     }
 }
