@@ -5,7 +5,11 @@
 //!
 //! - [`harness`] starts, stops and kills processes, makes certificates and finds kubectl.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
+//! - [`dashboards`] are what operators look at; [`scene`] is an installation in which everything happens that they show; [`draw`]
+//!   draws them.
 
 pub mod dashboards;
+pub mod draw;
 pub mod harness;
 pub mod load;
+pub mod scene;
