@@ -37,6 +37,12 @@ dashboards:
 	@deploy/tools.sh
 	cargo run --release -p fairlead-tests --bin dashboards -- write
 
+## Run an installation of its own under load, with Prometheus, and draw every dashboard into target/dashboards.
+demo-dashboards: build
+	@deploy/tools.sh prometheus
+	@deploy/tools.sh drawing
+	@$(BIN)/dashboards demo $(ARGS)
+
 ## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
 sim:
 	cargo run --release -p fairlead-gateway --features simulation --bin simulate-picks

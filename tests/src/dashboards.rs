@@ -6,7 +6,7 @@ mod source;
 use std::path::{Path, PathBuf};
 
 pub use grafana::importable;
-pub use source::{Better, Column, Dashboard, Kind, Panel, Query, Row, Thresholds, Variable};
+pub use source::{Better, Column, Dashboard, Kind, Panel, Query, Row, Thresholds, Variable, filled_in};
 
 /// A dashboard cannot be read or written; its author has to mend it.
 #[derive(Debug, thiserror::Error)]

@@ -181,6 +181,13 @@ impl Variable {
     }
 }
 
+/// An expression as Grafana fills it in when everything is chosen, and rates are over this window.
+pub fn filled_in(expr: &str, window: &str) -> String {
+    let all = [Variable::Gateway, Variable::Server, Variable::Door, Variable::Shard];
+    let windowed = expr.replace("$__rate_interval", window);
+    all.iter().fold(windowed, |expr, variable| expr.replace(&format!("${}", variable.name()), ".*"))
+}
+
 fn usual_height() -> u32 {
     8
 }

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod alerts;
+mod live;
 mod panels;
 mod rules;
+mod selectors;
 
 use std::path::PathBuf;
 

@@ -11,6 +11,13 @@ pub fn all() -> Vec<Written> {
     dashboards(&workspace().join("deploy/dashboards")).unwrap()
 }
 
+/// The expressions of a dashboard's lines across all panels.
+pub fn events(written: &Written) -> Vec<String> {
+    let whole: Value = serde_json::from_str(&written.text).unwrap();
+    let all = whole["annotations"]["list"].as_array().unwrap();
+    all.iter().map(|event| event["expr"].as_str().unwrap().to_owned()).collect()
+}
+
 /// Names that Grafana has for units.
 const UNITS: [&str; 9] = ["none", "s", "d", "reqps", "cps", "Bps", "bytes", "percentunit", "short"];
 
