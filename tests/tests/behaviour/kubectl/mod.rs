@@ -1,6 +1,7 @@
 //! What people do with kubectl, with every version of it that is found.
 
 mod definitions;
+mod guide;
 mod objects;
 mod readme;
 mod scheduling;

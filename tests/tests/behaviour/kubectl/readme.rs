@@ -22,7 +22,7 @@ async fn the_ten_lines_of_the_readme_work() {
             Some(installation) => installation,
             None => Installation::start(2).await,
         };
-        let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), "## Ten lines to try");
+        let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script("## Ten lines to try"));
         let output = within("the ten lines", lines.output()).await.unwrap();
         let printed = printed(output.status.success(), &output.stdout, &output.stderr);
         for part in [
@@ -54,8 +54,8 @@ async fn the_lines_without_a_certificate_work() {
     until_object(&admin, bindings, "development-user", |_| true).await;
     let kubectl = versions(&installation);
     let Some(kubectl) = kubectl.last() else { return };
-    let title = "## Four lines without a certificate";
-    let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), title);
+    let script = script("## Four lines without a certificate");
+    let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script);
     lines
         .env_remove("BROWSER")
         .env_remove("DISPLAY")
@@ -70,7 +70,7 @@ async fn the_lines_without_a_certificate_work() {
 }
 
 /// The lines find everything as in a clone after `make up`.
-fn bash_as_in_a_clone(installation: &Installation, kubectl: &Path, title: &str) -> Command {
+pub(super) fn bash_as_in_a_clone(installation: &Installation, kubectl: &Path, script: &str) -> Command {
     let clone = installation.scratch("clone");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     symlink(installation.directory(), clone.join(".fairlead")).unwrap();
@@ -80,9 +80,8 @@ fn bash_as_in_a_clone(installation: &Installation, kubectl: &Path, title: &str) 
     std::fs::create_dir_all(clone.join("bin")).unwrap();
     symlink(kubectl, clone.join("bin/kubectl")).unwrap();
     let path = std::env::var("PATH").unwrap();
-    let script = format!("set -e\n{}", lines_below(repository, title));
     let mut bash = Command::new("bash");
-    bash.args(["-c", &script])
+    bash.args(["-c", script])
         .current_dir(&clone)
         .env("PATH", format!("{}/bin:{path}", clone.display()))
         .env("HOME", &clone)
@@ -96,13 +95,15 @@ fn printed(success: bool, stdout: &[u8], stderr: &[u8]) -> String {
     text(stdout)
 }
 
-fn lines_below(repository: &Path, title: &str) -> String {
+/// The lines below a title.
+fn script(title: &str) -> String {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let readme = std::fs::read_to_string(repository.join("README.md")).unwrap();
     let (_, section) = readme.split_once(title).unwrap();
     let (_, code) = section.split_once("```sh\n").unwrap();
-    code.split_once("```").unwrap().0.to_owned()
+    format!("set -e\n{}", code.split_once("```").unwrap().0)
 }
 
-fn kubectl_path(kubectl: &fairlead_tests::harness::Kubectl) -> PathBuf {
+pub(super) fn kubectl_path(kubectl: &fairlead_tests::harness::Kubectl) -> PathBuf {
     PathBuf::from(kubectl.command().as_std().get_program())
 }

@@ -1,0 +1,100 @@
+//! What the operator's guide of the gateway promises: its commands are run one after the other, and what it shows of their
+//! output has to come.
+
+use std::path::Path;
+
+use fairlead_tests::harness::free_port;
+use regex::Regex;
+
+use super::readme::{bash_as_in_a_clone, kubectl_path};
+use super::versions;
+use crate::edge::Person;
+use crate::installation::{Installation, until_object, within};
+
+/// A block of commands, and the lines that it is to print.
+struct Block {
+    line: usize,
+    commands: String,
+    shown: Vec<String>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_of_the_gateways_guide_work() {
+    let installation = Installation::start(2).await;
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    until_object(&installation.admin("/clusters/root"), bindings, "development-user", |_| true).await;
+    let kubectl = versions(&installation);
+    let Some(kubectl) = kubectl.last() else { return };
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let guide = std::fs::read_to_string(repository.join("docs/gateway.md")).unwrap();
+    let blocks = blocks(&guide);
+    assert!(blocks.len() > 5, "{}", blocks.len());
+    let mut script = "exec 2>&1\nset -euo pipefail\ntrap 'jobs -p | xargs -r kill' EXIT\n".to_owned();
+    for block in &blocks {
+        script.push_str(&format!("echo '### {}'\n{}", block.line, block.commands));
+    }
+    // The guide's own ports may be taken here.
+    for port in ["9443", "9444", "9445"] {
+        script = script.replace(port, &free_port().unwrap().to_string());
+    }
+    // Somebody signs in at the issuer beforehand, as the guide's reader has.
+    let token = Person::new(&installation, "reader").login("--device", "developer").await;
+    let mut bash = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script);
+    bash.env("TOKEN", token);
+    let output = within("the guide", bash.output()).await.unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{printed}");
+    let mut rest = printed.as_str();
+    for block in &blocks {
+        let (_, after) = rest.split_once(&format!("### {}\n", block.line)).unwrap();
+        let of_block = after.split("\n### ").next().unwrap();
+        expect_in_order(block, of_block);
+        rest = after;
+    }
+}
+
+/// Each shown line has to be in the output, in order; `…` stands for anything.
+fn expect_in_order(block: &Block, output: &str) {
+    let mut lines = output.lines();
+    for shown in &block.shown {
+        let words = shown.split_whitespace().map(|word| regex::escape(word).replace('…', ".*"));
+        let pattern = Regex::new(&format!("^\\s*{}\\s*$", words.collect::<Vec<_>>().join("\\s+"))).unwrap();
+        assert!(
+            lines.any(|line| pattern.is_match(line)),
+            "docs/gateway.md:{}: no {shown:?} in\n{output}",
+            block.line
+        );
+    }
+}
+
+/// Commands are in blocks of `sh`; a block of `text` right after one is what it prints.
+fn blocks(guide: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut lines = guide.lines().enumerate().peekable();
+    let mut is_next = false;
+    while let Some((number, line)) = lines.next() {
+        let kind = line.strip_prefix("```");
+        let mut body = || {
+            let lines = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        match kind {
+            Some("sh") => {
+                let commands = body().join("\n") + "\n";
+                blocks.push(Block { line: number + 1, commands, shown: Vec::new() });
+                is_next = true;
+                continue;
+            }
+            Some("text") if is_next => {
+                if let Some(block) = blocks.last_mut() {
+                    block.shown = body().into_iter().filter(|line| !line.trim().is_empty()).collect();
+                }
+            }
+            Some(_) => drop(body()),
+            None if line.trim().is_empty() => continue,
+            None => {}
+        }
+        is_next = false;
+    }
+    blocks
+}
