@@ -59,6 +59,15 @@ pub(crate) struct Doors {
     serving: Arc<AtomicUsize>,
 }
 
+/// Whether doors that are prepared have their sockets already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// They do.
+    Bound,
+    /// They will not be opened.
+    Unbound,
+}
+
 /// All doors as settings want them, which cannot fail any more.
 pub(crate) struct PreparedDoors(Vec<PreparedDoor>);
 

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use fairlead_config::{DoorConfig, GatewayConfig};
 use fairlead_process::{LoadError, TlsSource, chain};
 
-use super::{Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors};
+use super::{Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors, Sockets};
 use crate::authentication::DoorAuthentication;
 use crate::limits::DoorQuotas;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorAddress, Frame};
@@ -90,22 +90,34 @@ impl Doors {
     ///
     /// # Errors
     /// [`DoorError`] with the key of the setting that it is about; all doors are as they were.
-    pub(crate) fn prepare(&self, config: &GatewayConfig) -> Result<PreparedDoors, (String, DoorError)> {
+    pub(crate) fn prepare(
+        &self,
+        config: &GatewayConfig,
+        sockets: Sockets,
+    ) -> Result<PreparedDoors, (String, DoorError)> {
         let prepared = config.listeners.iter().enumerate().map(|(place, door)| {
             let known = self.open.iter().find(|open| open.config.name == door.name);
             let prepared = match known {
                 Some(known) => self.prepare_change(known, door, config),
-                None => self.prepare_new(door, config),
+                None => self.prepare_new(door, config, sockets),
             };
             prepared.map_err(|error| (format!("listeners[{place}]{}", error.key()), error))
         });
         Ok(PreparedDoors(prepared.collect::<Result<_, _>>()?))
     }
 
-    fn prepare_new(&self, door: &DoorConfig, config: &GatewayConfig) -> Result<PreparedDoor, DoorError> {
+    fn prepare_new(
+        &self,
+        door: &DoorConfig,
+        config: &GatewayConfig,
+        sockets: Sockets,
+    ) -> Result<PreparedDoor, DoorError> {
         let DoorParts { core, lookup, reloads, .. } = &self.parts;
         let wanted = address_of(door);
-        let bound = Some(self.socket(&door.name, &wanted)?);
+        let bound = match sockets {
+            Sockets::Bound => Some(self.socket(&door.name, &wanted)?),
+            Sockets::Unbound => None,
+        };
         let frame = self.frame(door, config)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);

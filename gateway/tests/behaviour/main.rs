@@ -7,6 +7,7 @@ mod as_kcp;
 mod authentication;
 mod breaking;
 mod cdn;
+mod commands;
 mod contract;
 mod credentials;
 mod document;
