@@ -8,8 +8,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
 use fairlead_config::{DoorConfig, GatewayConfig};
-use fairlead_process::{LoadError, Reloads, Shutdown, Tasks, TlsSource};
+use fairlead_process::{ClientCertificates, LoadError, Reloads, Shutdown, Tasks, TlsSource};
 
+use crate::acme::{Acme, AcmeError};
 use crate::authentication::DoorAuthentication;
 use crate::core::Core;
 use crate::lanes::Lanes;
@@ -33,6 +34,8 @@ pub(crate) struct DoorParts {
     pub(crate) lanes: Arc<Lanes>,
     /// Who knows whether a service account is still there.
     pub(crate) lookup: Arc<dyn ServiceAccountLookup>,
+    /// What gets certificates from an authority.
+    pub(crate) acme: Acme,
     /// What keeps files fresh.
     pub(crate) reloads: Reloads,
     /// What ends the process.
@@ -54,6 +57,7 @@ pub(crate) struct PreparedDoor {
     listener: BoundDoor,
     options: DoorOptions,
     authentication: Arc<DoorAuthentication>,
+    config: DoorConfig,
 }
 
 struct OpenDoor {
@@ -80,6 +84,9 @@ pub enum DoorError {
     /// What is said of its peers cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// There is no certificate for it, and none can be made.
+    #[error("door {0} cannot show a certificate: {1}")]
+    Acme(String, #[source] AcmeError),
 }
 
 impl DoorError {
@@ -89,7 +96,7 @@ impl DoorError {
             Self::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
                 Some(format!("something else listens on port {}", address.port()))
             }
-            Self::Bind { .. } | Self::Load(_) | Self::Peers(_) => None,
+            Self::Bind { .. } | Self::Load(_) | Self::Peers(_) | Self::Acme(..) => None,
         }
     }
 }
@@ -110,7 +117,7 @@ impl Doors {
         config: &DoorConfig,
         gateway: &GatewayConfig,
     ) -> Result<PreparedDoor, DoorError> {
-        let DoorParts { core, lanes, lookup, reloads, shutdown, .. } = &self.parts;
+        let DoorParts { acme, core, lanes, lookup, reloads, shutdown, .. } = &self.parts;
         let address = config.serving.address;
         let listener = BoundDoor::bind(address).map_err(|source| DoorError::Bind { address, source })?;
         let authentication =
@@ -133,23 +140,31 @@ impl Doors {
         })?;
         let what = format!("serving certificate of door {}", config.name);
         let authorities = [config.client_ca.as_deref(), trusted.as_deref()];
+        let client_certificates = match certificates {
+            CertificateMeaning::Identity => ClientCertificates::Requested,
+            // Browsers would bother their users, and nobody looks at them.
+            CertificateMeaning::Transport => ClientCertificates::NotRequested,
+        };
+        let tls = TlsSource::https(&config.serving)
+            .with_policy(&config.tls)
+            .announcing(authorities.into_iter().flatten());
+        let tls = TlsSource { client_certificates, ..tls };
+        let tls = acme.source(config, tls).map_err(|error| DoorError::Acme(config.name.clone(), error))?;
         let options = DoorOptions {
             door,
-            tls: TlsSource::https(&config.serving)
-                .with_policy(&config.tls)
-                .announcing(authorities.into_iter().flatten())
-                .watch(&what, reloads)?,
+            tls: tls.watch(&what, reloads)?,
             limits: gateway.limits.clone(),
             shutdown: shutdown.clone(),
             metrics: core.metrics.door(&config.name),
             lanes: Arc::clone(lanes),
         };
-        Ok(PreparedDoor { listener, options, authentication })
+        Ok(PreparedDoor { listener, options, authentication, config: config.clone() })
     }
 
     /// Lets clients in.
     pub(crate) fn open(&mut self, prepared: PreparedDoor) {
-        let PreparedDoor { listener, options, authentication } = prepared;
+        let PreparedDoor { listener, options, authentication, config } = prepared;
+        self.parts.acme.keep(&config, &self.parts.tasks, &self.parts.shutdown);
         let (door, address) = (Arc::clone(&options.door), listener.local_addr());
         tracing::info!(door = %door.name, %address, "listening");
         self.open.push(OpenDoor { door, address, authentication });

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
+use crate::acme::Acme;
 use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
 use crate::doors::{DoorError, DoorParts, Doors};
@@ -233,7 +234,9 @@ impl Gateway {
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+        let acme = Acme::of(&config, reloads, metrics, names)?;
         let mut doors = Doors::new(DoorParts {
+            acme: acme.clone(),
             core: Arc::clone(&core),
             app,
             lanes,
@@ -244,6 +247,11 @@ impl Gateway {
         });
         let prepare = |(place, door)| doors.prepare(DoorNumber::new(place), door, &config);
         let prepared: Vec<_> = config.listeners.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
+        let responder =
+            acme.responder(&config).map_err(|(address, source)| DoorError::Bind { address, source })?;
+        if let Some(responder) = responder {
+            tasks.spawn("acme", responder.serve(shutdown.clone()));
+        }
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
         prepared.into_iter().for_each(|prepared| doors.open(prepared));
         Ok(Self { doors: doors.addresses(), core, opened: doors, config, ready: when_ready })
@@ -362,6 +370,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     let mut needed = Vec::new();
     if doors(old) != doors(new) {
         needed.push("listeners");
+    }
+    if old.acme != new.acme {
+        needed.push("acme");
     }
     if files(old) != files(new) {
         needed.push("upstream");

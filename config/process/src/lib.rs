@@ -34,4 +34,4 @@ pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
 pub use status_format::StatusFormat;
-pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};
+pub use tls::{ACME_PROTOCOL, ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};
