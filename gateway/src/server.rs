@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
+use crate::acme::{Acme, BindPatience};
 use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
 use crate::doors::{DoorError, DoorParts, Doors, PreparedDoors, Sockets};
@@ -177,6 +178,7 @@ struct Assembled {
     core: Arc<Core>,
     lanes: Arc<Lanes>,
     doors: Doors,
+    acme: Acme,
     prepared: PreparedDoors,
     index: IndexParts,
     ready: watch::Receiver<bool>,
@@ -201,8 +203,17 @@ impl Gateway {
     /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
-        let Assembled { core, lanes, mut doors, prepared, index, ready } = assembled;
+        let Assembled { core, lanes, mut doors, acme, prepared, index, ready } = assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
+        // A predecessor has the socket until it drains.
+        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
+        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Door {
+            key: "acme.httpAddress".to_owned(),
+            error: DoorError::Bind { address: address.to_string(), source },
+        })?;
+        if let Some(responder) = responder {
+            tasks.spawn("acme", responder.serve(shutdown.clone()));
+        }
         let log = core.access_log.configure(&config.access_log);
         log.map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
@@ -321,7 +332,9 @@ impl Gateway {
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+        let acme = Acme::of(config, reloads, metrics, names)?;
         let doors = Doors::new(DoorParts {
+            acme: acme.clone(),
             core: Arc::clone(&core),
             app,
             lanes: Arc::clone(&lanes),
@@ -335,7 +348,7 @@ impl Gateway {
         });
         let prepared = doors.prepare(config, sockets);
         let prepared = prepared.map_err(|(key, error)| StartError::Door { key, error })?;
-        Ok(Assembled { core, lanes, doors, prepared, index, ready: when_ready })
+        Ok(Assembled { core, lanes, doors, acme, prepared, index, ready: when_ready })
     }
 
     /// Returns when everything was read once, as `/readyz` says it.
@@ -476,6 +489,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
         IndexConfig { miss_wait, ..config.index.clone() }
     };
     let mut needed = Vec::new();
+    if old.acme != new.acme {
+        needed.push("acme");
+    }
     if files(old) != files(new) {
         needed.push("upstream");
     }
