@@ -111,6 +111,11 @@ impl DoorAuthentication {
         Ok(Arc::clone(opened.get_or_init(|| Arc::new(door(policy)))))
     }
 
+    /// The settings in force.
+    pub(crate) fn config(&self) -> Arc<DoorConfig> {
+        self.config.load_full()
+    }
+
     /// Puts other settings of the door in force, unless they cannot be: then all stays as it was.
     pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door, reloads: &Reloads) {
         let turn = self.turn.lock();
@@ -196,6 +201,7 @@ impl DoorAuthentication {
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+            admin_page: config.admin_page,
             screen: Screen::new(&config),
             trace_context: config.trace_context,
             answers: AnswerPolicy {

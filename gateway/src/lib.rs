@@ -5,6 +5,7 @@
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod access_log;
+mod admin;
 mod answer;
 mod authentication;
 mod chance;
@@ -12,6 +13,8 @@ mod coalesce;
 mod core;
 mod cors;
 mod ending;
+mod explain;
+mod figures;
 mod flags;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -37,7 +40,9 @@ mod seen;
 mod server;
 mod service_accounts;
 mod shard_credentials;
+mod status;
 mod table;
+mod tail;
 mod top;
 mod trace;
 mod upstream;

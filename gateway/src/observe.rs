@@ -422,6 +422,11 @@ impl GatewayMetrics {
         })
     }
 
+    /// Everything that is counted, as it is now.
+    pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
+        self.registry.registry().gather()
+    }
+
     /// The metrics of a door.
     pub(crate) fn door(&self, name: &str) -> DoorMetrics {
         let phase = |phase: Phase| self.phases.with_label_values(&[name, phase.as_str()]);

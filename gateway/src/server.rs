@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::authentication::DoorAuthentication;
-use crate::core::{Core, root_cluster};
+use crate::core::{Core, OpenDoor, root_cluster};
 use crate::cors::{BadOrigin, Cors};
 use crate::identity::Believed;
 use crate::index::{
@@ -28,7 +28,7 @@ use crate::index::{
 use crate::lanes::Lanes;
 use crate::limits::DoorQuotas;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorNumber, DoorOptions, h2_options};
-use crate::local::{DoorStatus, MetricsReaders};
+use crate::local::MetricsReaders;
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
@@ -39,6 +39,7 @@ use crate::request::HeaderLimits;
 use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
+use crate::status::certificate_files;
 use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
@@ -241,6 +242,9 @@ impl Gateway {
                 bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
             },
             doors: ArcSwap::default(),
+            certificate_files: ArcSwap::from_pointee(certificate_files(&config)),
+            reloads: reloads.clone(),
+            tail: Arc::default(),
             shutdown: shutdown.clone(),
             started: Instant::now(),
         });
@@ -297,10 +301,12 @@ impl Gateway {
             .iter()
             .map(|(listener, options)| (options.door.name.to_string(), listener.local_addr()))
             .collect();
-        let statuses = doors
-            .iter()
-            .map(|(name, address)| DoorStatus { name: name.as_str().into(), address: address.to_string() });
-        core.doors.store(Arc::new(statuses.collect()));
+        let open = bound.iter().zip(&policies).map(|((listener, options), (_, authentication))| OpenDoor {
+            door: Arc::clone(&options.door),
+            address: listener.local_addr().to_string().into(),
+            authentication: Arc::clone(authentication),
+        });
+        core.doors.store(Arc::new(open.collect()));
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
         let open = Arc::new(AtomicUsize::new(bound.len()));
         for (listener, options) in bound {
@@ -338,6 +344,7 @@ impl Gateway {
         if self.config.as_kcp != config.as_kcp {
             warn_of_holes(&config);
         }
+        self.core.certificate_files.store(Arc::new(certificate_files(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         for (door, authentication) in &self.policies {
             if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {

@@ -29,7 +29,7 @@ pub use logging::{LoggingError, init_logging};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};
 pub use pem::PemFault;
 pub use readiness::{ALL_PROBES, Health, Probe, ReadyFlag};
-pub use reload::{LoadError, ReloadTrigger, Reloadable, Reloads};
+pub use reload::{LoadError, ReloadStanding, ReloadTrigger, Reloadable, Reloads};
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};

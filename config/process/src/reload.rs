@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -85,6 +85,17 @@ pub struct Reloads {
     trigger: ReloadTrigger,
     outcomes: IntCounterVec,
     loaded_at: GaugeVec,
+}
+
+/// How one value that is made from files stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReloadStanding {
+    /// As registered.
+    pub what: String,
+    /// When what is in effect was loaded.
+    pub loaded: SystemTime,
+    /// Why what the files say now is not in effect.
+    pub failure: Option<String>,
 }
 
 /// A value could not be made from its files. At start the operator has to act; later the last good value stays.
@@ -168,8 +179,15 @@ impl Reloads {
             }
             Err(error) => Err(chain(&error)),
         };
-        let mut watched =
-            Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
+        let mut watched = Watched {
+            what: what.to_owned(),
+            files,
+            stamps,
+            digest,
+            failure: None,
+            loaded: SystemTime::now(),
+            swap: Box::new(swap),
+        };
         watched.follow(named);
         self.watched.lock().push(Arc::new(Mutex::new(watched)));
         Ok(reloadable)
@@ -196,6 +214,16 @@ impl Reloads {
             Some((entry.what.clone(), entry.failure.clone()?))
         });
         failed.collect()
+    }
+
+    /// Everything that is kept fresh, and since when.
+    pub fn standings(&self) -> Vec<ReloadStanding> {
+        let watched: Vec<_> = self.watched.lock().clone();
+        let told = watched.iter().map(|entry| {
+            let entry = entry.lock();
+            ReloadStanding { what: entry.what.clone(), loaded: entry.loaded, failure: entry.failure.clone() }
+        });
+        told.collect()
     }
 
     /// The handle with which a signal handler asks for a look.
@@ -247,6 +275,7 @@ impl Reloads {
         match (entry.swap)() {
             Ok(named) => {
                 entry.failure = None;
+                entry.loaded = SystemTime::now();
                 entry.follow(named);
                 self.note_success(&entry.what);
                 tracing::info!(what = entry.what, "reloaded");
@@ -269,7 +298,7 @@ impl Reloads {
 
     fn note_success(&self, what: &str) {
         self.outcomes.with_label_values(&[what, "success"]).inc();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
     }
 }
@@ -288,6 +317,7 @@ struct Watched {
     stamps: Vec<Option<Stamp>>,
     digest: u64,
     failure: Option<String>,
+    loaded: SystemTime,
     swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
 }
 

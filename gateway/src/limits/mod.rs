@@ -7,6 +7,6 @@ mod meter;
 mod quota;
 mod rate;
 
-pub(crate) use quota::{DoorQuotas, Exceeded, Kind, Ticket, Whom};
+pub(crate) use quota::{Counting, DoorQuotas, Exceeded, Kind, Ticket, Whom};
 #[cfg(test)]
 pub(crate) use quota::{Scope, What};

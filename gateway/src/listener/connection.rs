@@ -48,7 +48,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: u64,
         door: Arc<Door>,
         peer: SocketAddr,

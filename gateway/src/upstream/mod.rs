@@ -164,6 +164,15 @@ pub(crate) struct ShardReport {
     pub(crate) left_alone: bool,
 }
 
+/// How one server is doing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// Why a new connection is not to be expected.
+    pub(crate) trouble: Option<&'static str>,
+    /// Its requests, where they are limited.
+    pub(crate) occupancy: Option<Occupancy>,
+}
+
 /// The server cannot be found. A retry may help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
@@ -314,6 +323,19 @@ impl Upstreams {
         upstream.admission.enter(share, options).await
     }
 
+    /// How a server is doing, as far as a request for it would notice.
+    pub(crate) fn standing(&self, upstream: &Upstream) -> Standing {
+        let options = self.options();
+        let has_failed = upstream.failed.lock().is_some_and(|at| at.elapsed() < FAILING_FOR);
+        let trouble = match (upstream.breaker.rests(options.breaker), has_failed) {
+            (true, _) => Some("it could not be connected to, and is left alone for a while"),
+            (false, true) => Some("it could not be connected to a moment ago"),
+            (false, false) => None,
+        };
+        let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
+        Standing { trouble, occupancy }
+    }
+
     /// How every shard is doing, by name.
     pub(crate) fn shards(&self) -> Vec<ShardReport> {
         let options = self.options();
@@ -417,6 +439,12 @@ impl Signs for Upstreams {
 impl Upstream {
     fn is(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
+    }
+
+    /// Its URL without a path.
+    pub(crate) fn base(&self) -> String {
+        let scheme = if self.endpoint.is_tls() { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority())
     }
 
     /// What an HTTP/1.0 client that names no host is taken to mean.
