@@ -62,6 +62,7 @@ function fill(table, items, key, cells) {
   for (const row of known.values()) row.remove();
 }
 
+const named = (text) => element('td', { className: text.length < 40 ? 'name' : '' }, element('strong', {}, text));
 const cell = (...children) => element('td', {}, ...children);
 const number = (text) => element('td', { className: 'number' }, text);
 
@@ -342,7 +343,7 @@ function showWorkspaces() {
 function showListeners(doors) {
   const now = samples[samples.length - 1];
   fill('listeners', doors, (door) => door.name, (door) => [
-    cell(element('strong', {}, door.name)), cell(door.address),
+    named(door.name), element('td', { className: 'name' }, door.address),
     number(count.format(total(now, 'fairlead_connections_open', { listener: door.name }))),
     number(rate(perSecond('fairlead_gateway_request_duration_seconds', { listener: door.name }))),
     cell(...door.policy.map((words) => tag(words))),
@@ -388,7 +389,10 @@ function plot(place, series) {
   const width = 560, height = 230, left = 52, right = 8, top = 10, bottom = 22;
   const values = series.flatMap((one) => one.points.map((point) => point.value)).filter((value) => value > 0);
   const low = Math.floor(Math.log10(Math.min(...values, 1e-4))), high = Math.ceil(Math.log10(Math.max(...values, 1e-2)));
-  const until = samples[samples.length - 1]?.time ?? 0, from = until - (KEPT * EVERY) / 1000;
+  const until = samples[samples.length - 1]?.time ?? 0;
+  // As long as there is something to see, and at least a minute.
+  const shown = Math.min(Math.max(until - (samples[0]?.time ?? until), 60), (KEPT * EVERY) / 1000), from = until - shown;
+  const step = shown <= 90 ? 15 : shown <= 180 ? 30 : 60;
   const x = (at) => left + ((at - from) / (until - from)) * (width - left - right);
   const y = (value) => height - bottom - ((Math.log10(Math.max(value, 10 ** low)) - low) / (high - low)) * (height - top - bottom);
   const said = series.map((one) => `${one.name} ${time(one.points.at(-1)?.value ?? null)}`).join(', ');
@@ -399,9 +403,9 @@ function plot(place, series) {
     label.append(time(10 ** power));
     svg.append(drawn('line', { class: 'grid', x1: left, x2: width - right, y1: at, y2: at }), label);
   }
-  for (let minutes = 0; minutes <= 5; minutes += 1) {
-    const label = drawn('text', { x: x(until - minutes * 60), y: height - 4, 'text-anchor': minutes === 0 ? 'end' : minutes === 5 ? 'start' : 'middle' });
-    label.append(minutes === 0 ? 'now' : `−${minutes} min`);
+  for (let ago = 0; ago <= shown; ago += step) {
+    const label = drawn('text', { x: x(until - ago), y: height - 4, 'text-anchor': ago === 0 ? 'end' : x(until - ago) < left + 20 ? 'start' : 'middle' });
+    label.append(ago === 0 ? 'now' : step < 60 ? `−${ago} s` : `−${ago / 60} min`);
     svg.append(label);
   }
   series.forEach((one, number) => {
@@ -420,7 +424,8 @@ function plot(place, series) {
   });
   series.forEach((one, number) => {
     const mark = drawn('svg', { viewBox: '0 0 26 10', 'aria-hidden': 'true' }, drawn('path', { class: `series s${number % 8}`, d: 'M1,5H25', fill: 'none', 'stroke-width': 2.5 }));
-    legend.append(element('li', {}, mark, element('span', {}, one.name), element('b', {}, '–')));
+    const isEmpty = one.points.every((point) => point.value === null);
+    legend.append(element('li', { className: isEmpty ? 'none' : '' }, mark, element('span', {}, one.name), element('b', {}, '–')));
   });
   const last = samples.length - 2;
   label(last);
@@ -478,10 +483,10 @@ function explained({ request, steps, user, forward, answer }) {
   }
   shown.push(element('p', { className: 'quiet' }, `${request.method} ${request.url}, a ${request.class} at listener ${request.listener} from ${request.client}`));
   const marks = { passed: ['✓', 'passed'], refused: ['✗', 'refused'], noted: ['·', 'noted'] };
-  shown.push(element('ol', { className: 'steps' }, ...steps.map((step) => {
+  shown.push(element('ol', { className: 'steps' }, ...steps.map((step, place) => {
     const [mark, word] = marks[step.outcome] || marks.noted;
     return element('li', { data: { outcome: step.outcome } },
-      element('span', { className: 'at' }, step.at),
+      element('span', { className: 'at' }, steps[place - 1]?.at === step.at ? '' : step.at),
       element('span', { className: 'mark', title: word }, mark),
       element('span', {}, step.says));
   })));

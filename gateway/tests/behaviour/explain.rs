@@ -254,3 +254,65 @@ async fn only_operators_ask_and_bad_questions_are_named() {
         assert!(answer.text.contains(says), "{path} {body}: {}", answer.text);
     }
 }
+
+/// The page is where it is offered, for operators; its files come with everything that keeps a browser from doing anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_page_is_for_operators_at_doors_that_offer_it() {
+    const PAGE: &str = "/services/fairlead/admin/";
+    let choice: fn(&mut fairlead_config::GatewayConfig) = |config| {
+        let mut without = config.listeners[0].clone();
+        without.name = "without".to_owned();
+        config.listeners[0].admin_page = true;
+        config.listeners.push(without);
+    };
+    let world = World::with(Choices { config: Some(choice), ..Choices::default() }).await;
+    let (operator, alice) = (world.operator(), world.user());
+    for (leaf, path, code) in [
+        (Some(&operator), PAGE, 200),
+        (Some(&operator), "/services/fairlead/admin/style.css", 200),
+        (Some(&operator), "/services/fairlead/admin/script.js", 200),
+        (Some(&operator), "/services/fairlead/admin", 307),
+        (Some(&operator), "/services/fairlead/admin/other.js", 404),
+        (Some(&alice), PAGE, 403),
+        (None, PAGE, 401),
+    ] {
+        let answer = world.get(leaf, path).await;
+        assert_eq!(answer.status, code, "{path}: {}", answer.text);
+        if code == 200 {
+            for (name, part) in [
+                ("content-security-policy", "default-src 'none'"),
+                ("content-security-policy", "frame-ancestors 'none'"),
+                ("x-frame-options", "DENY"),
+                ("x-content-type-options", "nosniff"),
+                ("cache-control", "no-store"),
+            ] {
+                assert!(answer.headers[name].to_str().unwrap().contains(part), "{path}: {name}");
+            }
+        }
+        if code == 403 {
+            assert_eq!(answer.json()["reason"], "Forbidden");
+        }
+        if code == 307 {
+            assert_eq!(answer.headers["location"], PAGE);
+        }
+    }
+    let without = world.gateway.as_ref().unwrap().doors[1].1;
+    let stream = connect(without, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
+    assert_eq!(Http2::over(stream).await.get(PAGE).await.status, 404);
+    let client = world.http2(Some(&operator)).await;
+    assert_eq!(client.send(request(Method::POST, PAGE, &[], "")).await.status, 405);
+
+    // What the page shows is there.
+    let status = client.get("/services/fairlead/v1/status").await.json();
+    assert_eq!(status["doors"][0]["policy"].as_array().unwrap().last().unwrap(), "admin page");
+    assert!(status["certificates"][0]["notAfter"].as_u64().unwrap() > 1_800_000_000, "{status}");
+    assert!(
+        status["reloads"].as_array().unwrap().iter().any(|one| one["what"] == "credentials of door internal"),
+        "{status}"
+    );
+    let figures = client.get("/services/fairlead/v1/figures").await.json();
+    assert!(
+        figures["families"]["fairlead_gateway_phase_duration_seconds"][0]["count"].as_u64().is_some(),
+        "{figures}"
+    );
+}

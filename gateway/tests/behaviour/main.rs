@@ -49,6 +49,7 @@ mod sessions;
 mod shard;
 mod streaming;
 mod switches;
+mod tail;
 mod tokens;
 mod traces;
 mod tunnels;
