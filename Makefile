@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway sim lint audit hostile faults h2spec fuzz
+.PHONY: up build test bench bench-gateway demo-comer sim lint audit hostile faults h2spec fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -62,3 +62,7 @@ h2spec: build
 ## Fuzz whatever clients and administrators write, FUZZ_SECONDS (300) per target, FUZZ_TARGET for one. What fails is kept in gateway/fuzz/corpus and read by `make test`.
 fuzz:
 	@gateway/fuzz/run.sh
+
+## Two gateways on one machine, one behind a CDN and one inside, as in deploy/patterns/comer: who can do what at which door, shown with kubectl.
+demo-comer: build
+	@$(BIN)/demo-comer

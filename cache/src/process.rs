@@ -9,8 +9,8 @@ use fairlead_apiserver::serve;
 use fairlead_authn::TrustPurpose;
 use fairlead_config::{CacheConfig, ConfigError};
 use fairlead_process::{
-    BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError, Reloads,
-    ServerMetrics, ServerOptions, Shutdown, Status, TaskFailed, Tasks, TlsSource, check_open_files,
+    AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError,
+    Reloads, ServerMetrics, ServerOptions, Shutdown, Status, TaskFailed, Tasks, TlsSource, check_open_files,
     init_logging, signals,
 };
 use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
@@ -123,6 +123,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
         name: "cache".to_owned(),
         tls,
         limits: config.limits.clone(),
+        peers: AllowedPeers::of(config.peers.allow.as_deref(), "the cache server", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,
     };

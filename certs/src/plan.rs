@@ -71,6 +71,7 @@ impl Plan {
             Client::LogicalClusterAdmin,
             Client::ExternalLogicalClusterAdmin,
             Client::FrontProxy,
+            Client::FrontProxyEdge,
             Client::Cache,
         ]
         .into_iter()
@@ -207,6 +208,7 @@ mod tests {
                 client("CN=logical-cluster-admin,O=system:kcp:logical-cluster-admin"),
                 client("CN=external-logical-cluster-admin,O=system:kcp:external-logical-cluster-admin"),
                 (Authority::RequestHeader, "CN=kcp-front-proxy".to_owned()),
+                (Authority::RequestHeader, "CN=kcp-front-proxy-edge".to_owned()),
                 client("CN=cache-client,O=system:masters"),
                 client("CN=kcp-shard-alpha,O=system:masters"),
                 client("CN=shard-alpha-picker,O=system:fairlead:shard"),

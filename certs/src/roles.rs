@@ -92,6 +92,8 @@ pub enum Client {
     ExternalLogicalClusterAdmin,
     /// The gateway, to a shard, for its users' requests: may assert identities in request headers.
     FrontProxy,
+    /// The same for the requests of the door that only takes tokens, so that shards can tell.
+    FrontProxyEdge,
     /// A shard, to virtual workspaces.
     Shard(ShardName),
     /// A shard, to the gateway's endpoint that picks a shard for a new workspace. Apart from
@@ -112,6 +114,7 @@ impl Client {
             Self::LogicalClusterAdmin => "logical-cluster-admin".to_owned(),
             Self::ExternalLogicalClusterAdmin => "external-logical-cluster-admin".to_owned(),
             Self::FrontProxy => "kcp-front-proxy".to_owned(),
+            Self::FrontProxyEdge => "kcp-front-proxy-edge".to_owned(),
             Self::Shard(name) => format!("kcp-shard-{name}"),
             Self::ShardPicker(name) => format!("shard-{name}-picker"),
             Self::Cache => "cache-client".to_owned(),
@@ -126,7 +129,7 @@ impl Client {
             Self::ShardAdmin | Self::Shard(_) | Self::Cache => Some("system:masters"),
             Self::LogicalClusterAdmin => Some("system:kcp:logical-cluster-admin"),
             Self::ExternalLogicalClusterAdmin => Some("system:kcp:external-logical-cluster-admin"),
-            Self::FrontProxy => None,
+            Self::FrontProxy | Self::FrontProxyEdge => None,
             Self::ShardPicker(_) => Some("system:fairlead:shard"),
         }
     }
@@ -135,7 +138,7 @@ impl Client {
     #[must_use]
     pub fn signer(&self) -> Authority {
         match self {
-            Self::FrontProxy => Authority::RequestHeader,
+            Self::FrontProxy | Self::FrontProxyEdge => Authority::RequestHeader,
             Self::Admin
             | Self::ShardAdmin
             | Self::LogicalClusterAdmin

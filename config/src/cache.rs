@@ -3,7 +3,9 @@
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
-use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig};
+use crate::shared::{
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig,
+};
 use crate::values::InputFile;
 
 settings! {
@@ -13,6 +15,8 @@ settings! {
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// PEM bundle: authorities of the shards' client certificates. Flag: --client-ca-file.
         client_ca ("clientCA"): InputFile = "client-ca.crt".into();
+        /// Who may connect: shards.
+        peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Objects.
         store ("store"): StoreConfig = StoreConfig::default();
         /// Limits of the listener.

@@ -20,7 +20,7 @@ pub(crate) struct Fault {
 
 impl Checker {
     /// Notes that a key has a value that cannot work.
-    pub(crate) fn fault(&mut self, key: &str, message: &str, hint: &str) {
+    pub fn fault(&mut self, key: &str, message: &str, hint: &str) {
         let hint = Some(hint.to_owned());
         self.faults.push(Fault { key: join(&self.prefix, key), message: message.to_owned(), hint });
     }
@@ -33,7 +33,7 @@ impl Checker {
     }
 
     /// Checks what is below a key.
-    pub(crate) fn within(&mut self, key: &str, check: impl FnOnce(&mut Self)) {
+    pub fn within(&mut self, key: &str, check: impl FnOnce(&mut Self)) {
         let inner = join(&self.prefix, key);
         let outer = std::mem::replace(&mut self.prefix, inner);
         check(self);

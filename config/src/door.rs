@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::acme::{AcmeChallenge, DoorAcmeConfig};
 use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
 use crate::quota::DoorQuotasConfig;
@@ -53,6 +54,9 @@ settings! {
         trace_context ("traceContext"): TraceContextPolicy = TraceContextPolicy::Continue;
         /// Protocols and further certificates.
         tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
+        /// Who the gateway is towards shards for what comes in here, in place of upstream.certificate. Shards tell doors apart,
+        /// and may believe them differently, by the common names.
+        upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
         /// Whether shards may ask here on which shard a workspace should live.
         shard_pick ("shardPick"): bool = false;
         /// Whether operators (group system:kcp:admin) find a page about the gateway here, at /services/fairlead/admin/. Only with
@@ -70,6 +74,9 @@ settings! {
         http2 ("http2"): bool = true;
         /// Further certificates, by the name that a client asks for. Flag: --tls-sni-cert-key.
         server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
+        /// Gets the certificate for `hosts` from an authority (ACME), in place of serving.certificate and privateKey. Until
+        /// there is one, the door shows one that it has made itself.
+        acme ("acme"): Option<DoorAcmeConfig> = None;
         /// PEM bundle: authorities of a certificate that every peer must show, such as a CDN's for its origins. Without one
         /// there is no connection; it is never anybody's identity.
         transport_client_ca ("transportClientCA"): Option<InputFile> = None;
@@ -96,6 +103,14 @@ settings! {
         groups ("groups"): Vec<String> = Vec::new();
         /// Whether requests on behalf of somebody else (Impersonate-User and the like) get 403.
         impersonation ("impersonation"): bool = false;
+    }
+
+    /// Who the gateway is towards shards for the requests of one door.
+    pub struct UpstreamIdentityConfig {
+        /// PEM file: the certificate by which shards believe the X-Remote-* headers of this door's requests.
+        certificate ("certificate"): InputFile = "front-proxy.crt".into();
+        /// PEM file: its private key.
+        private_key ("privateKey"): SecretFile = "front-proxy.key".into();
     }
 
     /// A certificate for clients that ask for certain names.
@@ -126,6 +141,7 @@ impl DoorConfig {
         checker.within("authentication", |checker| self.authentication.check(checker));
         self.check_peers(checker);
         self.check_names(checker);
+        self.check_acme(checker);
         checker.within("quotas", |checker| self.quotas.check(checker));
         if self.shard_pick && self.client_ca.is_none() {
             let message = "shardPick needs client certificates, but clientCA is not set";
@@ -200,6 +216,24 @@ impl DoorConfig {
                 let message = format!("{header:?} is no name of a header");
                 checker.fault("peers.clientAddressHeader", &message, "such as CF-Connecting-IP");
             }
+        }
+    }
+
+    fn check_acme(&self, checker: &mut Checker) {
+        let Some(acme) = &self.tls.acme else { return };
+        if self.hosts.is_empty() {
+            let message = "the names are missing that a certificate is to be got for";
+            checker.fault("tls.acme", message, "name them in hosts");
+        }
+        if let Some(host) = self.hosts.iter().find(|host| host.starts_with("*.")) {
+            let message = format!("nobody can show by {} to own {host:?}", acme.challenge.name());
+            checker.fault("tls.acme", &message, "name each host, or get the certificate in another way");
+        }
+        let closed =
+            self.tls.transport_client_ca.is_some() || self.peers.allow.is_some() || self.peers.proxy_protocol;
+        if acme.challenge == AcmeChallenge::TlsAlpn01 && closed {
+            let message = "the authority connects to the door itself, and is none of the peers that may";
+            checker.fault("tls.acme.challenge", message, "use http-01");
         }
     }
 

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 
 use crate::access_log::AccessLogConfig;
-use crate::check::Checker;
+use crate::acme::AcmeConfig;
+use crate::check::{Checker, join};
 use crate::door::DoorConfig;
+use crate::health::HealthConfig;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::pick::PickConfig;
 use crate::quota::{BreakerConfig, ConcurrencyConfig, SlowClientsConfig};
@@ -20,6 +22,8 @@ settings! {
     pub struct GatewayConfig {
         /// The doors. Each has its own address, certificate and idea of who may prove an identity how.
         listeners ("listeners"): Vec<DoorConfig> = vec![DoorConfig::default()];
+        /// Whom doors with tls.acme get their certificates from.
+        acme ("acme"): AcmeConfig = AcmeConfig::default();
         /// How the gateway learns where workspaces are.
         index ("index"): IndexConfig = IndexConfig::default();
         /// How it speaks to shards.
@@ -114,6 +118,8 @@ settings! {
         concurrency ("concurrency"): ConcurrencyConfig = ConcurrencyConfig::default();
         /// When a shard is taken to be gone.
         breaker ("breaker"): BreakerConfig = BreakerConfig::default();
+        /// When an address of a shard gets no requests for a while.
+        health ("health"): HealthConfig = HealthConfig::default();
         /// Shards that are spoken to in another way than the others.
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
@@ -164,9 +170,16 @@ impl ProcessConfig for GatewayConfig {
                     let message = format!("address {address} is also listened on by listeners[{twin}]");
                     checker.fault("serving.address", &message, "give each listener its own port");
                 }
+                if self.paths.mapping_file.is_some() && door.upstream_identity.is_some() {
+                    let message = "with a mapping file, who the gateway is towards each server stands there";
+                    let hint = "leave out upstreamIdentity or paths.mappingFile";
+                    checker.fault("upstreamIdentity", message, hint);
+                }
                 door.check(checker);
             });
         }
+        let challenges = self.listeners.iter().filter_map(|door| Some(door.tls.acme.as_ref()?.challenge));
+        checker.within("acme", |checker| self.acme.check(&challenges.collect::<Vec<_>>(), checker));
         checker.within("upstream", |checker| {
             let moment = Timespan::from_millis(1);
             checker.at_least("connectTimeout", self.upstream.connect_timeout, moment);
@@ -176,6 +189,7 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
             checker.within("concurrency", |checker| self.upstream.concurrency.check(checker));
             checker.within("breaker", |checker| self.upstream.breaker.check(checker));
+            checker.within("health", |checker| self.upstream.health.check(checker));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
                 checker.within(&format!("shards[{index}]"), |checker| {
@@ -189,6 +203,19 @@ impl ProcessConfig for GatewayConfig {
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
         checker.within("accessLog", |checker| self.access_log.check(checker));
         checker.within("tracing", |checker| self.tracing.check(checker));
+    }
+
+    fn unread(&self) -> Vec<String> {
+        let by_acme = self.listeners.iter().enumerate().filter(|(_, door)| door.tls.acme.is_some());
+        let by_acme = by_acme.map(|(index, _)| format!("listeners[{index}].serving"));
+        let below =
+            |keys: &[&str], prefix: &str| keys.iter().map(|key| join(prefix, key)).collect::<Vec<_>>();
+        let mut unread: Vec<_> =
+            by_acme.flat_map(|prefix| below(&["certificate", "privateKey"], &prefix)).collect();
+        if self.paths.mapping_file.is_some() {
+            unread.extend(below(&["certificate", "privateKey", "serverCA"], "upstream"));
+        }
+        unread
     }
 }
 

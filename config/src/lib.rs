@@ -1,20 +1,24 @@
 //! Every setting of every process, typed, with defaults, lint rules and kcp flag names.
 //!
 //! One YAML file per process, read strictly. A setting is declared once: its type, key, default and documentation,
-//! which names the flag of the kcp program that it replaces. This crate does not know how settings are used; it looks
-//! at files only to lint them and never into them.
+//! which names the flag of the kcp program that it replaces. This crate does not know how settings are used. It knows the form of
+//! some files that settings name (PEM, lists of networks), and looks at all of them to lint; `fairlead-lint` looks into them.
 
 mod access_log;
+mod acme;
 mod authentication;
 mod cache;
 mod check;
 mod defaults;
 mod door;
 mod gateway;
+mod health;
 mod issuer;
 mod lint;
 mod load;
+mod networks;
 mod outline;
+mod pem;
 mod pick;
 mod quota;
 mod selector;
@@ -26,6 +30,7 @@ mod units;
 mod values;
 
 pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
+pub use acme::{AcmeChallenge, AcmeConfig, DoorAcmeConfig, ExternalAccountConfig};
 pub use authentication::{
     AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
 };
@@ -34,11 +39,15 @@ pub use check::Checker;
 pub use defaults::defaults_yaml;
 pub use door::{
     DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
+    UpstreamIdentityConfig,
 };
 pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
-pub use lint::lint;
+pub use lint::examine;
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use networks::{Networks, NetworksError};
+pub use pem::PemFault;
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
     BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
@@ -46,7 +55,9 @@ pub use quota::{
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
-pub use shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
+pub use shared::{
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig,
+};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};
 pub use units::{ByteSize, Fraction, Timespan, UnitError};
 pub use values::{

@@ -4,26 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::cache::CacheConfig;
-use crate::check::{Fault, join};
-use crate::gateway::GatewayConfig;
-use crate::issuer::IssuerConfig;
-use crate::load::{Finding, ProcessConfig, ProcessKind, locate, parse};
+use crate::check::{Checker, Fault, join};
+use crate::load::{Finding, ProcessConfig, locate, parse};
 use crate::outline::Outline;
 use crate::setting::{Meaning, Setting};
-use crate::shard::ShardConfig;
 
-/// Everything that is wrong with a configuration or the files that it names. Looks at files, never into them.
-pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
-    match kind {
-        ProcessKind::Gateway => lint_as::<GatewayConfig>(file),
-        ProcessKind::Shard => lint_as::<ShardConfig>(file),
-        ProcessKind::Cache => lint_as::<CacheConfig>(file),
-        ProcessKind::Issuer => lint_as::<IssuerConfig>(file),
-    }
-}
-
-fn lint_as<T: ProcessConfig>(file: &Path) -> Vec<Finding> {
+/// Everything that is wrong with a configuration, with the files that it names as far as that can be told from outside, and
+/// what `look_into` finds. That one is given the settings with their paths resolved.
+pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Checker)) -> Vec<Finding> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {
@@ -32,15 +20,21 @@ fn lint_as<T: ProcessConfig>(file: &Path) -> Vec<Finding> {
             return vec![Finding { file: file.to_owned(), place: None, key: None, message, hint }];
         }
     };
-    let (config, mut findings) = match parse::<T>(&text, file) {
+    let (mut config, mut findings) = match parse::<T>(&text, file) {
         Ok(parsed) => parsed,
         Err(finding) => return vec![finding],
     };
     let base = file.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
     visit(&config, "", &mut |key, meaning| faults.extend(look(key, meaning, base)));
+    let unread = config.unread();
+    faults.retain(|fault| !unread.contains(&fault.key));
+    config.resolve_paths(base);
+    let mut checker = Checker::default();
+    look_into(&config, &mut checker);
     let outline = Outline::of(&text);
-    findings.extend(faults.into_iter().map(|fault| locate(fault, &outline, file)));
+    let faults = faults.into_iter().chain(checker.into_faults());
+    findings.extend(faults.map(|fault| locate(fault, &outline, file)));
     findings.sort_by_key(|finding| finding.place);
     findings
 }
@@ -105,6 +99,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::{CacheConfig, GatewayConfig, ShardConfig};
 
     struct Fixture(tempfile::TempDir);
 
@@ -121,8 +116,8 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
 
-        fn check(&self, kind: ProcessKind, expected: Expect) {
-            let findings = lint(kind, &self.0.path().join("f.yaml"));
+        fn check<T: ProcessConfig>(&self, expected: Expect) {
+            let findings = examine::<T>(&self.0.path().join("f.yaml"), |_, _| ());
             let line = |f: &Finding| format!("{f} ({})\n", f.hint.as_deref().unwrap_or("no hint"));
             let text: String = findings.iter().map(line).collect();
             expected.assert_eq(&text.replace(&format!("{}/", self.0.path().display()), ""));
@@ -135,7 +130,7 @@ mod tests {
         for (name, mode) in [("ca.crt", 0o644), ("tls.crt", 0o644), ("tls.key", 0o600)] {
             fixture.write(name, "content is not looked at", mode);
         }
-        fixture.check(ProcessKind::Cache, expect![""]);
+        fixture.check::<CacheConfig>(expect![""]);
     }
 
     #[test]
@@ -143,14 +138,14 @@ mod tests {
         let fixture = Fixture::new("clientCA: ca.crt\nserving:\n  certificate: .\n  privateKey: open.key\n");
         fixture.write("ca.crt", "", 0o644);
         fixture.write("open.key", "k", 0o640);
-        fixture.check(ProcessKind::Cache, expect![[r#"
+        fixture.check::<CacheConfig>(expect![[r#"
             f.yaml:1:11: clientCA: ca.crt is empty (`fairlead certs init` makes certificates and kubeconfigs)
             f.yaml:3:16: serving.certificate: . is not a file (name a file)
             f.yaml:4:15: serving.privateKey: open.key is a secret that others may use (mode 0640) (chmod 600 open.key)
         "#]]);
         let fixture = Fixture::new("tokenFile: t.csv\n");
         fixture.write("tls.crt", "c", 0o644);
-        fixture.check(ProcessKind::Shard, expect![[r#"
+        fixture.check::<ShardConfig>(expect![[r#"
             f.yaml: serving.privateKey: there is no file tls.key (`fairlead certs init` makes certificates and kubeconfigs)
             f.yaml:1:12: tokenFile: there is no file t.csv (paths are relative to the folder of the configuration)
         "#]]);
@@ -159,11 +154,11 @@ mod tests {
     #[test]
     fn a_file_that_does_not_parse_or_is_not_there_is_one_finding() {
         let fixture = Fixture::new("serving: [\n");
-        fixture.check(ProcessKind::Gateway, expect![[r#"
-            f.yaml:1:1: there is no key "serving" here (there are: listeners, index, upstream, paths, shardPick, corsAllowedOrigins, asKcp, limits, slowClients, drain, log, accessLog, tracing)
+        fixture.check::<GatewayConfig>(expect![[r#"
+            f.yaml:1:1: there is no key "serving" here (there are: listeners, acme, index, upstream, paths, shardPick, corsAllowedOrigins, asKcp, limits, slowClients, drain, log, accessLog, tracing)
         "#]]);
         fs::remove_file(fixture.0.path().join("f.yaml")).unwrap();
-        fixture.check(ProcessKind::Gateway, expect![[r#"
+        fixture.check::<GatewayConfig>(expect![[r#"
             f.yaml: cannot be read: No such file or directory (os error 2) (`fairlead config defaults gateway` prints one to begin with)
         "#]]);
     }

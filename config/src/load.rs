@@ -17,6 +17,11 @@ pub trait ProcessConfig: Setting + Default + DeserializeOwned {
 
     /// Notes what reads well but cannot work, without looking at files.
     fn check(&self, checker: &mut Checker);
+
+    /// Keys of files that do not count, because something else stands in their place.
+    fn unread(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A kind of process with a configuration file.
@@ -271,7 +276,7 @@ mod tests {
         check::<CacheConfig>(
             "cheese: x\n",
             expect![[r#"
-                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, store, limits, drain, log)
+                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, drain, log)
             "#]],
         );
         check::<CacheConfig>(

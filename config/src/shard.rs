@@ -3,7 +3,9 @@
 use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
-use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig};
+use crate::shared::{
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig,
+};
 use crate::units::Timespan;
 use crate::values::{Battery, HttpsUrl, InputFile, SecretFile, ShardName};
 
@@ -21,6 +23,8 @@ settings! {
         external_url ("externalURL"): Option<HttpsUrl> = None;
         /// The URL of its virtual workspaces; null means shardBaseURL. Flag: --shard-virtual-workspace-url.
         virtual_workspace_url ("virtualWorkspaceURL"): Option<HttpsUrl> = None;
+        /// Who may connect: the gateways, other shards, and whoever else asks this shard directly.
+        peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
         /// Objects.
         store ("store"): StoreConfig = StoreConfig::default();
         /// Identities.

@@ -18,6 +18,13 @@ settings! {
         private_key ("privateKey"): SecretFile = "tls.key".into();
     }
 
+    /// Who may connect.
+    pub struct AllowedPeersConfig {
+        /// File with the networks that connections are accepted from, one per line, # for remarks. It is read again when it
+        /// changes; without it every address may connect.
+        allow ("allow"): Option<InputFile> = None;
+    }
+
     /// Whose word a server takes.
     pub struct TrustConfig {
         /// PEM bundle: authorities of client certificates; common name is the user, organisations are the groups.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use fairlead_config::{Finding, ProcessKind, defaults_yaml, lint};
+use fairlead_config::{Finding, ProcessKind, defaults_yaml};
+use fairlead_lint::lint;
 
 use crate::output::print;
 

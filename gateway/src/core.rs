@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::answer::Answer;
-use crate::authentication::DoorAuthentication;
 use crate::cors::{AllowedOrigin, Cors};
+use crate::doors::OpenDoor;
 use crate::explain::{At, Outcome, Steps};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
 use crate::index::IndexReport;
 use crate::limits::{Counting, Exceeded, Kind, Ticket, Whom};
-use crate::listener::{Connection, Door};
+use crate::listener::Connection;
 use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
 use crate::mount::MountRules;
@@ -96,17 +96,6 @@ pub(crate) struct Core {
     pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
-}
-
-/// A door that is listened at.
-#[derive(Clone)]
-pub(crate) struct OpenDoor {
-    /// The door.
-    pub(crate) door: Arc<Door>,
-    /// Where it listens.
-    pub(crate) address: Box<str>,
-    /// Its settings.
-    pub(crate) authentication: Arc<DoorAuthentication>,
 }
 
 /// A request as far as deciding about it needs to know. Lent, because a future keeps its arguments, on every floor of the
@@ -227,7 +216,12 @@ impl Core {
             return Decision::Answer(answer);
         }
         let decision = match self.walk(asked).await {
-            Ok(Decision::Forward(forward)) => self.admit(asked, forward).map(Decision::Forward),
+            Ok(Decision::Forward(mut forward)) => {
+                if let Some(sender) = &asked.connection.door.sender {
+                    forward.upstream = forward.upstream.on_behalf_of(sender);
+                }
+                self.admit(asked, forward).map(Decision::Forward)
+            }
             other => other,
         };
         match (decision, origin) {

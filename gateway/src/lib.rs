@@ -12,6 +12,7 @@ mod chance;
 mod coalesce;
 mod core;
 mod cors;
+mod doors;
 mod ending;
 mod explain;
 mod figures;

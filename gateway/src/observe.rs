@@ -23,7 +23,7 @@ use crate::listener::{DoorMetrics, DoorNumber};
 use crate::request::RequestClass;
 use crate::table::RoutingTable;
 use crate::top::{Measure, TopWorkspaces};
-use crate::upstream::{Occupancy, ShardReport};
+use crate::upstream::{Occupancy, ShardReport, Standing};
 use capped::Capped;
 
 /// kcp's buckets for whole requests, in seconds.
@@ -70,6 +70,9 @@ pub(crate) struct GatewayMetrics {
     untaken_answers: IntCounter,
     concurrency: IntGaugeVec,
     left_alone: IntGaugeVec,
+    healthy: IntGaugeVec,
+    addresses: IntGaugeVec,
+    ejections: IntCounterVec,
     /// By the number of the door.
     doors: Box<[DoorPhases]>,
     index_age: GaugeVec,
@@ -101,6 +104,7 @@ pub(crate) struct ShardMetrics {
     first_byte: ByDoorAndClass,
     total: ByDoorAndClass,
     tls_errors: [Late; 5],
+    ejections: Late,
 }
 
 /// The histograms of one server, each there once it has been used.
@@ -332,7 +336,7 @@ impl GatewayMetrics {
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
-                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades).",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and streams that were refused (connection, headers).",
                 &["listener", "scope", "limit"],
             )?,
             slow_bodies: registry.counter(
@@ -351,6 +355,21 @@ impl GatewayMetrics {
             left_alone: registry.int_gauges(
                 "fairlead_gateway_shard_left_alone",
                 "1 while a shard cannot be connected to and requests for it fail at once.",
+                shard,
+            )?,
+            healthy: registry.int_gauges(
+                "fairlead_gateway_shard_healthy",
+                "0 while a shard cannot be connected to or all its addresses are ejected.",
+                shard,
+            )?,
+            addresses: registry.int_gauges(
+                "fairlead_gateway_shard_addresses",
+                "Addresses of a shard: known ones, those that are ejected because they fail, and of these those that get no requests (left_out).",
+                &["shard", "state"],
+            )?,
+            ejections: registry.counters(
+                "fairlead_gateway_ejections_total",
+                "How often an address of a server was ejected.",
                 shard,
             )?,
             doors: doors.collect(),
@@ -454,6 +473,7 @@ impl GatewayMetrics {
             first_byte: ByDoorAndClass::new(&self.first_byte, name, &self.doors),
             total: ByDoorAndClass::new(&self.total, name, &self.doors),
             tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
+            ejections: Late::new(&self.ejections, &[name]),
         }
     }
 
@@ -497,6 +517,11 @@ impl GatewayMetrics {
     pub(crate) fn limited(&self, listener: &str, exceeded: &Exceeded) {
         let labels = [listener, exceeded.scope.as_str(), exceeded.what.as_str()];
         self.limited.with_label_values(&labels).inc();
+    }
+
+    /// A stream was refused, because its connection has too much header open.
+    pub(crate) fn heads_refused(&self, listener: &str) {
+        self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
     }
 
     /// The body of a request came too slowly.
@@ -569,12 +594,21 @@ impl GatewayMetrics {
         }
         self.concurrency.reset();
         self.left_alone.reset();
-        for ShardReport { name, occupancy, left_alone } in shards {
+        self.healthy.reset();
+        self.addresses.reset();
+        for ShardReport { name, occupancy, left_alone, is_healthy, addresses } in shards {
             let Occupancy { open, waiting, limit } = *occupancy;
             for (what, count) in [("open", open), ("waiting", waiting), ("limit", limit)] {
                 self.concurrency.with_label_values(&[&**name, what]).set(count.into());
             }
             self.left_alone.with_label_values(&[&**name]).set((*left_alone).into());
+            self.healthy.with_label_values(&[&**name]).set((*is_healthy).into());
+            let Standing { known, ejected, leaves_out } = addresses;
+            let left_out = if *leaves_out { ejected.len() } else { 0 };
+            for (state, count) in [("known", *known), ("ejected", ejected.len()), ("left_out", left_out)] {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.addresses.with_label_values(&[&**name, state]).set(count);
+            }
         }
         self.registry.text()
     }
@@ -606,6 +640,11 @@ impl ShardMetrics {
             requests.add(of_request);
             responses.add(of_response);
         }
+    }
+
+    /// One of its addresses was ejected.
+    pub(crate) fn ejected(&self) {
+        self.ejections.add(1);
     }
 
     /// A handshake failed.

@@ -4,13 +4,12 @@
 //! twenty), and one look at the headers per request.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use fairlead_config::DoorConfig;
+use fairlead_config::{DoorConfig, Networks};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use http::header::{HeaderMap, HeaderName, InvalidHeaderName};
-use ipnet::IpNet;
 
 /// The list of addresses that a request has come by.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -92,106 +91,11 @@ impl Peers {
 #[error("it is not clear which client the request comes from")]
 pub(crate) struct Unclear;
 
-/// Networks, as a provider publishes them.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Networks(Vec<IpNet>);
-
-/// The file of networks cannot be used; the operator has to mend it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NetworksError {
-    /// It cannot be read.
-    #[error("{0} cannot be read")]
-    Unreadable(PathBuf, #[source] std::io::Error),
-    /// A line is no network.
-    #[error("{}:{line}: {text:?} is no network such as 192.0.2.0/24", file.display())]
-    Line {
-        /// The file.
-        file: PathBuf,
-        /// From 1.
-        line: usize,
-        /// What stands there.
-        text: String,
-    },
-    /// Nobody could connect.
-    #[error("{0} names no network")]
-    Empty(PathBuf),
-}
-
-impl Networks {
-    /// Reads a file with one network per line; an address alone is the network of it alone.
-    ///
-    /// # Errors
-    /// [`NetworksError`] with the line.
-    pub(crate) fn load(file: &Path) -> Result<Self, NetworksError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| NetworksError::Unreadable(file.to_owned(), error))?;
-        Self::parse(&text, file)
-    }
-
-    fn parse(text: &str, file: &Path) -> Result<Self, NetworksError> {
-        let mut networks = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let text = line.split('#').next().unwrap_or_default().trim();
-            if text.is_empty() {
-                continue;
-            }
-            let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-            networks.push(network.ok_or_else(|| NetworksError::Line {
-                file: file.to_owned(),
-                line: index + 1,
-                text: text.to_owned(),
-            })?);
-        }
-        if networks.is_empty() {
-            return Err(NetworksError::Empty(file.to_owned()));
-        }
-        Ok(Self(IpNet::aggregate(&networks)))
-    }
-
-    fn contain(&self, address: IpAddr) -> bool {
-        // A socket for both families shows an address of IPv4 as one of IPv6.
-        let address = address.to_canonical();
-        self.0.iter().any(|network| network.contains(&address))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-
-    fn parse(text: &str) -> Result<Networks, String> {
-        Networks::parse(text, Path::new("ranges")).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_list_of_networks_says_who_may_connect() {
-        let networks = parse("# v4\n192.0.2.0/25\n 198.51.100.7 # one\n\n2001:db8::/32\n").unwrap();
-        for (address, expected) in [
-            ("192.0.2.1", true),
-            ("::ffff:192.0.2.1", true),
-            ("192.0.2.128", false),
-            ("198.51.100.7", true),
-            ("198.51.100.8", false),
-            ("2001:db8::1", true),
-            ("2001:db9::1", false),
-        ] {
-            assert_eq!(networks.contain(address.parse().unwrap()), expected, "{address}");
-        }
-    }
-
-    #[test]
-    fn faults_are_told_with_their_line() {
-        let wrong = "ranges:2: \"192.0.2.0/33\" is no network such as 192.0.2.0/24";
-        for (text, expected) in [
-            ("192.0.2.0/24\n192.0.2.0/33", wrong),
-            ("x # y", "ranges:1: \"x\" is no network such as 192.0.2.0/24"),
-            ("# nothing\n", "ranges names no network"),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), expected, "{text:?}");
-        }
-    }
 
     #[test]
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {

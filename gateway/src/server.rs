@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,27 +11,24 @@ use fairlead_client::{Endpoint, Names};
 use fairlead_config::{DoorConfig, GatewayConfig, IndexConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
-    TlsSource,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
-use crate::authentication::DoorAuthentication;
-use crate::core::{Core, OpenDoor, root_cluster};
+use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
+use crate::doors::{DoorError, DoorParts, Doors};
 use crate::identity::Believed;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
 use crate::lanes::Lanes;
-use crate::limits::DoorQuotas;
-use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorNumber, DoorOptions, h2_options};
+use crate::listener::{DoorNumber, h2_options};
 use crate::local::MetricsReaders;
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
-use crate::peers::{Peers, PeersError};
 use crate::pick::{PickMetrics, PickSettings, Picker, Signs};
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
@@ -44,13 +40,10 @@ use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
 use crate::upstream::{
-    AdmissionOptions, BreakerOptions, CredentialFiles, OwnCredentials, Unreachable, UpstreamCredential,
-    UpstreamOptions, Upstreams,
+    AdmissionOptions, BreakerOptions, CredentialFiles, HealthOptions, OwnCredentials, Unreachable,
+    UpstreamCredential, UpstreamOptions, Upstreams,
 };
 use crate::workspaces::WorkspaceAuthenticators;
-
-/// How long the end of the process waits for the access log's.
-const MAX_FLUSH: Duration = Duration::from_secs(2);
 
 /// What a process lends the gateway.
 pub struct Environment {
@@ -71,8 +64,7 @@ pub struct Gateway {
     /// Its doors by name, with the real ports.
     pub doors: Vec<(String, SocketAddr)>,
     core: Arc<Core>,
-    policies: Vec<(Arc<Door>, Arc<DoorAuthentication>)>,
-    reloads: Reloads,
+    opened: Doors,
     config: GatewayConfig,
     ready: watch::Receiver<bool>,
 }
@@ -80,24 +72,15 @@ pub struct Gateway {
 /// The gateway cannot start; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        #[source]
-        source: std::io::Error,
-    },
+    /// A door cannot be opened.
+    #[error(transparent)]
+    Door(#[from] DoorError),
     /// A file that is needed cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] ShardKubeconfigError),
-    /// What is said of a door's peers cannot be used.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
     /// An expression for origins is none.
     #[error("corsAllowedOrigins: {0}")]
     Cors(#[source] BadOrigin),
@@ -124,13 +107,9 @@ pub enum StartError {
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
-                Some(format!("something else listens on port {}", address.port()))
-            }
-            Self::Bind { .. }
-            | Self::Load(_)
+            Self::Door(error) => error.hint(),
+            Self::Load(_)
             | Self::Kubeconfig(_)
-            | Self::Peers(_)
             | Self::Cors(_)
             | Self::AccessLog { .. }
             | Self::Collector(_)
@@ -258,71 +237,20 @@ impl Gateway {
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
-        let mut policies = Vec::new();
-        let mut bound = Vec::new();
-        for (place, door_config) in config.listeners.iter().enumerate() {
-            let address = door_config.serving.address;
-            let listener = BoundDoor::bind(address).map_err(|source| StartError::Bind { address, source })?;
-            let authentication =
-                DoorAuthentication::new(door_config.clone(), Arc::clone(&core.as_kcp), Arc::clone(&lookup));
-            let trusted = &door_config.authentication.request_header.client_ca;
-            let certificates = match door_config.client_ca.as_ref().or(trusted.as_ref()) {
-                Some(_) => CertificateMeaning::Identity,
-                None => CertificateMeaning::Transport,
-            };
-            let name = door_config.name.as_str().into();
-            let peers = Peers::of(door_config, reloads)?;
-            let door = authentication.open(reloads, |policy| Door {
-                number: DoorNumber::new(place),
-                name,
-                certificates,
-                peers,
-                quotas: Arc::new(DoorQuotas::new(&door_config.quotas)),
-                policy: ArcSwap::from_pointee(policy),
-            })?;
-            let what = format!("serving certificate of door {}", door_config.name);
-            let authorities = [door_config.client_ca.as_deref(), trusted.as_deref()];
-            let options = DoorOptions {
-                door: Arc::clone(&door),
-                tls: TlsSource::https(&door_config.serving)
-                    .with_policy(&door_config.tls)
-                    .announcing(authorities.into_iter().flatten())
-                    .watch(&what, reloads)?,
-                limits: config.limits.clone(),
-                shutdown: shutdown.clone(),
-                metrics: gateway_metrics.door(&door_config.name),
-                lanes: Arc::clone(&lanes),
-            };
-            policies.push((door, authentication));
-            bound.push((listener, options));
-        }
-
-        let doors: Vec<(String, SocketAddr)> = bound
-            .iter()
-            .map(|(listener, options)| (options.door.name.to_string(), listener.local_addr()))
-            .collect();
-        let open = bound.iter().zip(&policies).map(|((listener, options), (_, authentication))| OpenDoor {
-            door: Arc::clone(&options.door),
-            address: listener.local_addr().to_string().into(),
-            authentication: Arc::clone(authentication),
+        let mut doors = Doors::new(DoorParts {
+            core: Arc::clone(&core),
+            app,
+            lanes,
+            lookup,
+            reloads: reloads.clone(),
+            shutdown: shutdown.clone(),
+            tasks: tasks.clone(),
         });
-        core.doors.store(Arc::new(open.collect()));
+        let prepare = |(place, door)| doors.prepare(DoorNumber::new(place), door, &config);
+        let prepared: Vec<_> = config.listeners.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
         tasks.spawn("index", crate::index::run(index, shutdown.clone()));
-        let open = Arc::new(AtomicUsize::new(bound.len()));
-        for (listener, options) in bound {
-            tracing::info!(door = %options.door.name, address = %listener.local_addr(), "listening");
-            let (app, core, open) = (Arc::clone(&app), Arc::clone(&core), Arc::clone(&open));
-            tasks.spawn("door", async move {
-                listener.serve(options, app).await;
-                // The last one to close: nothing more happens.
-                if open.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    core.traces.finish();
-                    let log = Arc::clone(&core.access_log);
-                    let _ = tokio::task::spawn_blocking(move || log.flush(MAX_FLUSH)).await;
-                }
-            });
-        }
-        Ok(Self { doors, core, policies, reloads: reloads.clone(), config, ready: when_ready })
+        prepared.into_iter().for_each(|prepared| doors.open(prepared));
+        Ok(Self { doors: doors.addresses(), core, opened: doors, config, ready: when_ready })
     }
 
     /// Returns when everything was read once, as `/readyz` says it.
@@ -346,12 +274,7 @@ impl Gateway {
         }
         self.core.certificate_files.store(Arc::new(certificate_files(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
-        for (door, authentication) in &self.policies {
-            if let Some(changed) = config.listeners.iter().find(|changed| *changed.name == *door.name) {
-                authentication.reconfigure(changed, door, &self.reloads);
-                door.quotas.set(&changed.quotas);
-            }
-        }
+        self.opened.reconfigure(&config.listeners);
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
@@ -422,6 +345,7 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
                 door.client_ca.clone(),
                 door.tls.clone(),
                 door.peers.clone(),
+                door.upstream_identity.clone(),
                 by_certificate,
                 // Clients are told of both.
                 door.authentication.request_header.client_ca.clone(),
@@ -496,6 +420,7 @@ fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         },
         repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
         admission: AdmissionOptions::new(&config.upstream.concurrency),
+        health: HealthOptions::new(&config.upstream.health),
         breaker: BreakerOptions::new(&config.upstream.breaker),
     }
 }

@@ -14,9 +14,10 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::core::{Core, OpenDoor};
+use crate::core::Core;
+use crate::doors::OpenDoor;
 use crate::identity::Sender;
-use crate::upstream::ShardReport;
+use crate::upstream::{Fault, ShardReport, Standing};
 
 /// A certificate in a file, and what for.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ struct StatusReport {
 struct DoorStatus {
     name: Arc<str>,
     /// Where it listens.
-    address: Box<str>,
+    address: String,
     /// What it demands and lets in, a few words each.
     policy: Vec<String>,
 }
@@ -74,12 +75,30 @@ struct ShardStatus {
     lists: u64,
     watches: u64,
     last_error: Option<Arc<str>>,
-    /// It cannot be connected to, and requests for it fail at once.
+    /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
+    healthy: bool,
+    /// Requests for it fail at once.
     left_alone: bool,
+    /// How many addresses it has, as far as anybody has asked.
+    addresses: usize,
+    ejected: Vec<EjectedAddress>,
     /// Requests that it works on, that wait for it, and that it may work on; nothing before the first.
     open: Option<u32>,
     waiting: Option<u32>,
     limit: Option<u32>,
+}
+
+/// An address that fails.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EjectedAddress {
+    address: String,
+    why: Fault,
+    /// How often in a row.
+    times: u32,
+    for_seconds: u64,
+    /// It gets no requests. Otherwise too many fail, or there is no other.
+    left_out: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -149,7 +168,10 @@ impl Core {
                 lists: mirrors.relists,
                 watches: mirrors.restarts,
                 last_error: mirrors.last_error,
+                healthy: server.is_none_or(|server| server.is_healthy),
                 left_alone: server.is_some_and(|server| server.left_alone),
+                addresses: server.map_or(0, |server| server.addresses.known),
+                ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
                 open: turns(|server| server.occupancy.open),
                 waiting: turns(|server| server.occupancy.waiting),
                 limit: turns(|server| server.occupancy.limit),
@@ -178,8 +200,19 @@ impl Core {
 impl DoorStatus {
     fn of(open: &OpenDoor) -> Self {
         let policy = policy(&open.authentication.config());
-        Self { name: Arc::clone(&open.door.name), address: open.address.clone(), policy }
+        Self { name: Arc::clone(&open.door.name), address: open.address.to_string(), policy }
     }
+}
+
+fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
+    let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
+        address: address.to_string(),
+        why: out.fault,
+        times: out.times,
+        for_seconds: out.since.elapsed().as_secs(),
+        left_out: addresses.leaves_out,
+    });
+    ejected.collect()
 }
 
 /// What a door is for, to be read in one glance.

@@ -14,8 +14,8 @@ use fairlead_client::{Client, ClientOptions, Kubeconfig, UnverifiedTls};
 use fairlead_config::ShardConfig;
 use fairlead_names::KeyCodec;
 use fairlead_process::{
-    ALL_PROBES, BindError, BoundServer, FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloads,
-    ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
+    ALL_PROBES, AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, Metrics, MetricsError,
+    Probe, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, signals,
 };
 use fairlead_schema::FieldError;
 use fairlead_store::{OpenError, RedbOptions, RedbStore, Store};
@@ -131,6 +131,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         name: "shard".to_owned(),
         tls,
         limits: config.limits.clone(),
+        peers: AllowedPeers::of(config.peers.allow.as_deref(), "the shard", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,
     };

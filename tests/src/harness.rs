@@ -2,12 +2,14 @@
 
 mod binary;
 mod error;
+mod forms;
 mod kubectl;
 mod pki;
 mod process;
 
 pub use binary::{binary, free_port};
 pub use error::HarnessError;
+pub use forms::{Form, encoded, split_address};
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};

@@ -4,7 +4,11 @@
 //! binaries, talks to their sockets and reads what the operating system tells about them.
 //!
 //! - [`harness`] starts, stops and kills processes, makes certificates and finds kubectl.
+//! - [`cdn`] stands between clients and an edge gateway.
+//! - [`comer`] runs the pattern of two gateways and proves who can do what at which door.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
 
+pub mod cdn;
+pub mod comer;
 pub mod harness;
 pub mod load;

@@ -16,6 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fairlead-config", &["names"]),
     ("fairlead-client", &["names"]),
     ("fairlead-certs", &[]),
+    ("fairlead-lint", &["config", "client"]),
     ("fairlead-process", &["config"]),
     ("fairlead-authn", &["cel", "client"]),
     ("fairlead-api", &["names"]),
@@ -27,7 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("fairlead-cache", &["names", "store", "schema", "config", "process", "authn", "api", "apiserver"]),
     ("fairlead-gateway", &["names", "cel", "config", "client", "certs", "process", "authn"]),
     ("fairlead-issuer", &["config", "process"]),
-    ("fairlead", &["names", "config", "client", "certs"]),
+    ("fairlead", &["names", "config", "client", "certs", "lint"]),
     ("fairlead-tests", &["names", "config", "client", "certs", "api"]),
     ("fairlead-bench", &["certs", "tests"]),
 ];

@@ -8,7 +8,7 @@ use fairlead_cache::{CacheServer, MASTERS};
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots};
 use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig};
 use fairlead_process::{
-    BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
+    AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
 use fairlead_store::{MemoryStore, Store};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
@@ -48,6 +48,7 @@ impl Cache {
             name: "cache".into(),
             tls: TlsSource::https(&serving).watch("serving certificate", &reloads).unwrap(),
             limits: ConnectionLimits::default(),
+            peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };

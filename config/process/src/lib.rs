@@ -10,7 +10,7 @@ mod lifecycle;
 mod limits;
 mod logging;
 mod metrics;
-mod pem;
+mod peers;
 mod readiness;
 mod reload;
 mod reply;
@@ -27,7 +27,7 @@ pub use lifecycle::{Drain, Shutdown, TaskFailed, Tasks, on_reopen_signal, signal
 pub use limits::{OpenFiles, check_open_files};
 pub use logging::{LoggingError, init_logging};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};
-pub use pem::PemFault;
+pub use peers::AllowedPeers;
 pub use readiness::{ALL_PROBES, Health, Probe, ReadyFlag};
 pub use reload::{LoadError, ReloadStanding, ReloadTrigger, Reloadable, Reloads};
 pub use reply::{BodyError, Service};

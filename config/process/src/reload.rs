@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use fairlead_config::PemFault;
 use parking_lot::Mutex;
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::sync::{Notify, watch};
@@ -22,7 +23,6 @@ use tokio::sync::{Notify, watch};
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
-use crate::pem::PemFault;
 
 /// How often files are looked at without a signal.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);

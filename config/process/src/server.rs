@@ -29,6 +29,7 @@ use crate::connection::ConnectionInfo;
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
+use crate::peers::AllowedPeers;
 use crate::reply::{self, ReplyBody, Service};
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
@@ -66,10 +67,18 @@ pub struct ServerOptions {
     pub tls: Arc<ReloadableTls>,
     /// What peers may do.
     pub limits: ConnectionLimits,
+    /// Who may connect.
+    pub peers: AllowedPeers,
     /// Ends the server.
     pub shutdown: Shutdown,
     /// Where connections are counted.
     pub metrics: ServerMetrics,
+}
+
+impl ServerOptions {
+    fn refuse(&self, why: &str) {
+        self.metrics.refused.with_label_values(&[self.name.as_str(), why]).inc();
+    }
 }
 
 /// The metrics of all listeners of a process, told apart by the label `listener`.
@@ -92,7 +101,7 @@ impl ServerMetrics {
             )?,
             refused: metrics.counters(
                 "fairlead_server_errors_total",
-                "Requests answered by the server itself: headers (431), panic (500).",
+                "Requests answered by the server itself: headers (431), panic (500); connections from where none are accepted: peer.",
                 &["listener", "why"],
             )?,
         })
@@ -165,6 +174,11 @@ impl BoundServer {
             match accepted {
                 (Ok(slot), Ok((stream, peer))) => {
                     backoff = Duration::ZERO;
+                    if !shared.options.peers.admit(peer.ip()) {
+                        tracing::debug!(listener = shared.options.name, %peer, "may not connect");
+                        shared.options.refuse("peer");
+                        continue;
+                    }
                     let connection = serve_connection(Arc::clone(&shared), stream, peer, self.local_addr);
                     shared.tracker.spawn(async move {
                         connection.await;
@@ -301,10 +315,8 @@ async fn answer<S: Service>(
     mut request: Request<Incoming>,
 ) -> http::Response<ReplyBody<S::Body>> {
     let open = info.begin_request();
-    let refused =
-        |why| shared.options.metrics.refused.with_label_values(&[shared.options.name.as_str(), why]).inc();
     if !shared.protocols.admits(&request) {
-        refused("headers");
+        shared.options.refuse("headers");
         return reply::from_status(&Status::request_header_fields_too_large(), open);
     }
     request.extensions_mut().insert(info);
@@ -313,7 +325,7 @@ async fn answer<S: Service>(
     match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
         Ok(response) => reply::from_service(response, open),
         Err(_) => {
-            refused("panic");
+            shared.options.refuse("panic");
             reply::from_status(&Status::internal("the server met a bug while it handled the request"), open)
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use clap::Parser;
 use fairlead_config::{ConfigError, IssuerConfig};
 use fairlead_process::{
-    ALL_PROBES, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics, MetricsError,
-    Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource, check_open_files,
-    init_logging, signals,
+    ALL_PROBES, AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics,
+    MetricsError, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource,
+    check_open_files, init_logging, signals,
 };
 
 use crate::key::{KeyError, SigningKey};
@@ -127,6 +127,8 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
         name: "issuer".to_owned(),
         tls,
         limits: config.limits.clone(),
+        // It listens on a loopback address only.
+        peers: AllowedPeers::default(),
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,
     };

@@ -7,7 +7,7 @@ use fairlead_config::{
     AuthenticationConfig, CacheConfig, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, HttpsUrl,
     IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind, RefusedConfig, ServiceAccountConfig,
     ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy,
-    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig,
+    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -115,6 +115,7 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
 /// do not.
 fn edge(site: &Site, topology: &Topology) -> DoorConfig {
     let certificates = site.certificates();
+    let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxyEdge);
     DoorConfig {
         name: "edge".to_owned(),
         serving: serving(&certificates, topology.edge, &Server::Gateway),
@@ -146,6 +147,10 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
             ..RefusedConfig::default()
         },
         upgrades: vec![UpgradeProtocol::Websocket],
+        upstream_identity: Some(UpstreamIdentityConfig {
+            certificate: certificate.into(),
+            private_key: key.into(),
+        }),
         no_store: true,
         watch_keep_alive: Some(Timespan::from_secs(30)),
         tls: DoorTlsConfig { minimum_version: TlsVersion::Tls13, ..DoorTlsConfig::default() },
@@ -180,7 +185,9 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
         trust: TrustConfig {
             client_ca: Some(certificates.client_ca().into()),
             request_header_ca: Some(certificates.requestheader_ca().into()),
-            ..TrustConfig::default()
+            request_header_allowed_names: [Client::FrontProxy, Client::FrontProxyEdge]
+                .map(|c| c.user_name())
+                .into(),
         },
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),
@@ -239,7 +246,8 @@ mod tests {
     use std::time::SystemTime;
 
     use fairlead_certs::{Inventory, Plan, Renewal};
-    use fairlead_config::{lint, load};
+    use fairlead_config::load;
+    use fairlead_lint::lint;
 
     use super::*;
     use crate::kubeconfigs::{Addresses, InnerAddresses};

@@ -237,7 +237,9 @@ function shardTags(shard) {
   if (shard.leftAlone) tags.push(tag('cannot be reached', 'bad'));
   else if (!shard.synced) tags.push(tag('not read yet', 'warn'));
   else if (!shard.watching) tags.push(tag('not watched', 'bad'));
+  else if (shard.healthy === false) tags.push(tag('failing', 'bad'));
   else tags.push(tag('healthy', 'good'));
+  if (shard.ejected?.length) tags.push(tag(`${shard.ejected.length} of ${shard.addresses} addresses ejected`, 'warn'));
   if (shard.unschedulable) tags.push(tag('cordoned', 'warn'));
   if (shard.draining) tags.push(tag('draining', 'warn'));
   if (shard.excluded && !shard.unschedulable && !shard.draining) tags.push(tag(shard.excluded, 'warn'));

@@ -19,7 +19,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::core::{Asked, Core, Decision, Forward, OpenDoor};
+use crate::core::{Asked, Core, Decision, Forward};
+use crate::doors::OpenDoor;
 use crate::identity::Sender;
 use crate::listener::{CertificateMeaning, Connection};
 use crate::proxy::rehearsal::{Rehearsed, rehearse};
@@ -226,15 +227,15 @@ impl Core {
             let outcome = if mirrors.watching { Outcome::Passed } else { Outcome::Noted };
             steps.tell(At::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
-        let standing = self.upstreams.standing(&forward.upstream);
-        let (outcome, says) = match standing.trouble {
+        let outlook = self.upstreams.outlook(&forward.upstream);
+        let (outcome, says) = match outlook.trouble {
             Some(trouble) => {
                 (Outcome::Noted, format!("{trouble}: without an open connection the answer is 503"))
             }
             None => (Outcome::Passed, "it can be connected to, as far as is known".to_owned()),
         };
         steps.tell(At::Shard, outcome, || says);
-        if let Some(turns) = standing.occupancy {
+        if let Some(turns) = outlook.occupancy {
             let waits = if turns.waiting > 0 || turns.open >= turns.limit {
                 "would wait for its turn"
             } else {

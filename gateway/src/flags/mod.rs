@@ -270,6 +270,7 @@ impl Given {
             cipher_suites: self.list("tls-cipher-suites"),
             http2: !self.switch("disable-http2-serving", false),
             server_names,
+            acme: None,
             transport_client_ca: None,
         })
     }

@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     total: AtomicU64,
     /// Milliseconds from `began` to the end of the last request.
     last_end: AtomicU64,
+    /// Bytes of header of those requests over HTTP/2 that are not answered yet.
+    heads: AtomicUsize,
 }
 
 impl Connection {
@@ -69,7 +71,15 @@ impl Connection {
             open: AtomicUsize::new(0),
             total: AtomicU64::new(0),
             last_end: AtomicU64::new(0),
+            heads: AtomicUsize::new(0),
         }
+    }
+
+    /// Counts the head of one more request until the guard is dropped, unless they would be more than `most` bytes together.
+    pub(crate) fn hold_head(self: &Arc<Self>, bytes: usize, most: usize) -> Option<HeldHead> {
+        let more = |held: usize| Some(held + bytes).filter(|held| *held <= most);
+        self.heads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(HeldHead { connection: Arc::clone(self), bytes })
     }
 
     /// Counts a request as open until the guard is dropped.
@@ -118,6 +128,19 @@ impl Drop for OpenRequest {
         let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.0.last_end.store(now, Ordering::Relaxed);
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The head of a request, while it is kept.
+#[derive(Debug)]
+pub(crate) struct HeldHead {
+    connection: Arc<Connection>,
+    bytes: usize,
+}
+
+impl Drop for HeldHead {
+    fn drop(&mut self) {
+        self.connection.heads.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

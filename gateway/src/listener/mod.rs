@@ -34,8 +34,9 @@ use crate::lanes::Lanes;
 use crate::limits::DoorQuotas;
 use crate::peers::Peers;
 use crate::screen::Screen;
+use crate::upstream::DoorSender;
 use connection::ClientStream;
-pub(crate) use connection::{Connection, OpenRequest, connection_of};
+pub(crate) use connection::{Connection, HeldHead, OpenRequest, connection_of};
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;
@@ -80,6 +81,8 @@ pub(crate) struct Door {
     pub(crate) certificates: CertificateMeaning,
     /// Who may connect.
     pub(crate) peers: Peers,
+    /// Who the gateway is towards shards for its requests, if that is not who it usually is.
+    pub(crate) sender: Option<Arc<DoorSender>>,
     /// How much may be asked.
     pub(crate) quotas: Arc<DoorQuotas>,
     /// What can be changed while connections are open.

@@ -20,8 +20,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which.
-const QUOTAS: usize = 3 * 5;
+/// Whose quota, and which; and the headers of a connection.
+const QUOTAS: usize = 3 * 5 + 1;
 
 /// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
 fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
@@ -30,8 +30,9 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
         doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
-    // Bytes each way, failed handshakes, workspaces, three of the index, four of what it works on, three of picks.
-    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 3);
+    // Bytes each way, failed handshakes, workspaces, three of the index, four of what it works on, five of its health, three
+    // of picks.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 5 + 3);
     // Connections, handshakes by result, refused peers, quotas.
     let of_doors = doors * (1 + 4 + 1 + QUOTAS);
     let of_files = reloaded * 3;
@@ -84,6 +85,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             server.total(door, class, moment);
         }
         server.body_bytes(1, 1);
+        server.ejected();
         TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
     }
     for (place, door) in doors.iter().enumerate() {
@@ -94,6 +96,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
                 metrics.limited(door, &Exceeded { scope, what, wait: moment });
             }
         }
+        metrics.heads_refused(door);
         Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
@@ -117,6 +120,8 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             name: shard(number).into(),
             occupancy: Occupancy { open: 1, waiting: 1, limit: 1 },
             left_alone: false,
+            is_healthy: true,
+            addresses: Standing::default(),
         })
         .collect();
     let text = metrics.text(&writer.table(), &report, &shards, &top).unwrap();

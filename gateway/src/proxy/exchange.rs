@@ -1,6 +1,6 @@
 //! One request from its head to the last byte of its answer, in one straight pass.
 //!
-//! Cost of an ordinary GET beyond the protocols' own: the decision, one copy of the headers (for a second try), no lock
+//! Cost of an ordinary GET beyond the protocols' own: the decision, a copy of its header bytes (for a second try), no lock
 //! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head;
 //! what is rare or large is boxed, because every request's task has room for the largest moment of its life and is
 //! moved whole. `make bench-gateway` measures both.
@@ -23,13 +23,14 @@ use super::context::Context;
 use super::failure::{self, Broken, Failure};
 use super::keep_alive::{self, KeepAlive};
 use super::rehearsal::{self, is_safe};
+use super::spare::Spare;
 use super::upload::{Sink, Upload};
 use super::{CLIENT_LEFT, DataPlane, answer_itself, date, record};
 use crate::core::{Core, Forward};
 use crate::ending::Ending;
 use crate::observe::Phase;
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
-use crate::upstream::{Lease, RequestBody, Slot, StreamPermit, UpstreamError};
+use crate::upstream::{Fault, Lease, RequestBody, Slot, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
 /// only if new ones are refused as well.
@@ -68,6 +69,8 @@ pub(super) struct Exchange<'e, C> {
     forward: &'e Forward,
     /// What is asked; emptied once it is answered, but for the method.
     request: &'e mut Parts,
+    /// Its fields while it is on its way.
+    spare: Spare,
     /// Returns when a watch is over; nothing else is ever.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// For how long a shard may be silent; watches have no limit.
@@ -107,7 +110,18 @@ impl<'e, C: Client> Exchange<'e, C> {
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
-        Self { core, client, context, forward, request, over, limit, slot: None, keep_alive: None }
+        Self {
+            core,
+            client,
+            context,
+            forward,
+            request,
+            spare: Spare::default(),
+            over,
+            limit,
+            slot: None,
+            keep_alive: None,
+        }
     }
 
     /// Carries both; returns the code that the client got.
@@ -129,7 +143,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         let Some(code) = self.client.begun() else {
             return match failure.answer(self.core.upstreams.unreachable()) {
                 Some(answer) => {
-                    // Nothing of the request is gone yet.
+                    self.restore();
                     let request = &*self.request;
                     let answer = answer.into_wanted_form(&request.headers, request.uri.query());
                     let answer = match &self.forward.allowed_origin {
@@ -233,13 +247,13 @@ impl<'e, C: Client> Exchange<'e, C> {
                 // Boxed, because it is rare.
                 Place::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
             };
-            let Ok(sender) = permit.ready().await else { continue };
+            let Ok(mut sender) = permit.ready().await else { continue };
             if sent == 0 {
                 self.context.seen.phase(Phase::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();
-            let (mut answered, body) = match send(sender, self.request, ended) {
+            let (mut answered, body) = match sender.send_request(self.head_to_send(), ended) {
                 Ok(sending) => sending,
                 Err(error) => {
                     // Its connection has ended just now: it was not sent.
@@ -256,13 +270,46 @@ impl<'e, C: Client> Exchange<'e, C> {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
-            match answered.await {
+            let answered = answered.await;
+            self.note_health(&permit, answered.as_ref().err());
+            match answered {
                 Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
                 Err(failure) => return Err(failure),
             }
         }
         Err(Failure::Unreachable)
+    }
+
+    /// The head as it is sent. What may be needed once more is kept in little room.
+    fn head_to_send(&mut self) -> Request<()> {
+        self.restore();
+        let headers = std::mem::take(&mut self.request.headers);
+        self.spare = Spare::of(&headers);
+        let mut head = copy(self.request);
+        *head.headers_mut() = headers;
+        head
+    }
+
+    /// Makes the request whole again if it has been sent.
+    fn restore(&mut self) {
+        if self.request.headers.is_empty() {
+            self.request.headers = std::mem::take(&mut self.spare).unpack();
+        }
+    }
+
+    /// Says how the address is doing that was asked.
+    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>) {
+        let upstream = &self.forward.upstream;
+        match failure {
+            None => upstream.answered_over(permit),
+            Some(Failure::Shard(Broken::Http2(error))) => {
+                upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
+            }
+            Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
+            Some(Failure::Timeout) => upstream.failed_over(permit, Fault::Silent, false),
+            Some(_) => {}
+        }
     }
 
     /// Whether nothing follows the head that is sent, and whether the client has nothing more to say. Asked for every
@@ -351,6 +398,7 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
     async fn ask_over_http1(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
+        self.restore();
         make_http1(self.request)?;
         let mut fresh = false;
         for _ in 0..MAX_SENT {
@@ -412,6 +460,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     fn begin_answer(&mut self, answer: Response<Download>) -> Result<Begun, Failure> {
         // Nobody asks again: what a watch keeps is little.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
+        self.spare = Spare::default();
         let (mut parts, body) = answer.into_parts();
         record::answered(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
@@ -590,15 +639,6 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     while let Some(name) = headers.keys().find(unwanted).cloned() {
         headers.remove(name);
     }
-}
-
-/// Sends a copy of the request: the original may be needed once more.
-fn send(
-    mut sender: h2::client::SendRequest<bytes::Bytes>,
-    request: &Parts,
-    ended: bool,
-) -> Result<(h2::client::ResponseFuture, h2::SendStream<bytes::Bytes>), h2::Error> {
-    sender.send_request(copy(request), ended)
 }
 
 /// Makes the request one for a server that speaks HTTP/1.1: the authority goes back into `Host`.

@@ -15,10 +15,18 @@ use pingora::server::ShutdownWatch;
 use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
 use crate::coalesce::coalesce;
-use crate::listener::Connection;
+use crate::listener::{Connection, HeldHead};
 
 /// A last part up to this size is handed over at once, whatever window there is. The library keeps it until then.
 const SMALL: usize = 16 << 10;
+/// So much may the heads of a connection's unanswered requests be together: what is small on the wire can be large here
+/// (CVE-2026-49975). A CDN has the requests of many people on one connection: there is room for 250 of them with a token of
+/// 1.2 KiB and 18 fields each.
+const HEADS: usize = 900 << 10;
+/// What a field counts beyond its name and value: about what a map of headers needs for it.
+const FIELD: usize = 80;
+/// Who goes on after so many requests in a row that were too much loses the connection.
+const MOST_REFUSED: u32 = 50;
 
 /// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
 pub(super) async fn serve_connection(
@@ -50,6 +58,8 @@ pub(super) async fn serve_connection(
         let _ = shutdown.wait_for(|draining| *draining).await;
     };
     let mut draining = Some(Box::pin(draining));
+    let most = HEADS.max(plane.core.header_limits.bytes.saturating_mul(2));
+    let mut refused = 0;
     loop {
         let next = poll_fn(|context| {
             if let Some(waiting) = &mut draining
@@ -66,9 +76,22 @@ pub(super) async fn serve_connection(
             }
         });
         match next.await {
-            Some(Ok((request, respond))) => {
-                spawn_request(Arc::clone(plane), Arc::clone(&connection), request, respond);
-            }
+            Some(Ok((request, mut respond))) => match connection.hold_head(size(request.headers()), most) {
+                Some(held) => {
+                    refused = 0;
+                    spawn_request(Arc::clone(plane), Arc::clone(&connection), held, request, respond);
+                }
+                None => {
+                    refused += 1;
+                    plane.core.metrics.heads_refused(&connection.door.name);
+                    // It may be sent again, once others are answered.
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    if refused == MOST_REFUSED {
+                        tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
+                        accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                    }
+                }
+            },
             // Mostly clients that close the connection without a word.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
             None => return,
@@ -76,9 +99,15 @@ pub(super) async fn serve_connection(
     }
 }
 
+/// How much memory a head takes, about.
+fn size(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum()
+}
+
 fn spawn_request(
     plane: Arc<DataPlane>,
     connection: Arc<Connection>,
+    held: HeldHead,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
@@ -90,8 +119,16 @@ fn spawn_request(
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let no_store = connection.door.policy.load().answers.no_store;
-    let mut client =
-        Http2 { body, respond, answer: None, code: None, ended: false, expects_continue, no_store };
+    let mut client = Http2 {
+        body,
+        respond,
+        answer: None,
+        code: None,
+        ended: false,
+        expects_continue,
+        no_store,
+        held: Some(held),
+    };
     // One block, so that the task has room for each of these once.
     tokio::spawn(async move {
         // An upgrade is not a thing of HTTP/2.
@@ -117,6 +154,8 @@ struct Http2 {
     expects_continue: bool,
     /// Nobody on the way may keep the answer.
     no_store: bool,
+    /// Its head, as long as there is no answer.
+    held: Option<HeldHead>,
 }
 
 impl Client for Http2 {
@@ -163,6 +202,7 @@ impl Client for Http2 {
         let code = head.status.as_u16();
         let answer = self.respond.send_response(Response::from_parts(head, ()), ended).map_err(|_| Left)?;
         (self.answer, self.code, self.ended) = (Some(answer), Some(code), ended);
+        self.held = None;
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod http2;
 mod keep_alive;
 mod record;
 pub(crate) mod rehearsal;
+mod spare;
 mod tail;
 mod tunnel;
 mod upload;
@@ -32,7 +33,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, response};
+use http::{HeaderMap, Method, Request, response};
 use pingora::apps::ServerApp;
 use pingora::protocols::http::v2::server::H2Options;
 use pingora::protocols::{ALPN, Stream};
@@ -137,6 +138,10 @@ async fn serve<C: Client>(
                 .await
         }
     };
+    if !matches!(decision, Decision::Forward(_)) {
+        // Nobody asks again, and the client may take its time.
+        head.headers = HeaderMap::new();
+    }
     let code = match decision {
         Decision::Answer(answer) => answer_itself(core, client, &context, &head.method, answer).await,
         Decision::Ask(Question::Tail) => {

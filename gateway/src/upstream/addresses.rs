@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,21 +11,40 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
+use super::health::{AddressHealth, Fault, HealthOptions, Out};
+
 /// How long a name's addresses are believed.
 const TTL: Duration = Duration::from_secs(30);
 /// How long a look-up of a name may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
-/// For how long an endpoint that could not be connected to is tried only after the others.
-const PENALTY: Duration = Duration::from_secs(10);
 
 /// The addresses of one server.
 pub(super) struct Addresses {
     names: Names,
     known: ArcSwap<Known>,
     looking_up: tokio::sync::Mutex<()>,
-    /// Until when an endpoint is avoided.
-    avoided: Mutex<FxHashMap<SocketAddr, Instant>>,
+    health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
+    /// Whether those that are ejected are left out. Not if they are too many.
+    leaves_out: AtomicBool,
     turn: AtomicUsize,
+}
+
+/// How the addresses of a server are doing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standing {
+    /// How many there are, as far as anybody has asked.
+    pub(crate) known: usize,
+    /// Those that are ejected.
+    pub(crate) ejected: Vec<(SocketAddr, Out)>,
+    /// Whether those are left out.
+    pub(crate) leaves_out: bool,
+}
+
+impl Standing {
+    /// Whether any address is as it should be.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.known == 0 || self.ejected.len() < self.known
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,12 +61,13 @@ impl Addresses {
             names,
             known: ArcSwap::default(),
             looking_up: tokio::sync::Mutex::default(),
-            avoided: Mutex::default(),
+            health: Mutex::default(),
+            leaves_out: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
         }
     }
 
-    /// The addresses in the order in which they should be tried: those that failed a moment ago last, those with the
+    /// The addresses in the order in which they should be tried: those that are ejected last, those with the
     /// least load first, equal ones in turn. Empty if the name cannot be looked up.
     ///
     /// A name is looked up again by one request when its addresses are old, while the others go on with the old ones.
@@ -73,33 +93,83 @@ impl Addresses {
         if let 2.. = ordered.len() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % ordered.len();
             ordered.rotate_left(turn);
-            let now = Instant::now();
-            let avoided = self.avoided.lock();
-            let is_avoided = |address| avoided.get(&address).is_some_and(|until| *until > now);
-            ordered.sort_by_cached_key(|address| (is_avoided(*address), load(*address)));
+            let health = self.health.lock();
+            ordered.sort_by_cached_key(|address| (self.is_left_out(&health, *address), load(*address)));
         }
         ordered
     }
 
-    /// How many endpoints there are that did not fail a moment ago; at least one.
+    /// How many endpoints there are that are not left out; at least one.
     pub(super) fn usable(&self) -> usize {
         let known = self.known.load();
         if known.addresses.len() <= 1 {
             return 1;
         }
-        let now = Instant::now();
-        let avoided = self.avoided.lock();
-        let usable =
-            known.addresses.iter().filter(|address| avoided.get(address).is_none_or(|until| *until <= now));
-        usable.count().max(1)
+        let health = self.health.lock();
+        known.addresses.iter().filter(|address| !self.is_left_out(&health, **address)).count().max(1)
     }
 
-    /// The endpoint could not be connected to.
-    pub(super) fn avoid(&self, address: SocketAddr) {
-        let now = Instant::now();
-        let mut avoided = self.avoided.lock();
-        avoided.retain(|_, until| *until > now);
-        avoided.insert(address, now + PENALTY);
+    fn is_left_out(&self, health: &FxHashMap<SocketAddr, Arc<AddressHealth>>, address: SocketAddr) -> bool {
+        self.leaves_out.load(Ordering::Relaxed) && health.get(&address).is_some_and(|health| health.is_out())
+    }
+
+    /// How an endpoint is doing, to be told of more.
+    pub(super) fn health_of(&self, address: SocketAddr) -> Arc<AddressHealth> {
+        Arc::clone(self.health.lock().entry(address).or_default())
+    }
+
+    /// Something failed at an endpoint. Returns until when it is ejected, if it is from now on.
+    pub(super) fn failed(
+        &self,
+        address: SocketAddr,
+        fault: Fault,
+        options: &HealthOptions,
+    ) -> Option<Instant> {
+        let until = self.health_of(address).failed(fault, options)?;
+        self.judge(options);
+        Some(until)
+    }
+
+    /// Something was answered at an endpoint. Where nobody is left out, that is the end of an ejection.
+    pub(super) fn succeeded(&self, health: &AddressHealth, options: &HealthOptions) {
+        if health.succeeded() && !self.leaves_out() {
+            health.put_back();
+            self.judge(options);
+        }
+    }
+
+    /// An ejected endpoint is used again.
+    pub(super) fn put_back(&self, address: SocketAddr, options: &HealthOptions) {
+        self.health_of(address).put_back();
+        self.judge(options);
+    }
+
+    /// Until when an endpoint is ejected, if it is.
+    pub(super) fn ejected_until(&self, address: SocketAddr) -> Option<Instant> {
+        self.health.lock().get(&address)?.out().map(|out| out.until)
+    }
+
+    /// Whether endpoints that are ejected are left out.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.leaves_out.load(Ordering::Relaxed)
+    }
+
+    /// How they are doing.
+    pub(super) fn standing(&self) -> Standing {
+        let known = self.known.load();
+        let health = self.health.lock();
+        let ejected =
+            known.addresses.iter().filter_map(|address| Some((*address, health.get(address)?.out()?)));
+        Standing { known: known.addresses.len(), ejected: ejected.collect(), leaves_out: self.leaves_out() }
+    }
+
+    /// Decides whether those that are ejected are left out.
+    fn judge(&self, options: &HealthOptions) {
+        let Standing { known, ejected, .. } = self.standing();
+        let leaves_out = !ejected.is_empty() && !options.panics(ejected.len(), known);
+        if self.leaves_out.swap(leaves_out, Ordering::Relaxed) && !leaves_out && !ejected.is_empty() {
+            tracing::warn!(known, ejected = ejected.len(), "too many addresses fail: all are used");
+        }
     }
 
     async fn look_up(&self, host: &str, port: u16) {
@@ -117,6 +187,7 @@ impl Addresses {
         } else {
             found
         };
+        self.health.lock().retain(|address, _| addresses.contains(address));
         self.known.store(Arc::new(Known { addresses, expires }));
     }
 
@@ -131,6 +202,10 @@ impl Addresses {
 mod tests {
     use super::*;
 
+    fn options() -> HealthOptions {
+        HealthOptions::new(&fairlead_config::HealthConfig::default())
+    }
+
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, last], 6443))
     }
@@ -142,9 +217,31 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(addresses.in_order("", 0, load).await.first(), Some(&address(2)));
         }
-        addresses.avoid(address(2));
+        assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
         assert_eq!(addresses.in_order("", 0, load).await.last(), Some(&address(2)));
         assert_eq!(addresses.usable(), 2);
+        addresses.put_back(address(2), &options());
+        assert_eq!(addresses.usable(), 3);
+    }
+
+    #[tokio::test]
+    async fn when_most_endpoints_fail_none_is_left_out_and_an_answer_is_the_end_of_it() {
+        let addresses = Addresses::of(&[address(1), address(2), address(3)]);
+        let standing = || {
+            let Standing { ejected, leaves_out, .. } = addresses.standing();
+            (ejected.len(), leaves_out)
+        };
+        assert!(addresses.failed(address(1), Fault::Connect, &options()).is_some());
+        assert_eq!(standing(), (1, true));
+        addresses.succeeded(&addresses.health_of(address(1)), &options());
+        assert_eq!(standing(), (1, true), "of a request from before");
+        assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
+        assert_eq!((standing(), addresses.usable()), ((2, false), 3));
+        addresses.succeeded(&addresses.health_of(address(2)), &options());
+        assert_eq!((standing(), addresses.usable()), ((1, true), 2));
+        assert!(addresses.failed(address(2), Fault::Slow, &options()).is_some());
+        assert!(addresses.failed(address(3), Fault::Slow, &options()).is_some());
+        assert!(!addresses.standing().is_healthy());
     }
 
     #[tokio::test]

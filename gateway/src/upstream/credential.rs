@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use fairlead_process::PemFault;
+use fairlead_config::PemFault;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::health::Fault;
 use super::streams::{Established, Origin, StreamPermit};
 use super::wire::Wire;
 use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, lifetime};
@@ -47,7 +48,8 @@ impl Upstream {
         match self.race(options.connect_timeout, attempt).await? {
             (address, Some(established)) => {
                 let origin = Origin { address, group_key: credential.group_key, lane: Lane::current() };
-                Ok(self.connections.add(established, origin, lifetime(options)))
+                let health = self.addresses.health_of(address);
+                Ok(self.connections.add(established, origin, health, lifetime(options)))
             }
             (_, None) => {
                 *self.only_http1.lock() = Some(Instant::now() + ONLY_HTTP1_FOR);
@@ -75,10 +77,13 @@ impl Upstream {
         if endpoints.is_empty() {
             return Err(UpstreamError::NoAddress(host.to_owned()));
         }
-        race(&endpoints, limit, attempt, |slow| self.addresses.avoid(slow)).await
+        let (address, connected) =
+            race(&endpoints, limit, attempt, |address, fault| self.fails(address, fault)).await?;
+        self.connects(address);
+        Ok((address, connected))
     }
 
-    async fn wire(
+    pub(super) async fn wire(
         &self,
         address: SocketAddr,
         credential: &UpstreamCredential,
@@ -104,7 +109,7 @@ async fn race<'a, T>(
     endpoints: &[SocketAddr],
     limit: Duration,
     attempt: impl Fn(SocketAddr) -> Attempt<'a, T>,
-    avoid: impl Fn(SocketAddr),
+    fails: impl Fn(SocketAddr, Fault),
 ) -> Result<(SocketAddr, T), UpstreamError> {
     let mut waiting = endpoints.iter().copied();
     let mut racing = FuturesUnordered::new();
@@ -123,12 +128,12 @@ async fn race<'a, T>(
             Some((address, outcome)) = racing.next() => match outcome {
                 Ok(connected) => {
                     let slower = endpoints.iter().take_while(|other| **other != address);
-                    slower.for_each(|other| avoid(*other));
+                    slower.for_each(|other| fails(*other, Fault::Slow));
                     return Ok((address, connected));
                 }
                 Err(error) => {
                     tracing::debug!(%address, %error, "an endpoint cannot be connected to");
-                    avoid(address);
+                    fails(address, Fault::Connect);
                     failure = error;
                 }
             },
@@ -177,10 +182,10 @@ mod tests {
             let limit = Duration::from_secs(3);
             let avoided = Mutex::new(BTreeSet::new());
             let began = Instant::now();
-            let avoid = |other| {
+            let fails = |other, _| {
                 avoided.lock().insert(other);
             };
-            let outcome = race(&endpoints, limit, attempt, avoid).await;
+            let outcome = race(&endpoints, limit, attempt, fails).await;
             let avoided = avoided.into_inner();
             match expected {
                 Ok((winner, others)) => {

@@ -11,13 +11,17 @@ mod budget;
 mod credential;
 mod dial;
 mod gate;
+mod health;
 mod http1;
+mod probe;
+mod sender;
 mod streams;
 mod wire;
 
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -30,6 +34,7 @@ use tokio::time::Instant;
 use crate::observe::{MakeMetrics, Server, ShardMetrics};
 use crate::pick::{Signs, Work};
 use addresses::Addresses;
+pub(crate) use addresses::Standing;
 use admission::Admission;
 pub(crate) use admission::{AdmissionOptions, Occupancy, Overloaded, Share, Slot};
 use breaker::Breaker;
@@ -37,8 +42,11 @@ pub(crate) use breaker::BreakerOptions;
 pub(crate) use budget::RetryBudget;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 use gate::Gate;
+use health::AddressHealth;
+pub(crate) use health::{Fault, HealthOptions};
 use http1::Idle;
 pub(crate) use http1::{Lease, Part, RequestBody};
+pub(crate) use sender::DoorSender;
 pub(crate) use streams::StreamPermit;
 use streams::{Connections, Lifetime};
 pub(crate) use wire::Wire;
@@ -67,6 +75,8 @@ pub(crate) struct UpstreamOptions {
     pub(crate) admission: AdmissionOptions,
     /// When it is left alone.
     pub(crate) breaker: BreakerOptions,
+    /// When its addresses are.
+    pub(crate) health: HealthOptions,
 }
 
 /// What a client hears of a server that cannot be reached.
@@ -84,6 +94,8 @@ const ONLY_HTTP1_FOR: Duration = Duration::from_secs(30);
 const GROW_AGAIN: Duration = Duration::from_secs(10);
 /// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
 const FAILING_FOR: Duration = Duration::from_secs(10);
+/// Of fewer shards nothing can be said by how many of them fail.
+const FEW: usize = 3;
 /// Connections do not all get old at the same time: up to this part of their age they are younger.
 const AGE_JITTER: f64 = 0.2;
 
@@ -93,7 +105,7 @@ pub(crate) struct Upstreams {
     credential: ArcSwap<Reloadable<UpstreamCredential>>,
     /// For shards that have one of their own, by name.
     own: OwnCredentials,
-    options: ArcSwap<UpstreamOptions>,
+    options: Arc<ArcSwap<UpstreamOptions>>,
     metrics: MakeMetrics,
     names: Names,
     shards: ArcSwap<ByName>,
@@ -122,29 +134,34 @@ pub(crate) struct Upstream {
     /// The name of the shard or of the backend, for metrics.
     pub(crate) name: Arc<str>,
     /// Its metrics.
-    pub(crate) metrics: ShardMetrics,
+    pub(crate) metrics: Arc<ShardMetrics>,
     /// How often requests to it may be repeated.
-    pub(crate) retries: RetryBudget,
+    pub(crate) retries: Arc<RetryBudget>,
     url: Arc<str>,
     credential: Arc<Reloadable<UpstreamCredential>>,
     endpoint: Endpoint,
-    addresses: Addresses,
+    addresses: Arc<Addresses>,
     /// Whether it is a shard: others may take as long as they like.
     is_shard: bool,
     /// How many requests it works on.
     admission: Arc<Admission>,
     /// Whether it is left alone.
-    breaker: Breaker,
+    breaker: Arc<Breaker>,
     /// One dial at a time that somebody waits for.
     gate: Gate,
     connections: Arc<Connections>,
     idle: Arc<Idle>,
     /// Set while the server is known not to speak HTTP/2: until when that is believed.
-    only_http1: Mutex<Option<Instant>>,
+    only_http1: Arc<Mutex<Option<Instant>>>,
     /// A connection beside the open ones is being opened, or that has just failed.
     growing: AtomicBool,
     /// When a connection that somebody waited for could not be opened, and none could since.
-    failed: Mutex<Option<Instant>>,
+    failed: Arc<Mutex<Option<Instant>>>,
+    /// The same server on behalf of doors with identities of their own.
+    on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
+    options: Arc<ArcSwap<UpstreamOptions>>,
+    /// The server itself, for tasks that outlive a request, and must not outlive the server.
+    this: Weak<Self>,
 }
 
 impl std::fmt::Debug for Upstream {
@@ -162,11 +179,15 @@ pub(crate) struct ShardReport {
     pub(crate) occupancy: Occupancy,
     /// It cannot be connected to, and is left alone.
     pub(crate) left_alone: bool,
+    /// New workspaces may go there.
+    pub(crate) is_healthy: bool,
+    /// Its addresses.
+    pub(crate) addresses: Standing,
 }
 
 /// How one server is doing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Outlook {
     /// Why a new connection is not to be expected.
     pub(crate) trouble: Option<&'static str>,
     /// Its requests, where they are limited.
@@ -214,7 +235,7 @@ impl Upstreams {
         Self {
             credential: ArcSwap::new(credential),
             own,
-            options: ArcSwap::from_pointee(options),
+            options: Arc::new(ArcSwap::from_pointee(options)),
             metrics,
             names,
             shards: ArcSwap::default(),
@@ -281,23 +302,26 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        let added = Arc::new(Upstream {
+        let added = Arc::new_cyclic(|this| Upstream {
             name: Arc::clone(name),
-            metrics: (self.metrics)(name, server),
-            retries: RetryBudget::default(),
+            metrics: Arc::new((self.metrics)(name, server)),
+            retries: Arc::default(),
             url: Arc::clone(url),
             credential: Arc::clone(credential),
             endpoint,
-            addresses: Addresses::new(self.names.clone()),
+            addresses: Arc::new(Addresses::new(self.names.clone())),
             is_shard: server == Server::Shard,
             admission: Arc::default(),
-            breaker: Breaker::default(),
+            breaker: Arc::default(),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),
-            only_http1: Mutex::new(None),
+            only_http1: Arc::default(),
             growing: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failed: Arc::default(),
+            on_behalf: ArcSwap::default(),
+            options: Arc::clone(&self.options),
+            this: Weak::clone(this),
         });
         by_name.insert(Arc::clone(name), Arc::clone(&added));
         servers.store(Arc::new(by_name));
@@ -324,16 +348,15 @@ impl Upstreams {
     }
 
     /// How a server is doing, as far as a request for it would notice.
-    pub(crate) fn standing(&self, upstream: &Upstream) -> Standing {
+    pub(crate) fn outlook(&self, upstream: &Upstream) -> Outlook {
         let options = self.options();
-        let has_failed = upstream.failed.lock().is_some_and(|at| at.elapsed() < FAILING_FOR);
-        let trouble = match (upstream.breaker.rests(options.breaker), has_failed) {
+        let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
             (true, _) => Some("it could not be connected to, and is left alone for a while"),
-            (false, true) => Some("it could not be connected to a moment ago"),
+            (false, true) => Some("it could not be connected to a moment ago, or all its addresses fail"),
             (false, false) => None,
         };
         let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
-        Standing { trouble, occupancy }
+        Outlook { trouble, occupancy }
     }
 
     /// How every shard is doing, by name.
@@ -343,6 +366,8 @@ impl Upstreams {
             name: Arc::clone(name),
             occupancy: shard.admission.occupancy(options.admission),
             left_alone: shard.breaker.is_open(options.breaker),
+            is_healthy: !shard.is_failing(),
+            addresses: shard.addresses.standing(),
         };
         self.shards.load().iter().map(report).collect()
     }
@@ -402,6 +427,13 @@ impl Upstreams {
         dialled
     }
 
+    /// Whether so many shards fail that the fault is rather here.
+    fn panics(&self) -> bool {
+        let shards = self.shards.load();
+        let failing = shards.values().filter(|shard| shard.is_failing()).count();
+        shards.len() >= FEW && self.options().health.panics(failing, shards.len())
+    }
+
     /// How long a shard may take to begin its answer.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.options.load().read_timeout
@@ -431,8 +463,7 @@ impl Signs for Upstreams {
     }
 
     fn is_failing(&self, shard: &str) -> bool {
-        let failed = self.shards.load().get(shard).and_then(|known| *known.failed.lock());
-        failed.is_some_and(|at| at.elapsed() < FAILING_FOR)
+        self.shards.load().get(shard).is_some_and(|known| known.is_failing()) && !self.panics()
     }
 }
 
@@ -445,6 +476,77 @@ impl Upstream {
     pub(crate) fn base(&self) -> String {
         let scheme = if self.endpoint.is_tls() { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
+    }
+
+    /// The same server, as somebody else and on connections of their own.
+    fn beside(&self, credential: Arc<Reloadable<UpstreamCredential>>) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            metrics: Arc::clone(&self.metrics),
+            retries: Arc::clone(&self.retries),
+            url: Arc::clone(&self.url),
+            credential,
+            endpoint: self.endpoint.clone(),
+            addresses: Arc::clone(&self.addresses),
+            is_shard: self.is_shard,
+            admission: Arc::clone(&self.admission),
+            breaker: Arc::clone(&self.breaker),
+            gate: Gate::default(),
+            connections: Arc::default(),
+            idle: Arc::default(),
+            only_http1: Arc::clone(&self.only_http1),
+            growing: AtomicBool::new(false),
+            failed: Arc::clone(&self.failed),
+            on_behalf: ArcSwap::default(),
+            options: Arc::clone(&self.options),
+            // The server itself outlives those on whose behalf it is asked.
+            this: Weak::clone(&self.this),
+        }
+    }
+
+    /// Whether nothing says that it can be used: it could not be connected to a moment ago, or all its addresses are ejected.
+    fn is_failing(&self) -> bool {
+        let failed = *self.failed.lock();
+        failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.standing().is_healthy()
+    }
+
+    /// A request was answered over this stream.
+    pub(crate) fn answered_over(&self, permit: &StreamPermit) {
+        self.answers(permit.health().1);
+    }
+
+    /// A request failed over this stream, through no fault of its client. `whole`: its connection is broken.
+    pub(crate) fn failed_over(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
+        if !whole || permit.blame_connection() {
+            self.fails(permit.health().0, fault);
+        }
+    }
+
+    /// That says nothing about requests.
+    fn connects(&self, address: SocketAddr) {
+        let health = self.addresses.health_of(address);
+        if health.out().is_some_and(|out| out.fault.is_certain()) {
+            self.answers(&health);
+        }
+    }
+
+    fn answers(&self, health: &AddressHealth) {
+        if health.succeeded() {
+            self.addresses.succeeded(health, &self.options.load().health);
+        }
+    }
+
+    fn fails(&self, address: SocketAddr, fault: Fault) {
+        let options = self.options.load().health;
+        let Some(until) = self.addresses.failed(address, fault, &options) else { return };
+        let leaves_out = self.addresses.leaves_out();
+        tracing::warn!(server = %self.name, %address, ?fault, leaves_out, "an address is ejected");
+        self.metrics.ejected();
+        if leaves_out && let Some(server) = self.this.upgrade() {
+            let on_behalf = server.on_behalf.load();
+            std::iter::once(&server).chain(on_behalf.iter()).for_each(|one| one.connections.leave(address));
+        }
+        tokio::spawn(probe::bring_back(Weak::clone(&self.this), address, until));
     }
 
     /// What an HTTP/1.0 client that names no host is taken to mean.

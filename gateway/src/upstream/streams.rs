@@ -17,6 +17,7 @@ use bytes::Bytes;
 use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
 
+use super::health::AddressHealth;
 use super::wire::Wire;
 use crate::coalesce::coalesce;
 use crate::lanes::Lane;
@@ -84,6 +85,10 @@ struct Connection {
     retired: AtomicBool,
     /// The shard has not answered a ping.
     silent: AtomicBool,
+    /// Of its address.
+    health: Arc<AddressHealth>,
+    /// That it has broken is known there.
+    blamed: AtomicBool,
 }
 
 /// The right to one stream; given back when dropped.
@@ -124,8 +129,17 @@ impl Connections {
         let Some((_, best)) = best else { return (None, false) };
         let (far, is_old, streams) = cost(best);
         let more = far || is_old || {
-            let near = usable().filter(|connection| !connection.is_far()).count();
-            near < MAX_BESIDE && (streams >= BUSY || near < endpoints())
+            let near = || usable().filter(|connection| !connection.is_far());
+            let count = near().count();
+            // An endpoint may have several of them, and one that was away has none.
+            let is_first = |(place, one): &(usize, &Arc<Connection>)| {
+                !near().take(*place).any(|other| other.origin.address == one.origin.address)
+            };
+            let leads_to = || near().enumerate().filter(is_first).count();
+            (count < MAX_BESIDE && streams >= BUSY) || {
+                let endpoints = endpoints();
+                endpoints > 1 && count < 2 * MAX_BESIDE && leads_to() < endpoints
+            }
         };
         let taken = if best.take() { Some(best) } else { usable().find(|connection| connection.take()) };
         let permit = taken
@@ -142,12 +156,21 @@ impl Connections {
         there.map(|connection| 1 + connection.streams.load(Ordering::Relaxed)).sum()
     }
 
+    /// Connections to an address take no more streams; those that there are go on.
+    pub(super) fn leave(self: &Arc<Self>, address: SocketAddr) {
+        let all = Arc::downgrade(self);
+        for connection in self.open.load().iter().filter(|connection| connection.origin.address == address) {
+            connection.retire(&all);
+        }
+    }
+
     /// Adds a connection to the others and takes the first stream on it. Connections of other credentials take no more
     /// streams from now on.
     pub(super) fn add(
         self: &Arc<Self>,
         established: Established,
         origin: Origin,
+        health: Arc<AddressHealth>,
         lifetime: Lifetime,
     ) -> StreamPermit {
         let Established { sender, pings, driver } = established;
@@ -160,6 +183,8 @@ impl Connections {
             old: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            health,
+            blamed: AtomicBool::new(false),
         });
         let permit = StreamPermit { connection: Arc::clone(&connection), all: Arc::downgrade(self) };
         self.open.rcu(|open| {
@@ -192,6 +217,17 @@ fn next_turn() -> usize {
 }
 
 impl Established {
+    /// Asks one question and ends the connection.
+    pub(super) async fn ask(mut self, question: http::Request<()>) -> Result<http::StatusCode, h2::Error> {
+        let answer = async {
+            let (answer, _) = self.sender.send_request(question, true)?;
+            Ok(answer.await?.status())
+        };
+        let answer = answer.await;
+        self.driver.abort();
+        answer
+    }
+
     /// Begins to speak HTTP/2 and waits until the server has shown that it does, too.
     pub(super) async fn over(wire: Wire) -> Result<Self, h2::Error> {
         let (stream, mut writer) = coalesce(wire);
@@ -263,6 +299,16 @@ impl StreamPermit {
     pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
         let ready = self.connection.sender.clone().ready().await;
         ready.inspect_err(|_| self.connection.retire(&self.all))
+    }
+
+    /// How the address is doing that it leads to.
+    pub(super) fn health(&self) -> (SocketAddr, &AddressHealth) {
+        (self.connection.origin.address, &self.connection.health)
+    }
+
+    /// Says that the connection has broken. True for the first one who says so: it is one fault, however many streams it had.
+    pub(super) fn blame_connection(&self) -> bool {
+        !self.connection.blamed.swap(true, Ordering::Relaxed)
     }
 
     /// Whether the connection was given up because the shard did not answer pings.
@@ -354,7 +400,7 @@ mod tests {
             let _ = transport.await;
         });
         let origin = Origin { address, group_key: KEY, lane };
-        drop(connections.add(Established { sender, pings, driver }, origin, LIFETIME));
+        drop(connections.add(Established { sender, pings, driver }, origin, Arc::default(), LIFETIME));
     }
 
     #[tokio::test]
@@ -383,6 +429,10 @@ mod tests {
                 assert_ne!(other.connection.origin.address, busy.connection.origin.address);
             }
             assert!(connections.permit(KEY + 1, || 2).0.is_none(), "of other credentials");
+
+            connections.leave(address(2));
+            open(&connections, address(3), here).await;
+            assert!(!permit(1).1 && permit(2).1, "an endpoint that is back has none");
         });
         on_a_lane.await.unwrap();
     }

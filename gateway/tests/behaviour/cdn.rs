@@ -1,38 +1,15 @@
-//! A content delivery network, as its origins see it: it ends the clients' TLS, asks the origin over connections of its own
-//! with a certificate of its own, says whose request it is, gives up on answers that pause, and carries no upgrade but
-//! WebSocket.
+//! A content delivery network before a gateway.
 
-use std::convert::Infallible;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{Authority as HostAndPort, Scheme, Uri};
-use http::{Request, Response, StatusCode, Version};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, StreamBody};
-use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use tokio::net::TcpListener;
-use tokio::sync::Mutex;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use fairlead_tests::cdn::{Cdn, CdnOptions};
+use rustls_pki_types::ServerName;
 
-use crate::pki::{Authority, Leaf};
-use crate::world::{World, connect};
+use crate::pki::{Authority, Leaf, client_config};
+use crate::world::World;
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
-
-/// How a client's address is told.
-pub const CLIENT: &str = "cf-connecting-ip";
+pub use fairlead_tests::cdn::CLIENT;
 
 /// What it does, and where.
 pub struct Options {
@@ -45,182 +22,19 @@ pub struct Options {
     pub streams: usize,
 }
 
-pub struct Cdn {
-    pub address: SocketAddr,
-    /// Whom its clients have to believe.
-    pub authority: Authority,
-    edge: Arc<Edge>,
-}
-
-struct Edge {
-    options: Options,
-    /// Whom it believes: its origin's authority.
-    origin_authority: Authority,
-    connections: Mutex<Vec<Origin>>,
-    opened: AtomicUsize,
-}
-
-/// A connection to the origin.
-#[derive(Clone)]
-struct Origin {
-    sender: http2::SendRequest<Incoming>,
-    open: Arc<AtomicUsize>,
-}
-
-impl Cdn {
-    pub async fn before(world: &World, options: Options) -> Self {
-        let authority = Authority::new("public");
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let tls = TlsAcceptor::from(authority.server().public_server_config());
-        let edge = Arc::new(Edge {
-            options,
-            origin_authority: world.serving_ca.clone(),
-            connections: Mutex::default(),
-            opened: AtomicUsize::new(0),
-        });
-        let shared = Arc::clone(&edge);
-        tokio::spawn(async move {
-            loop {
-                let (stream, peer) = listener.accept().await.unwrap();
-                let (tls, edge) = (tls.clone(), Arc::clone(&shared));
-                tokio::spawn(async move {
-                    let Ok(stream) = tls.accept(stream).await else { return };
-                    let service = service_fn(move |request| {
-                        let edge = Arc::clone(&edge);
-                        async move { Ok::<_, Infallible>(edge.carry(peer.ip(), request).await) }
-                    });
-                    let server = auto::Builder::new(TokioExecutor::new());
-                    // Its clients come and go as they like.
-                    let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        Self { address, authority, edge }
-    }
-
-    /// Connections that it has made to its origin.
-    pub fn opened(&self) -> usize {
-        self.edge.opened.load(Ordering::SeqCst)
-    }
-}
-
-impl Edge {
-    async fn carry(self: Arc<Self>, client: IpAddr, mut request: Request<Incoming>) -> Response<Body> {
-        let is_websocket =
-            request.headers().get(header::UPGRADE).is_some_and(|value| value.as_bytes() == b"websocket");
-        let host = match request.uri().authority() {
-            Some(authority) => authority.as_str().to_owned(),
-            None => request.headers()[header::HOST].to_str().unwrap().to_owned(),
-        };
-        rewrite(request.headers_mut(), client);
-        if is_websocket {
-            return self.tunnel(&host, request).await.unwrap_or_else(|_| status(520));
-        }
-        let mut uri = std::mem::take(request.uri_mut()).into_parts();
-        uri.scheme = Some(Scheme::HTTPS);
-        uri.authority = Some(host.parse::<HostAndPort>().unwrap());
-        *request.uri_mut() = Uri::from_parts(uri).unwrap();
-        *request.version_mut() = Version::HTTP_2;
-        request.headers_mut().remove(header::HOST);
-        let Ok(mut origin) = self.origin().await else { return status(525) };
-        let open = CountDown(Arc::clone(&origin.open));
-        let idle = self.options.idle;
-        match timeout(idle, origin.sender.send_request(request)).await {
-            Err(_) => status(524),
-            Ok(Err(_)) => status(520),
-            Ok(Ok(answer)) => {
-                let (head, body) = answer.into_parts();
-                let frames = stream::unfold((body, open), move |(mut body, open)| async move {
-                    let frame = match timeout(idle, body.frame()).await {
-                        Ok(frame) => frame?.map_err(io::Error::other),
-                        Err(_) => Err(io::ErrorKind::TimedOut.into()),
-                    };
-                    Some((frame, (body, open)))
-                });
-                Response::from_parts(head, StreamBody::new(frames).boxed_unsync())
-            }
-        }
-    }
-
-    /// A connection that takes one more request, counted already.
-    async fn origin(&self) -> io::Result<Origin> {
-        // Held while another one is made: one at a time is enough.
-        let mut known = self.connections.lock().await;
-        known.retain(|origin| !origin.sender.is_closed());
-        for origin in known.iter() {
-            if origin.open.fetch_add(1, Ordering::SeqCst) < self.options.streams {
-                return Ok(origin.clone());
-            }
-            origin.open.fetch_sub(1, Ordering::SeqCst);
-        }
-        let certificate = self.options.certificate.as_ref();
-        let stream = connect(self.options.origin, &self.origin_authority, certificate, b"h2").await?;
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(connection);
-        self.opened.fetch_add(1, Ordering::SeqCst);
-        let origin = Origin { sender, open: Arc::new(AtomicUsize::new(1)) };
-        known.push(origin.clone());
-        Ok(origin)
-    }
-
-    /// WebSockets go over connections of their own.
-    async fn tunnel(&self, host: &str, mut request: Request<Incoming>) -> io::Result<Response<Body>> {
-        let certificate = self.options.certificate.as_ref();
-        let stream = connect(self.options.origin, &self.origin_authority, certificate, b"http/1.1").await?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(connection.with_upgrades());
-        let mut asked = Request::new(Empty::<Bytes>::new());
-        *asked.uri_mut() = request.uri().path().parse().unwrap();
-        *asked.headers_mut() = request.headers().clone();
-        asked.headers_mut().insert(header::HOST, host.parse().unwrap());
-        asked.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        asked.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        let mut answer = sender.send_request(asked).await.map_err(io::Error::other)?;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let (origin, client) = (hyper::upgrade::on(&mut answer), hyper::upgrade::on(&mut request));
-            tokio::spawn(async move {
-                let (Ok(origin), Ok(client)) = tokio::join!(origin, client) else { return };
-                let (mut origin, mut client) = (TokioIo::new(origin), TokioIo::new(client));
-                // Either side may simply go.
-                let _ = tokio::io::copy_bidirectional(&mut origin, &mut client).await;
-            });
-        }
-        Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
-    }
-}
-
-/// What becomes of a client's headers.
-fn rewrite(headers: &mut HeaderMap, client: IpAddr) {
-    for name in ["connection", "keep-alive", "te", "upgrade", "transfer-encoding", "true-client-ip"] {
-        headers.remove(name);
-    }
-    let text = client.to_string();
-    let before = headers.get("x-forwarded-for").and_then(|value| value.to_str().ok());
-    let list = before.map_or_else(|| text.clone(), |before| format!("{before},{text}"));
-    for (name, value) in [
-        (CLIENT, text.as_str()),
-        ("x-forwarded-for", &list),
-        ("x-forwarded-proto", "https"),
-        ("cf-ray", "8c1b5d2c3f4e0000-FRA"),
-        ("cdn-loop", "cloudflare; loops=1"),
-        ("accept-encoding", "gzip, br"),
-    ] {
-        headers.insert(HeaderName::from_static(name), value.parse().unwrap());
-    }
-}
-
-fn status(code: u16) -> Response<Body> {
-    let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    Response::builder().status(code).body(body).unwrap()
-}
-
-struct CountDown(Arc<AtomicUsize>);
-
-impl Drop for CountDown {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// Before an origin of the world; also, whom its clients have to believe.
+pub async fn cdn_before(world: &World, options: Options) -> (Cdn, Authority) {
+    let authority = Authority::new("public");
+    let Options { origin, certificate, idle, streams } = options;
+    let towards_origin = client_config(&world.serving_ca, certificate.as_ref(), b"h2");
+    let options = CdnOptions {
+        public: authority.server().public_server_config(),
+        origin,
+        towards_origin: (*towards_origin).clone(),
+        origin_name: ServerName::try_from("localhost").unwrap(),
+        asks_by_name: false,
+        idle,
+        streams,
+    };
+    (Cdn::start(options).await.unwrap(), authority)
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::cdn::{self, Cdn, Options};
+use crate::cdn::{self, Options, cdn_before};
 use crate::pki::{Authority, Leaf, client_config};
 use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
 
@@ -358,7 +358,7 @@ async fn every_credential_with_every_trick_at_every_door() {
         idle: Duration::from_secs(20),
         streams: 100,
     };
-    let cdn = Cdn::before(&world, options).await;
+    let (cdn, public) = cdn_before(&world, options).await;
 
     let mut table = format!("{:32} {:16} {:34} {:34}\n", "credential", "trick", "edge", "internal");
     let mut faults = Vec::new();
@@ -366,8 +366,7 @@ async fn every_credential_with_every_trick_at_every_door() {
         let certificate = certificate.map(|make| make(&world));
         for (trick, fields) in TRICKS {
             let mut found = Vec::new();
-            for (address, authority) in [(cdn.address, &cdn.authority), (internal.address, &world.serving_ca)]
-            {
+            for (address, authority) in [(cdn.address(), &public), (internal.address, &world.serving_ca)] {
                 let stream = connect(address, authority, certificate.as_ref(), b"h2").await.unwrap();
                 let answer = ask(&Http2::over(stream).await, PATH, token, fields).await;
                 found.push(outcome(&answer));
@@ -431,8 +430,8 @@ async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     let (world, gateway) = edge(|_, _| {}).await;
     let options =
         Options { origin: gateway.address, certificate: None, idle: Duration::from_millis(300), streams: 2 };
-    let cdn = Cdn::before(&world, options).await;
-    let stream = connect(cdn.address, &cdn.authority, None, b"h2").await.unwrap();
+    let (cdn, public) = cdn_before(&world, options).await;
+    let stream = connect(cdn.address(), &public, None, b"h2").await.unwrap();
     let client = Http2::over(stream).await;
     let bearer = [("authorization", "Bearer good")];
     let asked = futures_util::future::join_all(
@@ -442,7 +441,7 @@ async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     assert!(asked.await.into_iter().all(|answer| answer.unwrap().status() == 524));
     assert_eq!(cdn.opened(), 3);
 
-    let answer = upgrade(cdn.address, &cdn.authority, "websocket").await;
+    let answer = upgrade(cdn.address(), &public, "websocket").await;
     assert_eq!(answer.status(), 101);
     let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
     tunnel.write_all(b"hello").await.unwrap();
@@ -478,8 +477,8 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
         for (origin, survives) in [(gateway.address, true), (usual.address, false)] {
             let options =
                 Options { origin, certificate: None, idle: Duration::from_millis(400), streams: 100 };
-            let cdn = Cdn::before(&world, options).await;
-            let stream = connect(cdn.address, &cdn.authority, None, protocol).await.unwrap();
+            let (cdn, public) = cdn_before(&world, options).await;
+            let stream = connect(cdn.address(), &public, None, protocol).await.unwrap();
             let watch = http::Request::get(format!("https://localhost{WATCH}"))
                 .header("host", "localhost")
                 .header("authorization", "Bearer good");

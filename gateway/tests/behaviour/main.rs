@@ -17,6 +17,7 @@ mod explain;
 mod figures;
 mod forms;
 mod golden;
+mod health;
 mod http1;
 mod identity;
 mod index;
@@ -44,6 +45,7 @@ mod rotation;
 mod scale;
 mod scrape;
 mod seeing;
+mod senders;
 mod sessions;
 #[allow(dead_code, reason = "shared with the tests of faults")]
 mod shard;

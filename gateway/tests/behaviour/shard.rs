@@ -2,9 +2,8 @@
 //! otherwise an echo of every request, with some odd behaviours by path.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -70,6 +69,8 @@ pub struct State {
     pub requests: AtomicUsize,
     /// Request bodies that broke off.
     pub broken: watch::Sender<usize>,
+    /// While this is true, requests of gateways break off; those of the index do not.
+    pub failing: AtomicBool,
     /// Counts up when all HTTP/2 connections are told to go away.
     goaway: watch::Sender<usize>,
 }
@@ -124,6 +125,7 @@ impl Shard {
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
             broken: watch::Sender::new(0),
+            failing: AtomicBool::new(false),
             goaway: watch::Sender::new(0),
         });
         let server = Mutex::new(tokio::spawn(serve(listener, Arc::clone(&state))));
@@ -292,7 +294,12 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
             let is_http2 = session.alpn_protocol() == Some(b"h2");
             let service = service_fn(move |request| {
                 let (state, peer) = (Arc::clone(&shared), peer.clone());
-                async move { Ok::<_, Infallible>(answer(state, peer, request).await) }
+                async move {
+                    if state.failing.load(Ordering::SeqCst) && peer.as_deref() != Some("shard-admin") {
+                        return fail(&state, request.uri().path());
+                    }
+                    Ok(answer(state, peer, request).await)
+                }
             });
             let io = TokioIo::new(stream);
             if is_http2 {
@@ -318,6 +325,15 @@ fn common_name(der: &[u8]) -> String {
     use x509_parser::prelude::FromDer as _;
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).unwrap();
     certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
+}
+
+/// It is not ready, and breaks off what it is asked.
+fn fail(state: &State, path: &str) -> std::io::Result<Response<Body>> {
+    if path == "/readyz" {
+        return Ok(Response::builder().status(StatusCode::SERVICE_UNAVAILABLE).body(empty()).unwrap());
+    }
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    Err(std::io::Error::other("it fails"))
 }
 
 async fn answer(state: Arc<State>, peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
@@ -387,7 +403,7 @@ async fn by_name(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
         "mirror" => mirror(request).await,
-        "upgrade" => upgrade(request),
+        "upgrade" => upgrade(peer, request),
         "trailers" => trailers(),
         name if name.starts_with("code-") => Response::builder()
             .status(name["code-".len()..].parse::<u16>().unwrap())
@@ -542,7 +558,7 @@ fn trailers() -> Response<Body> {
 }
 
 /// Switches to whatever is asked for and sends everything back in upper case.
-fn upgrade(request: Request<Incoming>) -> Response<Body> {
+fn upgrade(peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
     };
@@ -567,6 +583,7 @@ fn upgrade(request: Request<Incoming>) -> Response<Body> {
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, protocol)
         .header("x-arrived", arrived)
+        .header("x-peer", peer.unwrap_or_default())
         .body(empty())
         .unwrap()
 }

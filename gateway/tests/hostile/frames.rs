@@ -197,6 +197,11 @@ impl RawHttp2 {
         Ok(ends)
     }
 
+    /// How a stream has ended, if it has.
+    pub fn end_of(&self, stream: u32) -> Option<End> {
+        self.streams.get(&stream).and_then(|stream| stream.end)
+    }
+
     /// The next frame as it is; `None` at the end of the connection.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {

@@ -10,7 +10,7 @@ use fairlead_cache::{CacheServer, MASTERS};
 use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, TrustRoots, WriteOptions};
 use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig};
 use fairlead_process::{
-    BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
+    AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
 use fairlead_store::{MemoryStore, Range, Store};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
@@ -85,6 +85,7 @@ impl TestCache {
             name: "cache".into(),
             tls: TlsSource::https(&serving).watch("serving certificate", &reloads).unwrap(),
             limits: ConnectionLimits::default(),
+            peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use fairlead_certs::{Client, Server};
 use fairlead_tests::harness::{Pki, Process, Program, binary, free_port};
-use serde_json::json;
 
 use crate::error::BenchError;
 use crate::tls;
@@ -21,6 +20,10 @@ pub(crate) enum Kind {
     Gateway,
     /// The gateway with access log and traces, of which one request in a hundred has one.
     Observed,
+    /// The gateway with quotas of each kind and turns at shards, none of which refuses anything.
+    Limited,
+    /// The gateway with all of that.
+    Appliance,
     Hyper,
     Haproxy,
     Nginx,
@@ -29,17 +32,28 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Gateway, Self::Observed, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Gateway,
+        Self::Observed,
+        Self::Limited,
+        Self::Appliance,
+        Self::Hyper,
+        Self::Haproxy,
+        Self::Nginx,
+        Self::Kcp,
+        Self::Direct,
+    ];
     /// Those that take part unless others are named.
-    pub(crate) const USUAL: [Self; 6] =
-        [Self::Gateway, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
+    pub(crate) const USUAL: [Self; 7] =
+        [Self::Gateway, Self::Appliance, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
 
     /// What the table calls it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
             Self::Observed => "gateway+log",
+            Self::Limited => "gateway+limits",
+            Self::Appliance => "gateway+all",
             Self::Hyper => "hyper",
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
@@ -58,7 +72,9 @@ impl Kind {
             Self::Haproxy => "apt-get install haproxy",
             Self::Nginx => "apt-get install nginx",
             Self::Kcp => "name the program in $KCP_FRONT_PROXY",
-            Self::Gateway | Self::Observed | Self::Hyper | Self::Direct => "cargo build --release",
+            Self::Gateway | Self::Observed | Self::Limited | Self::Appliance | Self::Hyper | Self::Direct => {
+                "cargo build --release"
+            }
         }
     }
 }
@@ -137,7 +153,9 @@ impl Ground {
 
     async fn start(&self, kind: Kind, backend: u16, cores: &Cores) -> Result<Option<Contestant>, BenchError> {
         let path = match kind {
-            Kind::Gateway | Kind::Observed => Some(binary("fairlead-gateway")?),
+            Kind::Gateway | Kind::Observed | Kind::Limited | Kind::Appliance => {
+                Some(binary("fairlead-gateway")?)
+            }
             Kind::Hyper | Kind::Direct => Some(this_program()?),
             Kind::Haproxy => installed("haproxy"),
             Kind::Nginx => installed("nginx"),
@@ -150,8 +168,10 @@ impl Ground {
         let port = free_port()?;
         let place = config::Place { directory: &directory, layout: self.pki.layout(), port, backend };
         let arguments = match kind {
-            Kind::Gateway => place.gateway(json!({}))?,
-            Kind::Observed => place.gateway(place.observed())?,
+            Kind::Gateway => place.gateway(&[])?,
+            Kind::Observed => place.gateway(&[place.observed()])?,
+            Kind::Limited => place.gateway(&[place.limited()])?,
+            Kind::Appliance => place.gateway(&[place.observed(), place.limited()])?,
             Kind::Haproxy => place.haproxy()?,
             Kind::Nginx => place.nginx()?,
             Kind::Kcp => place.kcp_front_proxy()?,

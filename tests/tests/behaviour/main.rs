@@ -4,6 +4,7 @@
 
 mod admin;
 mod chaos;
+mod comer;
 mod edge;
 mod installation;
 mod kube_rs;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fairlead_config::{ConnectionLimits, DrainConfig};
 use fairlead_process::{
-    BoundServer, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service, Shutdown, TlsSource,
+    AllowedPeers, BoundServer, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service,
+    Shutdown, TlsSource,
 };
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -54,6 +55,7 @@ impl TestServer {
             name: "test".into(),
             tls: pki.tls(&reloads),
             limits,
+            peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };

@@ -211,7 +211,31 @@ mod tests {
     #[test]
     fn it_shows_what_happened_in_between() {
         let between = Between { before: &moment(10.0, 1000), now: &moment(12.0, 1200) };
-        expect![[r#""#]].assert_eq(&table(&between));
+        expect![[r#"
+            Fairlead gateway 0.1.0, up for 1h2m
+            110 requests/s, 0 of them 4xx, 10.0 5xx, 0 limited; 3 watches open
+
+            PHASE             PER S  P50     P99
+            accept            0      -       -
+            tls               0      -       -
+            auth              100    50 us   99 us
+            route             0      -       -
+            queue             0      -       -
+            upstream_connect  0      -       -
+            total             100    1.0 ms  9.8 ms
+
+            LISTENER  PER S  P50     P99     CONNECTIONS  LIMITED/S
+            internal  100    1.0 ms  9.8 ms  5            0
+
+            SHARD          PER S  P50     P99     IN WORK   WAITING  WORKSPACES  STATE
+            alpha          100    1.0 ms  9.8 ms  3 of 100  0        12          watched
+            beta\u{1b}[2J  0      -       -       -         -        0           not watched, cordoned
+
+            WORKSPACE           PER S  BYTES/S  ERRORS/S  WATCHES
+            root:org            12.5   1000     0         2
+            root:quiet\u{202e}  0      0        0         1
+        "#]]
+        .assert_eq(&table(&between));
     }
 
     #[test]

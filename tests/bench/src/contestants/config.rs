@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 20_000;
 
 impl Place<'_> {
     /// Our own gateway, with further settings.
-    pub(super) fn gateway(&self, further: Value) -> Result<Vec<OsString>, BenchError> {
+    pub(super) fn gateway(&self, further: &[Value]) -> Result<Vec<OsString>, BenchError> {
         let (serving, upstream) = (self.serving(), self.upstream());
         let shards = self.kubeconfig()?;
         let mut config = json!({
@@ -40,9 +40,7 @@ impl Place<'_> {
             },
             "limits": {"maxConnections": CONNECTIONS},
         });
-        if let (Some(config), Value::Object(further)) = (config.as_object_mut(), further) {
-            config.extend(further);
-        }
+        further.iter().for_each(|further| put_into(&mut config, further));
         // JSON is YAML.
         let path = self.write("gateway.yaml", &config.to_string())?;
         Ok(vec!["--config".into(), path.into()])
@@ -58,6 +56,19 @@ impl Place<'_> {
                 "otlpEndpoint": self.backend_url(),
                 "serverCA": self.layout.serving_ca(),
             },
+        })
+    }
+
+    /// Settings with which every request is counted for its door, its user and its workspace, and takes a turn at the shard.
+    /// None of them is ever used up: the load is one user's, who asks for one workspace as fast as can be.
+    pub(super) fn limited(&self) -> Value {
+        let much = json!({
+            "requestsPerSecond": 10_000_000, "burst": 10_000_000, "concurrent": 1_000_000, "watches": 1_000_000,
+            "upgrades": 1_000_000, "bytesPerSecond": "1024GiB",
+        });
+        json!({
+            "listeners": [{"quotas": {"all": much, "perIdentity": much, "perWorkspace": much}}],
+            "upstream": {"concurrency": {"limit": "fixed", "most": 2000}},
         })
     }
 
@@ -237,5 +248,22 @@ http {{
         let path = self.directory.join(name);
         std::fs::write(&path, text).map_err(BenchError::system(format!("writing {}", path.display())))?;
         Ok(path)
+    }
+}
+
+/// Puts settings into others: objects key by key, lists place by place, anything else in place of what is there.
+fn put_into(settings: &mut Value, further: &Value) {
+    match (settings, further) {
+        (Value::Object(settings), Value::Object(further)) => {
+            for (key, value) in further {
+                put_into(settings.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(settings), Value::Array(further)) => {
+            for (setting, value) in settings.iter_mut().zip(further) {
+                put_into(setting, value);
+            }
+        }
+        (setting, value) => *setting = value.clone(),
     }
 }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use fairlead_client::{Request, Response};
-use fairlead_tests::harness::binary;
+use fairlead_tests::harness::{binary, encoded};
 use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -90,7 +90,7 @@ async fn forms_count_from_pages_of_the_issuer_only() {
     };
     let mut foreign = page().await;
     foreign.origin = "https://evil.example".to_owned();
-    let body = super::person::encoded(&foreign.fields);
+    let body = encoded(&foreign.fields);
     let send = |request: Request| async {
         let request = request.with_header(CONTENT_TYPE, HeaderValue::from_static(FORM));
         within("an answer", person.at(&issuer).answer(request)).await.unwrap()
@@ -127,7 +127,7 @@ async fn forms_count_from_pages_of_the_issuer_only() {
     let address = begun["verification_uri_complete"].as_str().unwrap();
     let mut form = person.open(address).await;
     form.fields.push(("user".to_owned(), "developer".to_owned()));
-    let unseen = Request::new(Method::POST, "/device").with_body(FORM, super::person::encoded(&form.fields));
+    let unseen = Request::new(Method::POST, "/device").with_body(FORM, encoded(&form.fields));
     assert_eq!(send(unseen).await.status, StatusCode::FORBIDDEN);
     let poll = format!(
         "client_id=fairlead&grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Adevice_code&device_code={}",

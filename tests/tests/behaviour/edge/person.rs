@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use fairlead_client::{Client, Credentials, Request, Response, TrustRoots};
-use fairlead_tests::harness::binary;
-use http::header::{COOKIE, HeaderValue, LOCATION, ORIGIN, SET_COOKIE};
+use fairlead_tests::harness::{Form, binary, split_address};
+use http::header::{LOCATION, SET_COOKIE};
 use http::{Method, StatusCode};
-use regex::Regex;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -25,14 +24,6 @@ pub struct Ended {
     pub success: bool,
     pub stdout: String,
     pub stderr: String,
-}
-
-/// A form of the issuer, and what the browser keeps with it.
-pub struct Form {
-    pub origin: String,
-    pub action: String,
-    pub cookie: String,
-    pub fields: Vec<(String, String)>,
 }
 
 impl<'a> Person<'a> {
@@ -117,7 +108,7 @@ impl<'a> Person<'a> {
     pub async fn follow(&self, answer: &Response) -> Option<Response> {
         let next = answer.headers.get(LOCATION)?;
         assert_eq!(answer.status, StatusCode::SEE_OTHER);
-        let (origin, path) = split(next.to_str().unwrap());
+        let (origin, path) = split_address(next.to_str().unwrap()).unwrap();
         let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
         let callback = client(&origin, credentials);
         let answer = within("the callback", callback.answer(Request::new(Method::GET, path))).await;
@@ -126,9 +117,9 @@ impl<'a> Person<'a> {
 
     /// Opens a page of the issuer with a form.
     pub async fn open(&self, address: &str) -> Form {
-        let (origin, path) = split(address);
+        let (origin, path) = split_address(address).unwrap();
         let answer = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
-        let page = String::from_utf8(answer.body.to_vec()).unwrap();
+        let page = String::from_utf8_lossy(&answer.body);
         assert_eq!(answer.status, StatusCode::OK, "{page}");
         for (header, part) in [
             ("content-security-policy", "default-src 'none'"),
@@ -146,15 +137,7 @@ impl<'a> Person<'a> {
         for part in ["__Host-", "Secure", "HttpOnly", "SameSite=Strict"] {
             assert!(cookie.contains(part), "{cookie}");
         }
-        let hidden = Regex::new("type=\"hidden\" name=\"([^\"]*)\" value=\"([^\"]*)\"").unwrap();
-        let fields = hidden.captures_iter(&page).map(|found| (found[1].to_owned(), unescaped(&found[2])));
-        let action = Regex::new("method=\"post\" action=\"([^\"]*)\"").unwrap();
-        Form {
-            origin,
-            action: action.captures(&page).unwrap()[1].to_owned(),
-            cookie: cookie.split(';').next().unwrap().to_owned(),
-            fields: fields.collect(),
-        }
+        Form::on(&origin, &answer).unwrap()
     }
 
     /// The page for a program that has just begun to show a code.
@@ -163,18 +146,14 @@ impl<'a> Person<'a> {
             .with_body("application/x-www-form-urlencoded", "client_id=fairlead&scope=openid");
         let begun = self.at(issuer).answer(begin).await.unwrap();
         let begun: serde_json::Value = serde_json::from_slice(&begun.body).unwrap();
-        let (origin, path) = split(begun["verification_uri_complete"].as_str().unwrap());
+        let (origin, path) = split_address(begun["verification_uri_complete"].as_str().unwrap()).unwrap();
         let page = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
         String::from_utf8(page.body.to_vec()).unwrap()
     }
 
     /// Sends a form as a browser would.
     pub async fn send(&self, form: &Form) -> Response {
-        let request = Request::new(Method::POST, &form.action)
-            .with_body("application/x-www-form-urlencoded", encoded(&form.fields))
-            .with_header(ORIGIN, HeaderValue::from_str(&form.origin).unwrap())
-            .with_header(COOKIE, HeaderValue::from_str(&form.cookie).unwrap());
-        self.at(&form.origin).answer(request).await.unwrap()
+        self.at(&form.origin).answer(form.request().unwrap()).await.unwrap()
     }
 
     /// The issuer.
@@ -204,31 +183,4 @@ async fn address_told_by(child: &mut Child) -> (String, (String, BufReader<tokio
             return (line.trim().to_owned(), (heard, lines));
         }
     }
-}
-
-/// Origin and the rest of an address.
-fn split(address: &str) -> (String, String) {
-    let (scheme, rest) = address.split_once("://").unwrap();
-    let (authority, path) = rest.split_once('/').unwrap();
-    (format!("{scheme}://{authority}"), format!("/{path}"))
-}
-
-pub fn encoded(fields: &[(String, String)]) -> String {
-    let encode = |text: &str| {
-        text.bytes().fold(String::new(), |mut all, byte| {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => all.push(char::from(byte)),
-                byte => all.push_str(&format!("%{byte:02X}")),
-            }
-            all
-        })
-    };
-    let pairs = fields.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value)));
-    pairs.collect::<Vec<_>>().join("&")
-}
-
-fn unescaped(text: &str) -> String {
-    [("&quot;", "\""), ("&#39;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")]
-        .iter()
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }

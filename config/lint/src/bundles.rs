@@ -1,0 +1,57 @@
+//! Rules about bundles of authorities.
+
+use std::path::Path;
+
+use crate::certificate::day;
+use crate::survey::{Bundle, Meaning, Survey};
+
+impl Survey<'_> {
+    /// A bundle that the setting `key`, with its whole path, names.
+    pub(crate) fn bundle(&mut self, key: &str, file: &Path, meaning: Meaning) {
+        let Some(certificates) = self.read(key, file) else { return };
+        let (now, shown) = (self.now, file.display());
+        if certificates.iter().all(|certificate| certificate.ends <= now) {
+            let ends = certificates.iter().map(|certificate| certificate.ends).max().unwrap_or(now);
+            let message = format!("all authorities in {shown} have ended, the last one on {}", day(ends));
+            self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
+            return;
+        }
+        for certificate in &certificates {
+            let renewed = certificates
+                .iter()
+                .any(|other| other.is_same_authority(certificate) && other.ends > certificate.ends);
+            if certificate.ends <= now && !renewed {
+                let message =
+                    format!("authority {:?} has ended on {}", certificate.name, day(certificate.ends));
+                self.checker.fault(key, &message, "take it out: it vouches for nobody any more");
+            }
+            if certificate.begins > now {
+                let message =
+                    format!("authority {:?} begins only on {}", certificate.name, day(certificate.begins));
+                self.checker.fault(key, &message, "look at this machine's clock, or wait");
+            }
+            if !certificate.is_authority {
+                let message = format!("{:?} in {shown} is no authority", certificate.name);
+                self.checker.fault(key, &message, "name the file of whoever has signed it");
+            }
+        }
+        if let Some(shared) = certificates.iter().find(|one| one.is_shared_by_cloudflares_customers()) {
+            let (message, hint) = match meaning {
+                Meaning::Transport => (
+                    format!(
+                        "every customer of CloudFlare can have requests carried with a certificate of {:?}",
+                        shared.name
+                    ),
+                    "upload a certificate of your own for your zone or host name, and name its authority",
+                ),
+                _ => (
+                    format!("{:?} is CloudFlare's for all its customers, and nobody's identity", shared.name),
+                    "it belongs into tls.transportClientCA at most",
+                ),
+            };
+            self.checker.fault(key, &message, hint);
+        }
+        let authorities = certificates.into_iter().filter(|certificate| certificate.is_authority).collect();
+        self.note_bundle(Bundle { key: key.to_owned(), meaning, authorities });
+    }
+}

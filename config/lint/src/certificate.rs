@@ -1,0 +1,139 @@
+//! What a certificate says, as far as rules are about it.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use rustls::client::verify_server_name;
+use rustls::server::ParsedCertificate;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// A certificate that could be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    der: CertificateDer<'static>,
+    /// The common name, or the whole subject where there is none.
+    pub(crate) name: String,
+    /// The common name alone.
+    pub(crate) common_name: Option<String>,
+    /// SubjectPublicKeyInfo: the same for all certificates of a key.
+    pub(crate) key: Vec<u8>,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    /// Seconds since 1970.
+    pub(crate) begins: i64,
+    /// Seconds since 1970.
+    pub(crate) ends: i64,
+    /// It may sign others.
+    pub(crate) is_authority: bool,
+    /// What it is good for; `None` for anything.
+    usages: Option<Usages>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Usages {
+    server: bool,
+    client: bool,
+}
+
+/// What a leaf has to be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    /// It is shown to clients.
+    Server,
+    /// It is shown to servers.
+    Client,
+}
+
+impl Certificate {
+    /// All of a PEM text. What is none is passed over: whoever cares asks [`fairlead_config::PemFault`].
+    pub(crate) fn all_in(pem: &[u8]) -> Vec<Self> {
+        CertificateDer::pem_slice_iter(pem).filter_map(|der| Self::of(der.ok()?)).collect()
+    }
+
+    fn of(der: CertificateDer<'static>) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+        let common_name =
+            parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned);
+        let usages = parsed.extended_key_usage().ok().flatten().map(|usage| Usages {
+            server: usage.value.any || usage.value.server_auth,
+            client: usage.value.any || usage.value.client_auth,
+        });
+        Some(Self {
+            name: common_name.clone().unwrap_or_else(|| parsed.subject().to_string()),
+            common_name,
+            key: parsed.public_key().raw.to_vec(),
+            subject: parsed.subject().as_raw().to_vec(),
+            issuer: parsed.issuer().as_raw().to_vec(),
+            begins: parsed.validity().not_before.timestamp(),
+            ends: parsed.validity().not_after.timestamp(),
+            is_authority: parsed.is_ca(),
+            usages,
+            der: der.clone(),
+        })
+    }
+
+    /// Its bytes.
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.der.clone()
+    }
+
+    /// Whether it may be used so.
+    pub(crate) fn is_for(&self, usage: Usage) -> bool {
+        self.usages.is_none_or(|usages| match usage {
+            Usage::Server => usages.server,
+            Usage::Client => usages.client,
+        })
+    }
+
+    /// Whether the other one is signed with its key.
+    pub(crate) fn vouches_for(&self, other: &Self) -> bool {
+        if self.subject != other.issuer || self.der == other.der {
+            return false;
+        }
+        let (Ok((_, authority)), Ok((_, leaf))) =
+            (X509Certificate::from_der(&self.der), X509Certificate::from_der(&other.der))
+        else {
+            return false;
+        };
+        leaf.verify_signature(Some(authority.public_key())).is_ok()
+    }
+
+    /// Whether it is the same authority, perhaps renewed.
+    pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
+        self.key == other.key && self.subject == other.subject
+    }
+
+    /// Whether clients take it for a server of this name; `*.example.com` stands for any one level below.
+    pub(crate) fn is_named(&self, host: &str) -> bool {
+        let host = host.trim_start_matches('[').trim_end_matches(']').replacen('*', "any", 1);
+        let Ok(name) = ServerName::try_from(host) else { return false };
+        ParsedCertificate::try_from(&self.der).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+    }
+
+    /// The DNS names and addresses that it is for, as text.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let Ok((_, parsed)) = X509Certificate::from_der(&self.der) else { return Vec::new() };
+        let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+        let text = |name: &GeneralName<'_>| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress([a, b, c, d]) => Some(Ipv4Addr::from([*a, *b, *c, *d]).to_string()),
+            GeneralName::IPAddress(bytes) => {
+                <[u8; 16]>::try_from(*bytes).ok().map(|bytes| Ipv6Addr::from(bytes).to_string())
+            }
+            _ => None,
+        };
+        names.value.general_names.iter().filter_map(text).collect()
+    }
+
+    /// Whether CloudFlare's origin pulls of all of its customers are signed by it.
+    pub(crate) fn is_shared_by_cloudflares_customers(&self) -> bool {
+        self.is_authority && self.common_name.as_deref() == Some("origin-pull.cloudflare.net")
+    }
+}
+
+/// A day, as people write it down.
+pub(crate) fn day(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds)
+        .map_or_else(|_| "a time far away".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())
+}

@@ -1,0 +1,87 @@
+//! Rules about kubeconfigs: whether they could be used, and what they show and believe.
+
+use std::path::Path;
+
+use fairlead_client::{Endpoint, Kubeconfig, Material, ResolvedContext, UnverifiedTls};
+
+use crate::certificate::{Certificate, Usage, day};
+use crate::survey::Survey;
+
+/// What of a kubeconfig is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use<'c> {
+    /// Server and user, of a context if there is one of this name, else of the current one.
+    Context(Option<&'c str>),
+    /// The user; its server does not count and may be missing.
+    User,
+}
+
+impl Survey<'_> {
+    /// A kubeconfig that a setting names. An empty path stands for the pod's own, which is not here.
+    pub(crate) fn kubeconfig(&mut self, key: &str, file: &Path, usage: Use<'_>) {
+        let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
+        if !is_there {
+            return;
+        }
+        let shown = file.display();
+        let context = match resolve(file, usage) {
+            Ok(context) => context,
+            Err(reason) => {
+                let message =
+                    if reason.contains(&*shown.to_string()) { reason } else { format!("{shown}: {reason}") };
+                return self.checker.fault(
+                    key,
+                    &message,
+                    "`fairlead certs init` makes certificates and kubeconfigs",
+                );
+            }
+        };
+        if !context.endpoint.is_tls() {
+            let message = format!("{shown} names a server without TLS");
+            self.checker.fault(key, &message, "let its URL begin with https://");
+        } else if context.cluster.insecure_skip_tls_verify {
+            let message =
+                format!("{shown} says that anybody is to be taken for the server (insecure-skip-tls-verify)");
+            self.checker.fault(key, &message, "name the server's authority as certificate-authority");
+        } else if let Err(error) = context.credentials(UnverifiedTls::Refuse) {
+            let message = format!("{shown}: {error}");
+            self.checker.fault(
+                key,
+                &message,
+                "its certificates, keys and files have to be whole and fit together",
+            );
+        }
+        if let Some(chain) = context.user.client_certificate.as_ref().and_then(read) {
+            self.chain(key, &Certificate::all_in(&chain), Usage::Client);
+        }
+        let authorities = context.cluster.certificate_authority.as_ref().and_then(read).unwrap_or_default();
+        let authorities = Certificate::all_in(&authorities);
+        if let Some(last) = authorities.iter().max_by_key(|authority| authority.ends)
+            && last.ends <= self.now
+        {
+            let message =
+                format!("{shown}: the server's authority {:?} has ended on {}", last.name, day(last.ends));
+            self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
+        }
+    }
+}
+
+fn resolve(file: &Path, usage: Use<'_>) -> Result<ResolvedContext, String> {
+    let kubeconfig = Kubeconfig::load(file).map_err(|error| error.to_string())?;
+    let resolved = match usage {
+        Use::Context(Some(name)) => kubeconfig.resolve(Some(name)).or_else(|_| kubeconfig.resolve(None)),
+        Use::Context(None) => kubeconfig.resolve(None),
+        Use::User => {
+            let anywhere = Endpoint::parse("https://localhost").map_err(|error| error.to_string())?;
+            kubeconfig.resolve_at(&anywhere)
+        }
+    };
+    resolved.map_err(|error| error.to_string())
+}
+
+fn read(material: &Material) -> Option<Vec<u8>> {
+    match material {
+        Material::Inline(content) => Some(content.clone()),
+        Material::File(path) => std::fs::read(path).ok(),
+    }
+}

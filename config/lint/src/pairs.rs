@@ -1,0 +1,114 @@
+//! Rules about certificates that are shown, with their keys.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fairlead_config::PemFault;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+
+use crate::certificate::{Certificate, Usage, day};
+use crate::survey::Survey;
+
+/// Who looks at a lint's findings needs some days.
+const SOON: i64 = 14 * 86_400;
+
+impl Survey<'_> {
+    /// A certificate and its key, at settings `certificate` and `privateKey` below `key`. Returns the leaf.
+    pub(crate) fn pair(
+        &mut self,
+        key: &str,
+        certificate: &Path,
+        private_key: &Path,
+        usage: Usage,
+    ) -> Option<Certificate> {
+        let (at, key_at) = (below(key, "certificate"), below(key, "privateKey"));
+        let chain = self.read(&at, certificate);
+        if let Some(fault) = PemFault::first_in(private_key) {
+            self.checker.fault(&key_at, &fault.to_string(), "put a file in its place that is whole");
+        } else if let (Some(chain), Ok(secret)) = (&chain, PrivateKeyDer::from_pem_file(private_key)) {
+            self.fit(&key_at, chain, &secret, certificate, private_key);
+        }
+        let chain = chain?;
+        self.chain(&at, &chain, usage);
+        chain.into_iter().next()
+    }
+
+    /// A certificate that stands somewhere else than in settings of its own.
+    pub(crate) fn chain(&mut self, at: &str, chain: &[Certificate], usage: Usage) {
+        let Some(leaf) = chain.first() else { return };
+        self.validity(at, leaf);
+        if leaf.is_authority && chain.len() > 1 {
+            let message = format!("the first certificate, {:?}, is an authority's", leaf.name);
+            self.checker.fault(
+                at,
+                &message,
+                "put the server's or client's own first, then its intermediates",
+            );
+        }
+        if !leaf.is_for(usage) {
+            let (message, hint) = match usage {
+                Usage::Server => ("is not for servers", "let serverAuth be among its extended key usages"),
+                Usage::Client => ("is not for clients", "let clientAuth be among its extended key usages"),
+            };
+            self.checker.fault(at, &format!("{:?} {message}", leaf.name), hint);
+        }
+        for intermediate in chain.iter().skip(1).filter(|one| one.ends < leaf.ends) {
+            let message = format!(
+                "the intermediate {:?} ends on {}, before {:?}, which it vouches for, on {}",
+                intermediate.name,
+                day(intermediate.ends),
+                leaf.name,
+                day(leaf.ends)
+            );
+            self.checker.fault(at, &message, "put its successor beside it");
+        }
+        self.note_leaf(leaf.clone());
+    }
+
+    fn validity(&mut self, at: &str, leaf: &Certificate) {
+        let (name, now) = (&leaf.name, self.now);
+        if leaf.begins > now {
+            let message = format!("{name:?} begins only on {}", day(leaf.begins));
+            self.checker.fault(at, &message, "look at this machine's clock, or wait");
+        }
+        let left = leaf.ends - now;
+        // Those that live for days only are renewed by somebody who does not need to be told two weeks ahead.
+        let soon = SOON.min((leaf.ends - leaf.begins) / 4);
+        if left <= 0 {
+            let message = format!("{name:?} has ended on {}", day(leaf.ends));
+            self.checker.fault(at, &message, "renew it");
+        } else if left <= soon {
+            let message = format!("{name:?} ends on {}, in {} days", day(leaf.ends), left / 86_400);
+            self.checker.fault(at, &message, "renew it now");
+        }
+    }
+
+    /// What would fail when the process starts.
+    fn fit(
+        &mut self,
+        key_at: &str,
+        chain: &[Certificate],
+        secret: &PrivateKeyDer<'static>,
+        certificate: &Path,
+        private_key: &Path,
+    ) {
+        let Ok(signing) = any_supported_type(secret) else {
+            let message = format!("{} is no private key of a known kind", private_key.display());
+            return self.checker.fault(key_at, &message, "RSA, ECDSA or Ed25519, as PKCS #8, #1 or SEC 1");
+        };
+        let chain = chain.iter().map(Certificate::der).collect();
+        let pair = CertifiedKey::new(chain, Arc::clone(&signing));
+        if matches!(pair.keys_match(), Err(rustls::Error::InconsistentKeys(_))) {
+            let message = format!("{} is not the key of {}", private_key.display(), certificate.display());
+            self.checker.fault(key_at, &message, "a certificate and its key belong together");
+        }
+    }
+}
+
+/// A key below another one.
+pub(crate) fn below(prefix: &str, key: &str) -> String {
+    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+}

@@ -1,0 +1,153 @@
+//! What was seen of a configuration's files, for rules that are about several of them.
+
+use std::path::Path;
+
+use fairlead_config::{Checker, PemFault};
+
+use crate::certificate::{Certificate, day};
+
+/// One pass over a configuration.
+pub(crate) struct Survey<'c> {
+    /// Seconds since 1970.
+    pub(crate) now: i64,
+    pub(crate) checker: &'c mut Checker,
+    bundles: Vec<Bundle>,
+    leaves: Vec<Certificate>,
+}
+
+/// Authorities that a setting names.
+pub(crate) struct Bundle {
+    /// The setting, with its whole path.
+    pub(crate) key: String,
+    pub(crate) meaning: Meaning,
+    pub(crate) authorities: Vec<Certificate>,
+}
+
+/// What it means to have a certificate of an authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// To be somebody.
+    Identity,
+    /// To be believed about who others are.
+    Proxy,
+    /// To be allowed to carry requests.
+    Transport,
+    /// To be taken for a server.
+    Server,
+}
+
+impl<'c> Survey<'c> {
+    pub(crate) fn new(now: i64, checker: &'c mut Checker) -> Self {
+        Self { now, checker, bundles: Vec::new(), leaves: Vec::new() }
+    }
+
+    /// The certificates of a PEM file; `None`, and a fault if that is worth one, if there are none. Files that cannot be
+    /// read have a finding of their own.
+    pub(crate) fn read(&mut self, key: &str, file: &Path) -> Option<Vec<Certificate>> {
+        let pem = std::fs::read(file).ok().filter(|pem| !pem.is_empty())?;
+        if let Some(fault) = PemFault::first_in(file) {
+            self.checker.fault(key, &fault.to_string(), "put a file in its place that is whole");
+            return None;
+        }
+        let certificates = Certificate::all_in(&pem);
+        if certificates.is_empty() {
+            let message = format!("{} holds no certificate", file.display());
+            self.checker.fault(key, &message, "name a PEM file with certificates");
+            return None;
+        }
+        Some(certificates)
+    }
+
+    /// Notes a certificate that somebody has to verify.
+    pub(crate) fn note_leaf(&mut self, leaf: Certificate) {
+        self.leaves.push(leaf);
+    }
+
+    /// Notes authorities.
+    pub(crate) fn note_bundle(&mut self, bundle: Bundle) {
+        self.bundles.push(bundle);
+    }
+
+    /// What is about several files at once.
+    pub(crate) fn compare(&mut self) {
+        self.find_overlaps();
+        self.find_short_lived_authorities();
+    }
+
+    /// An authority with two meanings lends one to whoever was given a certificate for the other.
+    fn find_overlaps(&mut self) {
+        let mut faults = Vec::new();
+        let kinds = [
+            (Meaning::Transport, Meaning::Identity),
+            (Meaning::Transport, Meaning::Proxy),
+            (Meaning::Proxy, Meaning::Identity),
+        ];
+        for (one, other) in kinds {
+            for bundle in self.bundles.iter().filter(|bundle| bundle.meaning == one) {
+                for twin in self.bundles.iter().filter(|bundle| bundle.meaning == other) {
+                    let shared = bundle
+                        .authorities
+                        .iter()
+                        .find(|authority| twin.authorities.iter().any(|also| also.key == authority.key));
+                    if let Some(shared) = shared {
+                        faults.push((bundle.key.clone(), overlap(one, other, &shared.name, &twin.key)));
+                    }
+                }
+            }
+        }
+        for (key, (message, hint)) in faults {
+            self.checker.fault(&key, &message, hint);
+        }
+    }
+
+    /// What an authority vouches for is worth nothing once it has ended itself.
+    fn find_short_lived_authorities(&mut self) {
+        let mut told: Vec<(&[u8], &[u8])> = Vec::new();
+        let mut faults = Vec::new();
+        for bundle in &self.bundles {
+            for authority in bundle.authorities.iter().filter(|authority| authority.ends > self.now) {
+                let successors = bundle.authorities.iter().filter(|other| other.is_same_authority(authority));
+                let ends = successors.map(|other| other.ends).max().unwrap_or(authority.ends);
+                for leaf in &self.leaves {
+                    let pair = (authority.key.as_slice(), leaf.key.as_slice());
+                    if leaf.ends > ends && !told.contains(&pair) && authority.vouches_for(leaf) {
+                        told.push(pair);
+                        let message = format!(
+                            "authority {:?} ends on {}, before {:?}, which it has to vouch for until {}",
+                            authority.name,
+                            day(ends),
+                            leaf.name,
+                            day(leaf.ends)
+                        );
+                        faults.push((bundle.key.clone(), message));
+                    }
+                }
+            }
+        }
+        for (key, message) in faults {
+            let hint = "renew the authority, and put both its certificates into the bundle for a while";
+            self.checker.fault(&key, &message, hint);
+        }
+    }
+}
+
+fn overlap(one: Meaning, other: Meaning, authority: &str, elsewhere: &str) -> (String, &'static str) {
+    let message = match (one, other) {
+        (Meaning::Transport, Meaning::Proxy) => format!(
+            "authority {authority:?} also vouches for front proxies ({elsewhere}): whoever carries requests could say \
+             that they are anybody's"
+        ),
+        (Meaning::Transport, _) => format!(
+            "authority {authority:?} also vouches for users ({elsewhere}): whoever carries requests would be somebody there"
+        ),
+        _ => format!(
+            "authority {authority:?} also vouches for users ({elsewhere}): a user whose certificate has the name of a proxy \
+             could be anybody"
+        ),
+    };
+    let hint = match one {
+        Meaning::Transport => "let an authority sign origin pulls that signs nothing else",
+        _ => "let an authority sign front proxies that signs nothing else",
+    };
+    (message, hint)
+}

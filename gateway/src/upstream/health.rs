@@ -1,0 +1,203 @@
+//! How an address of a server is doing, by what becomes of connections and requests there.
+//!
+//! One that cannot be connected to, or where requests fail several times in a row, gets no requests for a while; each time it
+//! happens again for twice as long. An answer is never a failure, whatever its code: a shard says 503 for one resource of one
+//! workspace, and what a tenant can bring about must not cost the others an address.
+//!
+//! An answer that is no failure costs two atomic loads.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use fairlead_config::HealthConfig;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::time::Instant;
+
+/// When an address is ejected, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct HealthOptions {
+    /// Requests in a row; 0 for never.
+    failures: u32,
+    ejection: Duration,
+    longest: Duration,
+    /// How often one is asked whether it is back.
+    pub(super) probe: Option<Duration>,
+    panic_percent: usize,
+}
+
+impl HealthOptions {
+    /// As settings have it.
+    pub(crate) fn new(config: &HealthConfig) -> Self {
+        let probe = config.probe_interval.get();
+        Self {
+            failures: config.failures,
+            ejection: config.ejection.get(),
+            longest: config.longest_ejection.get(),
+            probe: (!probe.is_zero()).then_some(probe),
+            panic_percent: usize::try_from(config.panic_percent).unwrap_or(100),
+        }
+    }
+
+    /// Whether so many of all are too many for the fault to be theirs.
+    pub(super) fn panics(&self, failing: usize, all: usize) -> bool {
+        failing * 100 > self.panic_percent * all
+    }
+
+    /// For how long, the `times`th time. `less` is a part of it that is left out, so that not all come back together.
+    fn ejected_for(&self, times: u32, less: f64) -> Duration {
+        let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(30));
+        let whole = self.ejection.saturating_mul(factor).min(self.longest);
+        whole.mul_f64(1.0 - less)
+    }
+}
+
+/// What fails at an address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Fault {
+    /// It cannot be connected to: refused, no TLS, not in time.
+    Connect,
+    /// Another one, asked later, was there earlier.
+    Slow,
+    /// Requests break off before their answer.
+    BrokeOff,
+    /// Requests are not answered in time.
+    Silent,
+    /// It does not answer pings.
+    Hung,
+}
+
+impl Fault {
+    /// Nothing can be sent there, so once is enough.
+    pub(super) fn is_certain(self) -> bool {
+        matches!(self, Self::Connect | Self::Slow)
+    }
+}
+
+/// One address.
+#[derive(Debug, Default)]
+pub(super) struct AddressHealth {
+    /// Requests in a row that failed.
+    failures: AtomicU32,
+    is_out: AtomicBool,
+    history: Mutex<History>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct History {
+    out: Option<Out>,
+    /// How often it was ejected, unless it has been in use for long since.
+    times: u32,
+    back: Option<Instant>,
+}
+
+/// An ejection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    pub(crate) since: Instant,
+    /// Not asked for anything before.
+    pub(super) until: Instant,
+    pub(crate) fault: Fault,
+    /// Which one it is, in a row.
+    pub(crate) times: u32,
+}
+
+impl AddressHealth {
+    /// A connection or a request failed. Returns until when it is ejected, if it is from now on.
+    pub(super) fn failed(&self, fault: Fault, options: &HealthOptions) -> Option<Instant> {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let is_enough = options.failures > 0 && failures >= options.failures;
+        if !is_enough && !fault.is_certain() {
+            return None;
+        }
+        let mut history = self.history.lock();
+        if history.out.is_some() {
+            return None;
+        }
+        let now = Instant::now();
+        if history.back.is_some_and(|back| now.duration_since(back) >= options.longest) {
+            history.times = 0;
+        }
+        history.times = history.times.saturating_add(1);
+        let until = now + options.ejected_for(history.times, super::random_share() * EARLIER);
+        history.out = Some(Out { since: now, until, fault, times: history.times });
+        self.is_out.store(true, Ordering::Relaxed);
+        Some(until)
+    }
+
+    /// A request was answered. Returns whether that says something new.
+    pub(super) fn succeeded(&self) -> bool {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+        self.is_out()
+    }
+
+    /// It is used again.
+    pub(super) fn put_back(&self) {
+        let mut history = self.history.lock();
+        history.out = None;
+        history.back = Some(Instant::now());
+        self.failures.store(0, Ordering::Relaxed);
+        self.is_out.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.is_out.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn out(&self) -> Option<Out> {
+        self.history.lock().out
+    }
+}
+
+/// By up to this part of it an ejection is shorter.
+const EARLIER: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> HealthOptions {
+        HealthOptions { longest: Duration::from_secs(60), ..HealthOptions::new(&HealthConfig::default()) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_eject_and_each_time_for_longer() {
+        let (address, options) = (AddressHealth::default(), options());
+        let fail = |count| (0..count).find_map(|_| address.failed(Fault::BrokeOff, &options));
+        for _ in 0..10 {
+            assert!(fail(4).is_none());
+            assert!(!address.succeeded());
+        }
+        for most in [10, 20, 40, 60, 60] {
+            let until = fail(5).map(|until| until - Instant::now()).unwrap_or_default().as_secs_f64();
+            assert!((0.8 * f64::from(most)..=f64::from(most)).contains(&until), "{until} of {most}");
+            assert!(fail(20).is_none(), "it is out already");
+            assert!(address.succeeded());
+            address.put_back();
+            tokio::time::advance(Duration::from_secs(30)).await;
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(address.failed(Fault::Connect, &options).is_some(), "once is enough");
+        assert_eq!(address.out().map(|out| out.times), Some(1), "long ago");
+    }
+
+    #[tokio::test]
+    async fn requests_do_not_eject_where_that_is_switched_off() {
+        let (address, options) = (AddressHealth::default(), HealthOptions { failures: 0, ..options() });
+        assert!((0..100).all(|_| address.failed(Fault::Silent, &options).is_none()));
+        assert!(address.failed(Fault::Connect, &options).is_some());
+    }
+
+    #[test]
+    fn too_many_are_nobodys_fault_but_ours() {
+        let options = options();
+        for (failing, all, panics) in
+            [(0, 1, false), (1, 1, true), (1, 2, false), (2, 3, true), (5, 10, false)]
+        {
+            assert_eq!(options.panics(failing, all), panics, "{failing} of {all}");
+        }
+    }
+}

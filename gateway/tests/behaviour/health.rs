@@ -1,0 +1,250 @@
+//! Addresses and shards that fail: who is left out, for how long, and when nobody is.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fairlead_client::Names;
+use fairlead_config::{GatewayConfig, Timespan};
+use futures_util::FutureExt as _;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::shard::Shard;
+use crate::world::{Choices, Http2, World, logical_cluster, request};
+
+const STATUS: &str = "/services/fairlead/v1/status";
+const API: &str = "/clusters/root:several/api";
+const ORG: &str = "/clusters/root:org/api";
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// So that a test need not wait.
+fn quick(config: &mut GatewayConfig) {
+    config.upstream.health.failures = 3;
+    config.upstream.health.ejection = Timespan::from_millis(50);
+    config.upstream.health.longest_ejection = Timespan::from_secs(60);
+    config.upstream.health.probe_interval = Timespan::from_millis(20);
+}
+
+/// A workspace on a shard with two addresses.
+struct Several {
+    world: World,
+    addresses: [Shard; 2],
+    client: Http2,
+    status: Http2,
+}
+
+impl Several {
+    async fn start() -> Self {
+        let mut world =
+            World::with(Choices { stopped: true, config: Some(quick), ..Choices::default() }).await;
+        let addresses = [world.another_shard("several").await, world.another_shard("several").await];
+        let found = addresses.each_ref().map(|address| address.address);
+        world.environment.names = Names::known_to(move |_, _| async move { Ok(found.into()) }.boxed());
+        world.register("several", "https://localhost:6443");
+        let id = "several000000001";
+        for address in &addresses {
+            address.state.put("logicalclusters", id, logical_cluster(id, Some("several")));
+        }
+        world.put_workspace("root", "several", json!({"cluster": id}), "Ready");
+        world.start().await;
+        let client = world.http2(Some(&world.user())).await;
+        let status = world.http2(Some(&world.operator())).await;
+        let this = Self { world, addresses, client, status };
+        this.until_used(0).await;
+        this.until_used(1).await;
+        this
+    }
+
+    fn asked(&self, address: usize) -> usize {
+        self.addresses[address].state.requests.load(Ordering::SeqCst)
+    }
+
+    fn set_failing(&self, address: usize, failing: bool) {
+        self.addresses[address].state.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// A write, which nobody repeats.
+    async fn write(&self) -> u16 {
+        self.client.send(request(Method::POST, API, &[], "")).await.status
+    }
+
+    async fn until_used(&self, address: usize) {
+        let before = self.asked(address);
+        let used = async {
+            while self.asked(address) == before {
+                self.client.get(API).await;
+            }
+        };
+        timeout(LIMIT, used).await.expect("an address is not asked");
+    }
+
+    /// Until the status shows so many addresses as ejected.
+    async fn until_ejected(&self, count: usize) -> Value {
+        let ejected = async {
+            loop {
+                let shard = shard_in(&self.status, "several").await;
+                if shard["ejected"].as_array().unwrap().len() == count {
+                    return shard;
+                }
+            }
+        };
+        timeout(LIMIT, ejected).await.expect("the status never shows it")
+    }
+}
+
+/// A shard in the gateway's status.
+async fn shard_in(status: &Http2, name: &str) -> Value {
+    let shards = status.get(STATUS).await.json()["shards"].clone();
+    shards.as_array().unwrap().iter().find(|shard| shard["name"] == name).unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_fails_gets_no_requests_until_it_is_back_and_each_time_for_longer() {
+    let several = Several::start().await;
+    for round in 1..=3 {
+        several.set_failing(0, true);
+        let mut failed = 0;
+        let ejected = async {
+            while shard_in(&several.status, "several").await["ejected"] == json!([]) {
+                failed += usize::from(several.write().await == 502);
+            }
+        };
+        timeout(LIMIT, ejected).await.expect("it is never ejected");
+        assert_eq!(failed, 3, "as many as are needed to know");
+        let shard = several.until_ejected(1).await;
+        let ejected = &shard["ejected"][0];
+        assert_eq!(ejected["address"], several.addresses[0].address.to_string());
+        let said = json!([
+            ejected["why"],
+            ejected["times"],
+            ejected["leftOut"],
+            shard["healthy"],
+            shard["addresses"]
+        ]);
+        assert_eq!(said, json!(["brokeOff", round, true, true, 2]));
+        let before = several.asked(0);
+        for _ in 0..50 {
+            assert_eq!(several.write().await, 200);
+        }
+        assert_eq!(several.asked(0), before, "it is asked although it is left out");
+        let metrics = several.status.get("/metrics").await.text;
+        for (state, count) in [("known", 2), ("ejected", 1), ("left_out", 1)] {
+            let line =
+                format!("fairlead_gateway_shard_addresses{{shard=\"several\",state=\"{state}\"}} {count}\n");
+            assert!(metrics.contains(&line), "{line}");
+        }
+        assert!(
+            metrics.contains(&format!("fairlead_gateway_ejections_total{{shard=\"several\"}} {round}\n"))
+        );
+
+        several.set_failing(0, false);
+        several.until_ejected(0).await;
+        several.until_used(0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_nothing_listens_at_is_left_at_once_and_found_again() {
+    let several = Several::start().await;
+    several.addresses[0].kill().await;
+    // Those whose connection broke.
+    while several.write().await != 200 {}
+    several.until_ejected(1).await;
+    for _ in 0..50 {
+        assert_eq!(several.write().await, 200);
+    }
+    several.addresses[0].revive().await;
+    several.until_ejected(0).await;
+    several.until_used(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at_once() {
+    let several = Several::start().await;
+    several.set_failing(0, true);
+    several.set_failing(1, true);
+    let ejected = async {
+        while shard_in(&several.status, "several").await["ejected"].as_array().unwrap().len() < 2 {
+            assert_eq!(several.write().await, 502);
+        }
+    };
+    timeout(LIMIT, ejected).await.expect("they are never ejected");
+    let shard = several.until_ejected(2).await;
+    assert_eq!((&shard["healthy"], &shard["ejected"][0]["leftOut"]), (&json!(false), &json!(false)));
+    for address in [0, 1] {
+        several.until_used(address).await;
+    }
+    for address in [0, 1] {
+        several.set_failing(address, false);
+    }
+    several.until_used(0).await;
+    several.until_used(1).await;
+    assert_eq!(several.until_ejected(0).await["healthy"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
+    let world = World::with(Choices { config: Some(quick), ..Choices::default() }).await;
+    let client = world.http2(Some(&world.user())).await;
+    let status = world.http2(Some(&world.operator())).await;
+    let shard = world.client_ca.client("system:fairlead:shard:alpha", &["system:fairlead:shard"]);
+    let picks = world.http2(Some(&shard)).await;
+    let pick = async |uid: String| {
+        let question = json!({"workspaceUID": uid, "parentCluster": "root", "selector": {}}).to_string();
+        let path = "/services/fairlead/v1/shard-picks";
+        picks.send(request(Method::POST, path, &[], &question)).await.json()["shard"].clone()
+    };
+    let write = async || client.send(request(Method::POST, ORG, &[], "")).await.status;
+    let until_healthy = async |healthy: bool| {
+        let known = async { while shard_in(&status, "alpha").await["healthy"] != healthy {} };
+        timeout(LIMIT, known).await.expect("the status never shows it");
+    };
+    assert_eq!((write().await, client.get("/clusters/root/api").await.status), (200, 200));
+    world.alpha.state.failing.store(true, Ordering::SeqCst);
+    for _ in 0..10 {
+        assert_eq!(write().await, 502, "there is no other address");
+    }
+    until_healthy(false).await;
+    for number in 0..20 {
+        assert_eq!(pick(format!("failing-{number}")).await, "root");
+    }
+    let metrics = status.get("/metrics").await.text;
+    assert!(metrics.contains("fairlead_gateway_shard_healthy{shard=\"alpha\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("fairlead_gateway_shard_healthy{shard=\"root\"} 1\n"), "{metrics}");
+    world.alpha.state.failing.store(false, Ordering::SeqCst);
+    assert_eq!(write().await, 200);
+    until_healthy(true).await;
+    let both = async {
+        for number in 0.. {
+            if pick(format!("back-{number}")).await == "alpha" {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, both).await.expect("it gets no workspaces any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_settings_hold_from_the_next_failure_on() {
+    let mut several = Several::start().await;
+    let mut config = several.world.config.clone();
+    config.upstream.health.failures = 0;
+    several.world.gateway.as_mut().unwrap().reconfigure(config.clone());
+    several.set_failing(0, true);
+    let mut failed = 0;
+    for _ in 0..100 {
+        failed += usize::from(several.write().await == 502);
+    }
+    assert!(failed > 20, "{failed}: both are asked");
+    several.until_ejected(0).await;
+    config.upstream.health.failures = 2;
+    several.world.gateway.as_mut().unwrap().reconfigure(config);
+    failed = 0;
+    for _ in 0..100 {
+        failed += usize::from(several.write().await == 502);
+    }
+    assert!(failed <= 2, "{failed}");
+    several.until_ejected(1).await;
+}

@@ -1,0 +1,164 @@
+//! Doors that are different persons to shards: what came in by one never goes on as what came in by another.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use fairlead_config::{InputFile, ShardUpstreamConfig, UpstreamIdentityConfig};
+use http::Method;
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+
+use crate::pki::Authority;
+use crate::shard::Shard;
+use crate::world::{Another, Choices, Http2, World, connect, logical_cluster, request};
+
+const PATH: &str = "/clusters/root:org/api";
+const DOORS: [&str; 3] = ["internal", "edge", "operators"];
+
+/// A gateway with three doors; `operators` is towards shards who `internal` is.
+async fn three_doors(world: &mut World) -> Another {
+    write_identity(world, "kcp-front-proxy-edge");
+    let directory = world.directory.path().to_owned();
+    let path = |name: &str| directory.join(name);
+    let usual = world.config.listeners[0].clone();
+    for name in &DOORS[1..] {
+        let mut door = usual.clone();
+        door.name = (*name).to_owned();
+        door.upstream_identity = (*name == "edge").then(|| UpstreamIdentityConfig {
+            certificate: path("edge-sender.crt").into(),
+            private_key: path("edge-sender.key").into(),
+        });
+        world.config.listeners.push(door);
+    }
+    let gateway = world.another_gateway(|_| ());
+    gateway.gateway.ready().await;
+    gateway
+}
+
+fn write_identity(world: &World, name: &str) {
+    world.front_proxy_ca.client(name, &[]).write(world.directory.path(), "edge-sender");
+}
+
+/// A connection to each door.
+async fn clients(world: &World, gateway: &Another) -> Vec<Http2> {
+    let mut clients = Vec::new();
+    for (name, address) in &gateway.gateway.doors {
+        assert!(DOORS.contains(&name.as_str()));
+        let user = world.user();
+        let stream = connect(*address, &world.serving_ca, Some(&user), b"h2").await.unwrap();
+        clients.push(Http2::over(stream).await);
+    }
+    clients
+}
+
+/// Whom the shard takes the gateway for.
+async fn peer(client: &Http2, path: &str) -> String {
+    let answer = client.send(request(Method::GET, path, &[], "")).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    answer.json()["peer"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_see_by_which_door_a_request_came_in() {
+    let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    let gateway = three_doors(&mut world).await;
+    let clients = clients(&world, &gateway).await;
+    let round = async |expected: &str| {
+        // Many at once, in any order: each connection that there is gets its share.
+        let asked = (0..60).map(|number| {
+            let client = &clients[number % 3];
+            async move { (number % 3, peer(client, PATH).await) }
+        });
+        for (door, peer) in futures_util::future::join_all(asked).await {
+            assert_eq!(peer, if door == 1 { expected } else { "kcp-front-proxy" }, "{}", DOORS[door]);
+        }
+    };
+    round("kcp-front-proxy-edge").await;
+    let metrics = || String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
+    // Rotated, it is somebody else from then on, and nobody else is.
+    write_identity(&world, "kcp-front-proxy-edge-2");
+    gateway.environment.reloads.check_now();
+    round("kcp-front-proxy-edge-2").await;
+    // What does not fit changes nothing.
+    fs::copy(world.directory.path().join("front-proxy.key"), world.directory.path().join("edge-sender.key"))
+        .unwrap();
+    gateway.environment.reloads.check_now();
+    round("kcp-front-proxy-edge-2").await;
+    let failure = "fairlead_reload_total{result=\"failure\",what=\"credential of door edge for shards\"} 1";
+    assert!(metrics().contains(failure), "{}", metrics());
+    // The usual one is rotated, too.
+    world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
+    write_identity(&world, "kcp-front-proxy-edge-3");
+    gateway.environment.reloads.check_now();
+    round("kcp-front-proxy-edge-3").await;
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
+    let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    // A shard that is recognised in a way of its own, one that speaks HTTP/1.1 only, and a mount.
+    let serving = Authority::new("own serving");
+    let tls = serving.server_named("own.shards").server_config(&[&world.front_proxy_ca, &world.client_ca]);
+    let own = Shard::start("own", tls).await;
+    let authorities = world.directory.path().join("own-serving-ca.crt");
+    fs::write(&authorities, format!("{}{}", serving.pem, world.serving_ca.pem)).unwrap();
+    let kubeconfig = world.kubeconfig_of(&own);
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let text = text.replace("serving-ca.crt\"", "own-serving-ca.crt\",\"tls-server-name\":\"own.shards\"");
+    fs::write(&kubeconfig, text).unwrap();
+    world.config.upstream.shards = vec![ShardUpstreamConfig {
+        name: "own".to_owned(),
+        server_ca: Some(InputFile::from(authorities)),
+        server_name: Some("own.shards".to_owned()),
+        kubeconfig: Some(kubeconfig.into()),
+        ..ShardUpstreamConfig::default()
+    }];
+    let old = world.shard_with_http1("old").await;
+    for shard in [&own, &old] {
+        let name = shard.state.name.as_str();
+        let id = format!("id-{name}");
+        shard.state.put("logicalclusters", &id, logical_cluster(&id, Some(name)));
+        world.register(name, &shard.url());
+        world.put_workspace("root", name, json!({"cluster": id}), "Ready");
+    }
+    let mounted = world.another_shard("mounted").await;
+    let url = format!("{}/clusters/there", mounted.url());
+    world.put_workspace("root", "mount", json!({"mount": {"ref": {}}, "URL": url}), "Ready");
+    let gateway = three_doors(&mut world).await;
+    let clients = clients(&world, &gateway).await;
+    for path in [
+        "/clusters/root:own/api",
+        "/clusters/root:old/api",
+        "/clusters/root:mount/api",
+        "/services/x/clusters/root:org/api",
+    ] {
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            for client in &clients {
+                seen.push(peer(client, path).await);
+            }
+        }
+        let edge: BTreeSet<_> = seen.iter().skip(1).step_by(3).map(String::as_str).collect();
+        let others: BTreeSet<_> =
+            seen.iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, peer)| peer.as_str()).collect();
+        assert_eq!((edge, others), (["kcp-front-proxy-edge"].into(), ["kcp-front-proxy"].into()), "{path}");
+    }
+    // A tunnel has a connection of its own, and it is the door's.
+    let stream =
+        connect(gateway.gateway.doors[1].1, &world.serving_ca, Some(&world.user()), b"http/1.1").await;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream.unwrap())).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let get = http::Request::get("/clusters/root:org/upgrade")
+        .header("host", "localhost")
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .body(Empty::<bytes::Bytes>::new())
+        .unwrap();
+    let answer = sender.send_request(get).await.unwrap();
+    assert_eq!(answer.status(), 101);
+    assert_eq!(answer.headers()["x-peer"], "kcp-front-proxy-edge");
+    gateway.end().await;
+}
