@@ -289,7 +289,7 @@ impl Core {
         }
         let paths = self.paths.load();
         let path = RequestPath::parse(asked.uri.path(), paths.clusters);
-        asked.tell_all(At::Path, outcome_of(&path), || vec![told_path(&path)]);
+        asked.tell(At::Path, outcome_of(&path), || told_path(&path));
         match path {
             Ok(RequestPath::Local(endpoint)) => {
                 drop(paths);

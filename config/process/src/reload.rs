@@ -219,9 +219,11 @@ impl Reloads {
     /// Everything that is kept fresh, and since when.
     pub fn standings(&self) -> Vec<ReloadStanding> {
         let watched: Vec<_> = self.watched.lock().clone();
-        let told = watched.iter().map(|entry| {
-            let entry = entry.lock();
-            ReloadStanding { what: entry.what.clone(), loaded: entry.loaded, failure: entry.failure.clone() }
+        let told = watched.iter().filter_map(|entry| {
+            // One that is being loaded right now is neither good nor bad yet.
+            let entry = entry.try_lock()?;
+            let (what, loaded, failure) = (entry.what.clone(), entry.loaded, entry.failure.clone());
+            Some(ReloadStanding { what, loaded, failure })
         });
         told.collect()
     }

@@ -388,13 +388,13 @@ function showPlots() {
 }
 
 function plot(place, series) {
-  const width = 560, height = 230, left = 52, right = 8, top = 10, bottom = 22;
+  const width = Math.max(id(place).clientWidth, 260), height = 230, left = 52, right = 8, top = 10, bottom = 22;
   const values = series.flatMap((one) => one.points.map((point) => point.value)).filter((value) => value > 0);
   const low = Math.floor(Math.log10(Math.min(...values, 1e-4))), high = Math.ceil(Math.log10(Math.max(...values, 1e-2)));
   const until = samples[samples.length - 1]?.time ?? 0;
   // As long as there is something to see, and at least a minute.
   const shown = Math.min(Math.max(until - (samples[0]?.time ?? until), 60), (KEPT * EVERY) / 1000), from = until - shown;
-  const step = shown <= 90 ? 15 : shown <= 180 ? 30 : 60;
+  const step = (shown <= 90 ? 15 : shown <= 180 ? 30 : 60) * (width < 420 ? 2 : 1);
   const x = (at) => left + ((at - from) / (until - from)) * (width - left - right);
   const y = (value) => height - bottom - ((Math.log10(Math.max(value, 10 ** low)) - low) / (high - low)) * (height - top - bottom);
   const said = series.map((one) => `${one.name} ${time(one.points.at(-1)?.value ?? null)}`).join(', ');
@@ -407,7 +407,7 @@ function plot(place, series) {
   }
   for (let ago = 0; ago <= shown; ago += step) {
     const label = drawn('text', { x: x(until - ago), y: height - 4, 'text-anchor': ago === 0 ? 'end' : x(until - ago) < left + 20 ? 'start' : 'middle' });
-    label.append(ago === 0 ? 'now' : step < 60 ? `−${ago} s` : `−${ago / 60} min`);
+    label.append(ago === 0 ? 'now' : step % 60 !== 0 ? `−${ago} s` : `−${ago / 60} min`);
     svg.append(label);
   }
   series.forEach((one, number) => {
@@ -508,4 +508,5 @@ id('pause').addEventListener('click', () => {
 });
 document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); else clearTimeout(state.timer); });
 for (const input of document.querySelectorAll('.choice input')) input.addEventListener('change', () => { if (state.status) showPlots(); });
+addEventListener('resize', () => { if (state.status) showPlots(); });
 poll();

@@ -247,15 +247,15 @@ impl DoorQuotas {
             if !meter.open(kind as usize, quota.open[kind as usize], counting) {
                 return Err(exceeded(What::Open(kind), A_MOMENT));
             }
-            let opened = Arc::clone(&meter);
+            // Everybody's were taken when it arrived.
+            let taken = match quota.requests.filter(|_| scope != Scope::All) {
+                Some(pace) => meter.requests.take(pace, now, counting),
+                None => Ok(()),
+            };
             if counting == Counting::Real {
                 held.push(Held { meter, kind, bytes: quota.bytes });
             }
-            // Everybody's were taken when it arrived.
-            if let (Some(pace), false) = (quota.requests, scope == Scope::All) {
-                opened.requests.take(pace, now, counting).map_err(|wait| exceeded(What::Rate, wait))?;
-            }
-            Ok(())
+            taken.map_err(|wait| exceeded(What::Rate, wait))
         };
         if !rules.all.is_none() {
             hold(Scope::All, Arc::clone(&self.all), &rules.all)?;

@@ -44,7 +44,7 @@ impl Lines {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
-    let mut world = World::new().await;
+    let world = World::new().await;
     world.create_workspace("root", "other", "alpha", "0ther00000000001");
     let client = world.http2(Some(&world.user())).await;
     while client.get("/clusters/root:other/api").await.status != 200 {}
@@ -82,10 +82,13 @@ async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
 
     drop(client);
     world.environment.shutdown.begin();
-    for lines in [&mut all, &mut of_org, &mut errors] {
-        assert_eq!(lines.next().await, None, "a clean end");
-    }
-    world.gateway.take();
+    let ends = async {
+        for lines in [&mut all, &mut of_org, &mut errors] {
+            assert_eq!(lines.next().await, None, "a clean end");
+        }
+    };
+    let (ended, ()) = tokio::join!(world.environment.tasks.supervise(), ends);
+    ended.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
