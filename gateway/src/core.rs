@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
-use crate::doors::OpenDoor;
+use crate::doors::ShownDoor;
 use crate::explain::{At, Outcome, Steps};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
 use crate::index::IndexReport;
@@ -83,16 +83,16 @@ pub(crate) struct Core {
     /// What clients may take their time for.
     pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// How much header is accepted.
-    pub(crate) header_limits: HeaderLimits,
+    pub(crate) header_limits: ArcSwap<HeaderLimits>,
     /// The doors, for the status.
-    pub(crate) doors: ArcSwap<Vec<OpenDoor>>,
+    pub(crate) doors: ArcSwap<Vec<ShownDoor>>,
     /// What the certificates of files are told by.
     pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
     /// What keeps files fresh, for the status.
     pub(crate) reloads: Reloads,
     /// Who watches requests as they end.
     pub(crate) tail: Arc<Tail>,
-    /// Ends what has no end of its own.
+    /// What ends the process, for the status.
     pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
@@ -185,6 +185,8 @@ pub(crate) struct Forward {
     pub(crate) allowed_origin: Option<AllowedOrigin>,
     /// The logical cluster that it is about, if it is about one: its id.
     pub(crate) workspace: Option<Arc<str>>,
+    /// The URL that it is mounted from, if it is about a workspace that lives elsewhere.
+    pub(crate) mount: Option<Arc<str>>,
     /// What it counts for as long as it is open.
     pub(crate) ticket: Option<Box<Ticket>>,
 }
@@ -217,7 +219,7 @@ impl Core {
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
-                if let Some(sender) = &asked.connection.door.sender {
+                if let Some(sender) = &asked.connection.door.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
                 self.admit(asked, forward).map(Decision::Forward)
@@ -265,7 +267,8 @@ impl Core {
                 (other.as_str(), &[][..])
             }
         };
-        let whom = Whom { identity, groups, workspace: forward.workspace.as_deref() };
+        let whom =
+            Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
         asked.tell_all(At::Quota, Outcome::Noted, || quotas.standing(kind, &whom));
         let ticket = quotas.admit(kind, &whom, asked.counting());
         let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
@@ -284,7 +287,7 @@ impl Core {
     }
 
     async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
-        if self.header_limits.check(asked.headers).is_err() {
+        if self.header_limits.load().check(asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
         let paths = self.paths.load();
@@ -492,6 +495,11 @@ impl Core {
         if let Some(sender) = &asked.sender {
             return Ok(sender.clone());
         }
+        let addresses = &asked.connection.door.quotas.addresses;
+        let shows_one = has_token(asked.headers);
+        if shows_one {
+            addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
+        }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home, asked.steps).await;
         asked.seen.phase(Phase::Auth, start.elapsed());
@@ -511,8 +519,11 @@ impl Core {
         judged.map_err(|rejected| {
             asked.tell(At::Identity, Outcome::Refused, || rejected.to_string());
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
+            if shows_one && asked.steps.is_none() {
+                addresses.failed(asked.address);
+            }
             // Whatever certificate there is: the workspace's issuers were asked about no token.
-            if home.is_some() && !has_token(asked.headers) && self.does(KcpBehaviour::NoCredential) {
+            if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {
                 Answer::kcp_panic()
             } else {
                 Answer::unauthorized()
@@ -562,9 +573,9 @@ impl Core {
         }
     }
 
-    /// What ends exchanges without an end of their own while the process drains.
-    pub(crate) fn drain(&self) -> Option<Drain> {
-        (!self.does(KcpBehaviour::Drain)).then(|| self.shutdown.drain())
+    /// What ends exchanges without an end of their own while the connection's door drains.
+    pub(crate) fn drain(&self, connection: &Connection) -> Option<Drain> {
+        (!self.does(KcpBehaviour::Drain)).then(|| connection.drain.clone())
     }
 
     pub(crate) fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
@@ -590,12 +601,13 @@ impl Forward {
             (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
             (None, Sender::PassedOn) => FxBuildHasher.hash_one(client),
         };
+        let writes = class == RequestClass::Write;
         let path = self.path_and_query.path();
         let in_cluster = path.find("/clusters/").and_then(|at| {
             let rest = &path[at + "/clusters/".len()..];
             rest.find('/').map(|end| &rest[end..])
         });
-        Share { flow, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
+        Share { flow, writes, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
     }
 
     /// Counts bytes of a body.
@@ -627,6 +639,7 @@ impl Forward {
             hops: None,
             allowed_origin: None,
             workspace: None,
+            mount: None,
             ticket: None,
         })
     }

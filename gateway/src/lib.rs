@@ -24,6 +24,7 @@ mod gulp;
 mod identity;
 mod index;
 mod lanes;
+mod life;
 mod limits;
 mod listener;
 mod local;
@@ -46,6 +47,7 @@ mod table;
 mod tail;
 mod top;
 mod trace;
+mod upgrade;
 mod upstream;
 mod workspaces;
 
@@ -54,4 +56,6 @@ mod workspaces;
 pub use pick::simulation;
 
 pub use flags::{FlagError, FrontProxyFlags, Parsed};
-pub use server::{Environment, Gateway, StartError, follow_configuration};
+pub use life::Life;
+pub use server::{Environment, Gateway, Refused, SharedGateway, StartError, follow_configuration};
+pub use upgrade::on_upgrade_signal;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::core::Core;
-use crate::doors::OpenDoor;
+use crate::doors::ShownDoor;
 use crate::identity::Sender;
 use crate::upstream::{Fault, ShardReport, Standing};
 
@@ -198,9 +198,9 @@ impl Core {
 }
 
 impl DoorStatus {
-    fn of(open: &OpenDoor) -> Self {
-        let policy = policy(&open.authentication.config());
-        Self { name: Arc::clone(&open.door.name), address: open.address.to_string(), policy }
+    fn of(shown: &ShownDoor) -> Self {
+        let ShownDoor { door, address, config } = shown;
+        Self { name: Arc::clone(&door.name), address: address.clone(), policy: policy(config) }
     }
 }
 

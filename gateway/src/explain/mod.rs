@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::core::{Asked, Core, Decision, Forward};
-use crate::doors::OpenDoor;
+use crate::doors::ShownDoor;
 use crate::identity::Sender;
 use crate::listener::{CertificateMeaning, Connection};
 use crate::proxy::rehearsal::{Rehearsed, rehearse};
@@ -123,7 +123,7 @@ impl Core {
             let message = format!("there is no listener {wanted:?}, only {}", names.join(", "));
             return Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_listener");
         };
-        match self.rehearse(open, &question, asker).await {
+        match self.rehearse(open, &question, (asker, connection)).await {
             Ok(explanation) => match serde_json::to_vec(&explanation) {
                 Ok(body) => {
                     let mut answer = Answer::json(StatusCode::OK, body, "explain");
@@ -138,9 +138,9 @@ impl Core {
 
     async fn rehearse(
         &self,
-        open: &OpenDoor,
+        open: &ShownDoor,
         question: &ExplainRequest,
-        asker: IpAddr,
+        (asker, at): (IpAddr, &Connection),
     ) -> Result<Explanation, request::BadQuestion> {
         let (steps, seen) = (Steps::default(), Seen::default());
         let head = question.head(&open.door)?;
@@ -153,7 +153,11 @@ impl Core {
         };
         tell_door(open, question, &steps);
         let peer = question.peer.unwrap_or(asker);
-        if open.door.peers.is_limited() && !open.door.peers.admit(peer) {
+        let is_closed = {
+            let peers = &open.door.frame.load().peers;
+            peers.is_limited() && !peers.admit(peer)
+        };
+        if is_closed {
             let outcome = if question.peer.is_some() { Outcome::Refused } else { Outcome::Noted };
             steps.tell(At::Peer, outcome, || {
                 format!("a connection from {peer} is closed at once at this door")
@@ -171,7 +175,7 @@ impl Core {
                 });
             }
         }
-        let connection = question.connection(&open.door, peer)?;
+        let connection = question.connection(&open.door, at.drain.clone(), peer)?;
         let rehearsed = rehearse(self, &connection, head.clone(), &seen, &steps).await;
         let request = rehearsal(rehearsed.class.as_str(), rehearsed.client);
         let (forward, answer) = self.end(&rehearsed, &steps);
@@ -256,10 +260,10 @@ impl Core {
 }
 
 /// What holds for everybody at a door.
-fn tell_door(open: &OpenDoor, question: &ExplainRequest, steps: &Steps) {
-    let OpenDoor { door, address, .. } = open;
+fn tell_door(open: &ShownDoor, question: &ExplainRequest, steps: &Steps) {
+    let ShownDoor { door, address, .. } = open;
     steps.tell(At::Door, Outcome::Passed, || {
-        let meaning = match door.certificates {
+        let meaning = match door.frame.load().certificates {
             CertificateMeaning::Identity => "certificates of clients say who they are",
             CertificateMeaning::Transport => "no certificate says here who somebody is",
         };
@@ -270,7 +274,7 @@ fn tell_door(open: &OpenDoor, question: &ExplainRequest, steps: &Steps) {
             "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
         });
     }
-    if door.peers.proxy_protocol {
+    if door.frame.load().peers.proxy_protocol {
         steps.tell(At::Peer, Outcome::Noted, || "connections say before TLS from whom they are".to_owned());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use fairlead_process::PeerChain;
+use fairlead_process::{Drain, PeerChain};
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{Method, Request, Version};
@@ -120,7 +120,12 @@ impl ExplainRequest {
     }
 
     /// The connection that it would come over.
-    pub(super) fn connection(&self, door: &Arc<Door>, peer: IpAddr) -> Result<Connection, BadQuestion> {
+    pub(super) fn connection(
+        &self,
+        door: &Arc<Door>,
+        drain: Drain,
+        peer: IpAddr,
+    ) -> Result<Connection, BadQuestion> {
         let chain = match &self.certificate {
             Some(pem) => {
                 let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
@@ -133,7 +138,15 @@ impl ExplainRequest {
             None => None,
         };
         let peer = SocketAddr::new(peer, 0);
-        Ok(Connection::new(0, Arc::clone(door), peer, &PeerChain(chain), self.server_name.as_deref()))
+        let certificates = door.frame.load().certificates;
+        Ok(Connection::new(
+            0,
+            (Arc::clone(door), certificates),
+            drain,
+            peer,
+            &PeerChain(chain),
+            self.server_name.as_deref(),
+        ))
     }
 }
 

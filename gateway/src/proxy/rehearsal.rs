@@ -36,9 +36,10 @@ pub(crate) async fn rehearse(
     seen: &Seen,
     steps: &Steps,
 ) -> Rehearsed {
-    let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
+    let class =
+        RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.door.peers.client(peer, &mut head.headers);
+    let said = connection.door.frame.load().peers.client(peer, &mut head.headers);
     let client = said.unwrap_or(peer);
     if let Ok(client) = said
         && client != peer

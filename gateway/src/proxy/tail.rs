@@ -37,7 +37,7 @@ pub(super) async fn stream<C: Client>(
         }
     };
     let sender = context.seen.with(|noted| noted.identity.clone()).map_or(Sender::PassedOn, Sender::Known);
-    let ending = Ending::new(core.drain(), &sender, plane.number());
+    let ending = Ending::new(core.drain(context.connection()), &sender, plane.number());
     tokio::select! {
         () = ending.reached() => {}
         sent = send(plane, client, &mut lines) => {
