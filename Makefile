@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec pebble fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -18,6 +18,7 @@ build:
 
 ## All tests: units, and behaviours of real processes.
 test: build
+	@deploy/tools.sh browser
 	@deploy/tools.sh prometheus
 	cargo test --release --workspace $(ARGS)
 
@@ -87,3 +88,9 @@ fuzz:
 ## Two gateways on one machine, one behind a CDN and one inside, as in deploy/patterns/comer: who can do what at which door, shown with kubectl.
 demo-comer: build
 	@$(BIN)/demo-comer
+
+## Draw the gateway's admin page in headless Chromium before a running installation: target/dashboards/admin-*.png, light and dark.
+admin-page: build
+	@deploy/tools.sh browser
+	@cargo test --release -p fairlead-tests --test behaviour -- admin::an_operator_sees
+	@ls target/dashboards/admin-*.png

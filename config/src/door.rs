@@ -62,6 +62,9 @@ settings! {
         upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
         /// Whether shards may ask here on which shard a workspace should live.
         shard_pick ("shardPick"): bool = false;
+        /// Whether operators (group system:kcp:admin) find a page about the gateway here, at /services/fairlead/admin/. Only with
+        /// client certificates, which browsers ask their users for.
+        admin_page ("adminPage"): bool = false;
     }
 
     /// A Unix socket.
@@ -161,6 +164,14 @@ impl DoorConfig {
         if self.shard_pick && self.client_ca.is_none() {
             let message = "shardPick needs client certificates, but clientCA is not set";
             checker.fault("shardPick", message, "set clientCA to the bundle that signs shards' certificates");
+        }
+        if self.admin_page && self.client_ca.is_none() {
+            let message = "adminPage needs client certificates, but clientCA is not set";
+            checker.fault(
+                "adminPage",
+                message,
+                "set clientCA to the bundle that signs operators' certificates",
+            );
         }
         if let Some(pause) = self.watch_keep_alive {
             checker.at_least("watchKeepAlive", pause, Timespan::from_millis(100));

@@ -388,6 +388,8 @@ mod tests {
                 "tls.transportClientCA: peers show",
             ),
             ("tls: {transportClientCA: o}, peers: {clientAddressHeader: CF-Connecting-IP}", ""),
+            ("adminPage: true", "adminPage: adminPage needs client certificates"),
+            ("adminPage: true, clientCA: c", ""),
             (
                 "peers: {clientAddressHeader: CF-Connecting-IP}",
                 "peers.clientAddressHeader: anybody could say",

@@ -63,7 +63,7 @@ enum Verb {
     Status(StatusCommand),
     /// Go to, make and list workspaces, as kcp's `kubectl ws` does
     Ws(WsCommand),
-    /// Check, reload, drain and upgrade a gateway
+    /// Check, reload, drain, upgrade and ask a gateway
     #[command(subcommand)]
     Gateway(GatewayVerb),
     /// Sign in at an OpenID issuer and print the token for kubectl

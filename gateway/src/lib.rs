@@ -6,6 +6,7 @@
 
 mod access_log;
 mod acme;
+mod admin;
 mod answer;
 mod authentication;
 mod chance;
@@ -14,6 +15,8 @@ mod core;
 mod cors;
 mod doors;
 mod ending;
+mod explain;
+mod figures;
 mod flags;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -40,7 +43,9 @@ mod seen;
 mod server;
 mod service_accounts;
 mod shard_credentials;
+mod status;
 mod table;
+mod tail;
 mod top;
 mod trace;
 mod upgrade;

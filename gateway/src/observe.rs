@@ -398,6 +398,11 @@ impl GatewayMetrics {
         })
     }
 
+    /// Everything that is counted, as it is now.
+    pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
+        self.registry.registry().gather()
+    }
+
     /// How many connections each door may have open.
     pub(crate) fn set_connections_limit(&self, most: usize) {
         self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));

@@ -37,6 +37,7 @@ use crate::request::HeaderLimits;
 use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
+use crate::status::certificate_files;
 use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
@@ -322,6 +323,10 @@ impl Gateway {
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
             header_limits: ArcSwap::from_pointee(header_limits(config)),
             doors: ArcSwap::default(),
+            certificate_files: ArcSwap::from_pointee(certificate_files(&config)),
+            reloads: reloads.clone(),
+            tail: Arc::default(),
+            shutdown: shutdown.clone(),
             started: Instant::now(),
         });
         core.paths.set_believed_at_doors(believed_at_doors(config));
@@ -401,6 +406,7 @@ impl Gateway {
         if self.config.as_kcp != config.as_kcp {
             warn_of_holes(&config);
         }
+        self.core.certificate_files.store(Arc::new(certificate_files(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         self.opened.apply(prepared);
         self.doors = self.opened.addresses();

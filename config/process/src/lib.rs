@@ -32,7 +32,7 @@ pub use logging::{LoggingError, init_logging};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};
 pub use peers::AllowedPeers;
 pub use readiness::{ALL_PROBES, Health, Probe, ReadyFlag};
-pub use reload::{LoadError, Looks, ReloadTrigger, Reloadable, Reloads, chain};
+pub use reload::{LoadError, Looks, ReloadStanding, ReloadTrigger, Reloadable, Reloads, chain};
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use service::ServiceManager;

@@ -1,9 +1,14 @@
-//! `fairlead gateway`: what an operator does with a gateway, and what came of it.
+//! `fairlead gateway`: what an operator does with a gateway and asks of it, and what came of it.
 
+mod ask;
 mod check;
 mod drain;
+mod explain;
 mod process;
+mod reach;
 mod reload;
+mod tail;
+mod top;
 mod upgrade;
 
 use std::path::PathBuf;
@@ -11,10 +16,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use ask::AskError;
 use check::CheckCommand;
 use drain::DrainCommand;
+use explain::ExplainCommand;
 use process::ProcessError;
 use reload::ReloadCommand;
+use tail::TailCommand;
+use top::TopCommand;
 use upgrade::UpgradeCommand;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -27,6 +36,12 @@ pub(crate) enum GatewayVerb {
     Drain(DrainCommand),
     /// Have a gateway hand its sockets to a new process, and wait until that one serves
     Upgrade(UpgradeCommand),
+    /// Tell how a request would be routed, who it would be, and why, step by step
+    Explain(ExplainCommand),
+    /// Show requests as they end
+    Tail(TailCommand),
+    /// Show what the gateway is doing, anew every second
+    Top(TopCommand),
 }
 
 /// A gateway has not done what it was asked for.
@@ -34,6 +49,8 @@ pub(crate) enum GatewayVerb {
 pub(crate) enum GatewayError {
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     #[error("the program {} is missing, which checks configurations", .0.display())]
     NoProgram(PathBuf),
     #[error("the last good one is in effect, because this cannot be loaded: {}", .0.join("; "))]
@@ -51,6 +68,9 @@ impl GatewayVerb {
             Self::Reload(reload) => reload.run()?,
             Self::Drain(drain) => drain.run()?,
             Self::Upgrade(upgrade) => upgrade.run()?,
+            Self::Explain(explain) => ask::running(explain.run())?,
+            Self::Tail(tail) => ask::running(tail.run())?,
+            Self::Top(top) => ask::running(top.run())?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -60,6 +80,7 @@ impl GatewayError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Process(error) => error.hint(),
+            Self::Ask(error) => error.hint(),
             Self::NoProgram(_) => Some("it has to lie beside this one".to_owned()),
             Self::NotReloaded(_) => {
                 Some("mend it; it is tried again every ten seconds, and at the next reload".to_owned())

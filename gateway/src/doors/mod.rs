@@ -23,7 +23,6 @@ use crate::authentication::{DoorAuthentication, PreparedPolicy};
 use crate::core::Core;
 use crate::lanes::Lanes;
 use crate::listener::{BoundDoor, Door, DoorAddress, Frame, Serving, Slots, serve};
-use crate::local::DoorStatus;
 use crate::proxy::DataPlane;
 pub(crate) use prepare::DoorError;
 
@@ -69,6 +68,17 @@ pub(crate) enum Sockets {
     Bound,
     /// They will not be opened.
     Unbound,
+}
+
+/// A door that is listened at, for whoever shows it.
+#[derive(Clone)]
+pub(crate) struct ShownDoor {
+    /// The door.
+    pub(crate) door: Arc<Door>,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// Its settings.
+    pub(crate) config: DoorConfig,
 }
 
 /// All doors as settings want them, which cannot fail any more.
@@ -256,11 +266,13 @@ impl Doors {
         self.open.iter().filter_map(address).collect()
     }
 
+    /// Tells whoever shows them.
     fn tell(&self) {
-        let statuses = self.open.iter().map(|open| DoorStatus {
-            name: Arc::clone(&open.door.name),
+        let shown = self.open.iter().map(|open| ShownDoor {
+            door: Arc::clone(&open.door),
             address: open.listening.address.to_string(),
+            config: open.config.clone(),
         });
-        self.parts.core.doors.store(Arc::new(statuses.collect()));
+        self.parts.core.doors.store(Arc::new(shown.collect()));
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
+    /// Whether there is a page for operators.
+    pub(crate) admin_page: bool,
     /// What is demanded of every request.
     pub(crate) screen: Screen,
     /// What becomes of answers.
@@ -134,6 +136,7 @@ impl DoorPolicy {
             workspaces: false,
             in_cluster_clients: false,
             picks: ShardPicks::Hidden,
+            admin_page: false,
             screen: Screen::default(),
             answers: AnswerPolicy::default(),
             trace_context: TraceContextPolicy::Restart,
