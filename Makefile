@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway demo-comer sim lint audit hostile faults h2spec pebble tls-scan fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec pebble tls-scan fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -18,6 +18,7 @@ build:
 
 ## All tests: units, and behaviours of real processes.
 test: build
+	@deploy/tools.sh prometheus
 	cargo test --release --workspace $(ARGS)
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
@@ -30,6 +31,17 @@ bench-gateway:
 	@deploy/tools.sh
 	cargo build --profile dist -p fairlead-gateway -p fairlead-bench --bins
 	@target/dist/bench-gateway $(ARGS)
+
+## Write the dashboards for Grafana from deploy/dashboards/source; `make test` fails if somebody forgets.
+dashboards:
+	@deploy/tools.sh
+	cargo run --release -p fairlead-tests --bin dashboards -- write
+
+## Run an installation of its own under load, with Prometheus, and draw every dashboard into target/dashboards.
+demo-dashboards: build
+	@deploy/tools.sh prometheus
+	@deploy/tools.sh drawing
+	@$(BIN)/dashboards demo $(ARGS)
 
 ## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
 sim:
@@ -53,6 +65,10 @@ hostile: build
 ## Everything that may go wrong in an installation, with outages of a minute (`make test`: of two seconds). FAULT_SECONDS and FAULT_FILTER choose others.
 faults: build
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
+
+## 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS and LIFE_WATCHES choose others.
+soak: build
+	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
 ## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build

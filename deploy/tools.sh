@@ -1,14 +1,50 @@
 #!/usr/bin/env bash
-# Installs what the build needs besides Rust, if it is missing: a C compiler and cmake, for aws-lc and zlib.
+# Installs what is needed besides Rust, if it is missing. Without words: a C compiler and cmake, for aws-lc and zlib.
+# `prometheus`: Prometheus and promtool, for tests; unpacked below target/tools, since to install the package would start a
+# service on this machine. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-missing=()
-command -v cc >/dev/null || missing+=(build-essential)
-command -v cmake >/dev/null || missing+=(cmake)
-((${#missing[@]})) || exit 0
-
-echo "installing ${missing[*]}"
 as_root=()
 [[ "$(id -u)" == 0 ]] || as_root=(sudo)
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
+
+install() {
+    (($#)) || return 0
+    echo "installing $*"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@"
+}
+
+prometheus() {
+    local bin=target/tools/usr/bin
+    { command -v prometheus && command -v promtool; } >/dev/null && return
+    [[ -x $bin/prometheus && -x $bin/promtool ]] && return
+    echo "unpacking prometheus into target/tools"
+    mkdir -p target/tools
+    local folder
+    folder=$(mktemp -d)
+    # Where no list of packages is there yet, one is fetched.
+    (cd "$folder" && apt-get download -qq prometheus) 2>/dev/null ||
+        { "${as_root[@]}" apt-get update -qq && (cd "$folder" && apt-get download -qq prometheus); } ||
+        { echo "prometheus cannot be fetched, which the tests need: put prometheus and promtool on the PATH" >&2; exit 1; }
+    dpkg-deb -x "$folder"/prometheus_*.deb target/tools
+    rm -r "$folder"
+    "$bin/promtool" --version | head -n 1
+}
+
+case "${1:-build}" in
+build)
+    missing=()
+    command -v cc >/dev/null || missing+=(build-essential)
+    command -v cmake >/dev/null || missing+=(cmake)
+    install ${missing[@]+"${missing[@]}"}
+    ;;
+prometheus) prometheus ;;
+drawing)
+    command -v rsvg-convert >/dev/null || install librsvg2-bin fonts-dejavu-core
+    ;;
+*)
+    echo "unknown: $1" >&2
+    exit 2
+    ;;
+esac

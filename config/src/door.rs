@@ -10,15 +10,18 @@ use crate::setting::{plain_settings, settings};
 use crate::shared::ServingConfig;
 use crate::tracing::TraceContextPolicy;
 use crate::units::Timespan;
-use crate::values::{InputFile, SecretFile, TlsVersion, TokenPolicy};
+use crate::values::{InputFile, OwnPath, SecretFile, TlsVersion, TokenPolicy};
 
 settings! {
     /// A listener with its identity policy.
     pub struct DoorConfig {
         /// Its name in logs and metrics.
         name ("name"): String = "internal".to_owned();
-        /// Where it listens.
+        /// Where it listens, and what it presents.
         serving ("serving"): ServingConfig = ServingConfig::default();
+        /// A Unix socket to listen on in place of serving.address. TLS is spoken there as well; who may connect is said by
+        /// the permissions of its file.
+        socket ("socket"): Option<SocketConfig> = None;
         /// PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
         /// Flag: --client-ca-file.
         client_ca ("clientCA"): Option<InputFile> = None;
@@ -59,6 +62,14 @@ settings! {
         upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
         /// Whether shards may ask here on which shard a workspace should live.
         shard_pick ("shardPick"): bool = false;
+    }
+
+    /// A Unix socket.
+    pub struct SocketConfig {
+        /// Its file. One that a process has left behind is replaced; one that is listened on never is.
+        path ("path"): OwnPath = "gateway.sock".into();
+        /// Permissions of the file, octal: whoever may write to it may connect. Its owner is the user of the process.
+        mode ("mode"): String = "0600".to_owned();
     }
 
     /// The TLS policy of a listener.
@@ -133,6 +144,13 @@ pub enum UpgradeProtocol {
 
 plain_settings!(UpgradeProtocol);
 
+impl SocketConfig {
+    /// The permissions, if they are some.
+    pub fn mode(&self) -> Option<u32> {
+        u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+}
+
 impl DoorConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         checker.within("authentication", |checker| self.authentication.check(checker));
@@ -186,12 +204,23 @@ impl DoorConfig {
             let hint = "give client certificates a door of their own, without transportClientCA";
             checker.fault("tls.transportClientCA", message, hint);
         }
-        if self.peers.client_address_header.is_some() && self.peers.allow.is_none() && !transport {
+        if let Some(socket) = &self.socket {
+            if socket.mode().is_none() {
+                let message = format!("{:?} are no permissions", socket.mode);
+                checker.fault("socket.mode", &message, "three octal digits, such as 0660");
+            }
+            if self.peers.allow.is_some() {
+                let message = "peers on a Unix socket have no address";
+                checker.fault("peers.allow", message, "say with socket.mode who may connect");
+            }
+        }
+        let anybody = self.peers.allow.is_none() && self.socket.is_none();
+        if self.peers.client_address_header.is_some() && anybody && !transport {
             let message = "anybody could say to be at any address";
             let hint = "set peers.allow or tls.transportClientCA, so that only such peers may say it";
             checker.fault("peers.clientAddressHeader", message, hint);
         }
-        if self.peers.proxy_protocol && self.peers.allow.is_none() {
+        if self.peers.proxy_protocol && anybody {
             let message = "anybody could say to be at any address";
             checker.fault(
                 "peers.proxyProtocol",

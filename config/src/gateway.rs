@@ -17,6 +17,9 @@ use crate::tracing::TracingConfig;
 use crate::units::Timespan;
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
+/// Listeners at most.
+const MAX_DOORS: usize = 32;
+
 settings! {
     /// The gateway: finds the shard of a request and forwards it.
     pub struct GatewayConfig {
@@ -45,12 +48,26 @@ settings! {
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// The end of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
+        /// How a successor takes over, which SIGQUIT starts.
+        upgrade ("upgrade"): UpgradeConfig = UpgradeConfig::default();
+        /// A file in which the process says how it is, for `fairlead gateway` reload, drain and upgrade. It is made when the
+        /// process is ready and goes with it. Unset, there is none.
+        state_file ("stateFile"): Option<OwnPath> = None;
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
         /// A line of JSON per request.
         access_log ("accessLog"): AccessLogConfig = AccessLogConfig::default();
         /// Traces of requests.
         tracing ("tracing"): TracingConfig = TracingConfig::default();
+    }
+
+    /// How a successor takes over: the program is started once more, with the same arguments and with the listening
+    /// sockets.
+    pub struct UpgradeConfig {
+        /// The program. Unset, it is looked for under the name by which this process was started.
+        program ("program"): Option<OwnPath> = None;
+        /// The successor has to be ready by then; else it is ended, and the process goes on.
+        limit ("limit"): Timespan = Timespan::from_secs(60);
     }
 
     /// Which paths lead where.
@@ -153,6 +170,10 @@ impl ProcessConfig for GatewayConfig {
                 "add one with at least an address and a certificate",
             );
         }
+        if self.listeners.len() > MAX_DOORS {
+            let message = format!("there are more than {MAX_DOORS} listeners");
+            checker.fault("listeners", &message, "each costs metrics; several names can share one (hosts)");
+        }
         for (index, door) in self.listeners.iter().enumerate() {
             let earlier = &self.listeners[..index];
             checker.within(&format!("listeners[{index}]"), |checker| {
@@ -163,12 +184,24 @@ impl ProcessConfig for GatewayConfig {
                     let message = format!("listener {:?} has the name of listeners[{twin}]", door.name);
                     checker.fault("name", &message, "give each listener its own name");
                 }
-                if let Some(twin) =
-                    earlier.iter().position(|o| clash(o.serving.address, door.serving.address))
-                {
-                    let address = door.serving.address;
-                    let message = format!("address {address} is also listened on by listeners[{twin}]");
-                    checker.fault("serving.address", &message, "give each listener its own port");
+                match &door.socket {
+                    None => {
+                        let address = door.serving.address;
+                        let same = |o: &DoorConfig| o.socket.is_none() && clash(o.serving.address, address);
+                        if let Some(twin) = earlier.iter().position(same) {
+                            let message =
+                                format!("address {address} is also listened on by listeners[{twin}]");
+                            checker.fault("serving.address", &message, "give each listener its own port");
+                        }
+                    }
+                    Some(socket) => {
+                        let same = |o: &DoorConfig| o.socket.as_ref().is_some_and(|o| o.path == socket.path);
+                        if let Some(twin) = earlier.iter().position(same) {
+                            let path = socket.path.display();
+                            let message = format!("{path} is also listened on by listeners[{twin}]");
+                            checker.fault("socket.path", &message, "give each listener its own socket");
+                        }
+                    }
                 }
                 if self.paths.mapping_file.is_some() && door.upstream_identity.is_some() {
                     let message = "with a mapping file, who the gateway is towards each server stands there";
@@ -196,6 +229,9 @@ impl ProcessConfig for GatewayConfig {
                     shard.check(earlier, self.paths.mapping_file.is_some(), checker);
                 });
             }
+        });
+        checker.within("upgrade", |checker| {
+            checker.at_least("limit", self.upgrade.limit, Timespan::from_millis(100));
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
         checker.within("shardPick", |checker| self.shard_pick.check(checker));

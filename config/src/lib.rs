@@ -25,6 +25,7 @@ mod selector;
 mod setting;
 mod shard;
 mod shared;
+mod state;
 mod tracing;
 mod units;
 mod values;
@@ -38,19 +39,22 @@ pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
 pub use door::{
-    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, UpgradeProtocol,
-    UpstreamIdentityConfig,
+    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, SocketConfig,
+    UpgradeProtocol, UpstreamIdentityConfig,
 };
-pub use gateway::{GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpstreamConfig};
+pub use gateway::{
+    GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpgradeConfig, UpstreamConfig,
+};
 pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::examine;
-pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, load};
+pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, finding, load};
 pub use networks::{Networks, NetworksError};
 pub use pem::PemFault;
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use quota::{
-    BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig, SlowClientsConfig,
+    AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
+    SlowClientsConfig,
 };
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
@@ -58,6 +62,7 @@ pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{
     AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig,
 };
+pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};
 pub use units::{ByteSize, Fraction, Timespan, UnitError};
 pub use values::{

@@ -144,6 +144,13 @@ pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
     Ok(config)
 }
 
+/// What whoever uses the settings of a file found wrong with one of them, with its place.
+pub fn finding(file: &Path, key: &str, message: String, hint: Option<String>) -> Finding {
+    // It may be gone by now; then there is no place in it.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    locate(Fault { key: key.to_owned(), message, hint }, &Outline::of(&text), file)
+}
+
 /// The settings in `text`, and what they say that cannot work. Paths are left as they are.
 pub(crate) fn parse<T: ProcessConfig>(text: &str, file: &Path) -> Result<(T, Vec<Finding>), Finding> {
     let config: T = serde_saphyr::from_str(text).map_err(|error| malformed(error.without_snippet(), file))?;

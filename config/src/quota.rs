@@ -15,8 +15,22 @@ settings! {
         per_identity ("perIdentity"): QuotaConfig = QuotaConfig::default();
         /// Everybody together in each logical cluster.
         per_workspace ("perWorkspace"): QuotaConfig = QuotaConfig::default();
+        /// Each address that connects, and each client address: before anybody is known. Addresses of IPv6 count by their
+        /// network of 64 bits.
+        per_address ("perAddress"): AddressQuotaConfig = AddressQuotaConfig::default();
         /// Groups whose members count for nothing but "all".
         exempt_groups ("exemptGroups"): Vec<String> = Vec::new();
+    }
+
+    /// What an address may do before anybody is known. What is not set has no limit.
+    pub struct AddressQuotaConfig {
+        /// New connections, in the long run; those of two seconds at once. More are closed at once.
+        connections_per_second ("connectionsPerSecond"): Option<u32> = None;
+        /// Connections at a time. More are closed at once.
+        connections ("connections"): Option<u32> = None;
+        /// Requests whose credential does not count (401), in the long run; those of ten seconds at once. After more no
+        /// credential of that address is looked at for a while (429).
+        failures_per_second ("failuresPerSecond"): Option<u32> = None;
     }
 
     /// How much may be asked. What is not set has no limit.
@@ -92,6 +106,20 @@ impl DoorQuotasConfig {
             [("all", &self.all), ("perIdentity", &self.per_identity), ("perWorkspace", &self.per_workspace)];
         for (key, quota) in quotas {
             checker.within(key, |checker| quota.check(checker));
+        }
+        checker.within("perAddress", |checker| self.per_address.check(checker));
+    }
+}
+
+impl AddressQuotaConfig {
+    fn check(&self, checker: &mut Checker) {
+        let counts = [
+            ("connectionsPerSecond", self.connections_per_second),
+            ("connections", self.connections),
+            ("failuresPerSecond", self.failures_per_second),
+        ];
+        for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
+            checker.at_least(key, count, 1);
         }
     }
 }

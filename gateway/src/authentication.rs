@@ -1,7 +1,7 @@
 //! How a door's authenticators are made from its settings, and made anew when a file among them changes.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use fairlead_authn::{
@@ -24,6 +24,7 @@ use crate::screen::Screen;
 
 /// A door's settings, and everything else that its authenticators are made of.
 pub(crate) struct DoorAuthentication {
+    door: String,
     config: ArcSwap<DoorConfig>,
     as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     lookup: Arc<dyn ServiceAccountLookup>,
@@ -31,6 +32,13 @@ pub(crate) struct DoorAuthentication {
     turn: Mutex<()>,
     /// Those in force, whose keys the next ones take over.
     issuers: ArcSwapOption<JwtAuthenticator>,
+}
+
+/// A policy that can be put in force.
+pub(crate) struct PreparedPolicy {
+    config: Arc<DoorConfig>,
+    policy: DoorPolicy,
+    issuers: Option<Arc<JwtAuthenticator>>,
 }
 
 /// Authenticators cannot be made; the operator has to mend the file or the setting.
@@ -73,6 +81,7 @@ impl DoorAuthentication {
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            door: config.name.clone(),
             config: ArcSwap::from_pointee(config),
             as_kcp,
             lookup,
@@ -92,46 +101,63 @@ impl DoorAuthentication {
     ) -> Result<Arc<Door>, LoadError> {
         let what = self.what();
         let files = self.files();
-        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Arc<Door>>::new()));
+        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Weak<Door>>::new()));
         let target = Arc::clone(&opened);
         let first: Arc<Mutex<Option<DoorPolicy>>> = Arc::default();
         let made = Arc::clone(&first);
         reloads.register_naming(&what, files, move || {
             let _turn = this.turn.lock();
-            let policy = this.policy()?;
-            match target.get() {
-                Some(door) => door.policy.store(Arc::new(policy)),
-                None => *made.lock() = Some(policy),
+            let prepared = this.prepared(this.config.load_full(), &this.as_kcp.load())?;
+            this.begin(prepared.issuers);
+            // Whoever looks at files does not keep the door.
+            match target.get().map(Weak::upgrade) {
+                Some(Some(door)) => door.policy.store(Arc::new(prepared.policy)),
+                Some(None) => {}
+                None => *made.lock() = Some(prepared.policy),
             }
             Ok::<_, AuthenticationError>(((), this.files()))
         })?;
         let policy = first.lock().take();
         // `register_naming` has loaded once, or failed.
         let policy = policy.unwrap_or_else(DoorPolicy::closed);
-        Ok(Arc::clone(opened.get_or_init(|| Arc::new(door(policy)))))
+        let door = Arc::new(door(policy));
+        let _ = opened.set(Arc::downgrade(&door));
+        Ok(door)
     }
 
-    /// Puts other settings of the door in force, unless they cannot be: then all stays as it was.
-    pub(crate) fn reconfigure(&self, config: &DoorConfig, door: &Door, reloads: &Reloads) {
+    /// Makes a policy of other settings; nothing changes yet.
+    ///
+    /// # Errors
+    /// [`AuthenticationError`]
+    pub(crate) fn prepare(
+        &self,
+        config: &DoorConfig,
+        as_kcp: &[KcpBehaviour],
+    ) -> Result<PreparedPolicy, AuthenticationError> {
+        self.prepared(Arc::new(config.clone()), as_kcp)
+    }
+
+    /// Puts it in force.
+    pub(crate) fn apply(&self, prepared: PreparedPolicy, door: &Door, reloads: &Reloads) {
         let turn = self.turn.lock();
-        let before = self.config.swap(Arc::new(config.clone()));
-        match self.policy() {
-            Ok(policy) => {
-                door.policy.store(Arc::new(policy));
-                // Whoever looks at the files holds their lock when he asks for the turn.
-                drop(turn);
-                reloads.follow(&self.what(), &self.files());
-            }
-            Err(error) => {
-                self.config.store(before);
-                tracing::error!(door = %door.name, %error, "the door's settings stay as they were");
-            }
+        self.config.store(prepared.config);
+        self.begin(prepared.issuers);
+        door.policy.store(Arc::new(prepared.policy));
+        // Whoever looks at the files holds their lock when he asks for the turn.
+        drop(turn);
+        reloads.follow(&self.what(), &self.files());
+    }
+
+    fn begin(&self, issuers: Option<Arc<JwtAuthenticator>>) {
+        if let Some(issuers) = issuers {
+            issuers.start();
+            self.issuers.store(Some(issuers));
         }
     }
 
     /// What it is called in logs and metrics.
     fn what(&self) -> String {
-        format!("credentials of door {}", self.config.load().name)
+        format!("credentials of door {}", self.door)
     }
 
     /// Everything that the authenticators are made of, also what a kubeconfig among it names.
@@ -156,8 +182,11 @@ impl DoorAuthentication {
         authorities.chain(inputs).chain(named).collect()
     }
 
-    fn policy(&self) -> Result<DoorPolicy, AuthenticationError> {
-        let config = self.config.load();
+    fn prepared(
+        &self,
+        config: Arc<DoorConfig>,
+        as_kcp: &[KcpBehaviour],
+    ) -> Result<PreparedPolicy, AuthenticationError> {
         let authentication = &config.authentication;
         let mut authorities = CertificateAuthorities::none();
         for (file, purpose) in [
@@ -180,14 +209,14 @@ impl DoorAuthentication {
         }
         chain = chain.with(ClientCertificateAuthenticator::new(authorities));
         let mut anonymous = None;
-        let tokens = self.tokens(&config, &mut anonymous)?;
+        let (tokens, issuers) = self.tokens(&config, &mut anonymous)?;
         if !tokens.is_empty() {
             chain = chain.with(tokens);
         }
         let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
-        Ok(DoorPolicy {
+        let policy = DoorPolicy {
             chain: chain.filter_groups(filter).build(),
-            credentials_needed: self.needs_credentials(&config),
+            credentials_needed: needs_credentials(&config, as_kcp),
             anonymous,
             tokens: match config.tokens {
                 TokenPolicy::PassThrough => Tokens::PassOn,
@@ -202,25 +231,15 @@ impl DoorAuthentication {
                 no_store: config.no_store,
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },
-        })
-    }
-
-    /// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
-    fn needs_credentials(&self, config: &DoorConfig) -> bool {
-        let authentication = &config.authentication;
-        let counted = authentication.token_file.is_some()
-            || !authentication.service_accounts.key_files.is_empty()
-            || authentication.oidc.is_some();
-        let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
-        let forgets = self.as_kcp.load().contains(&KcpBehaviour::AuthenticationMethods);
-        counted || (forgotten && !forgets)
+        };
+        Ok(PreparedPolicy { config, policy, issuers })
     }
 
     fn tokens(
         &self,
         config: &DoorConfig,
         anonymous: &mut Option<fairlead_authn::AnonymousAccess>,
-    ) -> Result<TokenUnion, AuthenticationError> {
+    ) -> Result<(TokenUnion, Option<Arc<JwtAuthenticator>>), AuthenticationError> {
         let authentication = &config.authentication;
         let accounts = &authentication.service_accounts;
         let mut union = TokenUnion::new();
@@ -250,14 +269,14 @@ impl DoorAuthentication {
             issuers.extend(configuration.issuers);
             *anonymous = configuration.anonymous;
         }
+        let mut begun = None;
         if !issuers.is_empty() {
             let mut issuers = JwtAuthenticator::new(issuers);
             if let Some(before) = &*self.issuers.load() {
                 issuers = issuers.with_keys_of(before);
             }
             let issuers = Arc::new(issuers);
-            issuers.start();
-            self.issuers.store(Some(Arc::clone(&issuers)));
+            begun = Some(Arc::clone(&issuers));
             union = union.with(issuers);
         }
         if let Some(webhook) = &authentication.webhook {
@@ -272,8 +291,19 @@ impl DoorAuthentication {
             };
             union = union.with(TokenWebhook::from_kubeconfig(&webhook.kubeconfig, settings)?);
         }
-        Ok(union)
+        Ok((union, begun))
     }
+}
+
+/// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
+fn needs_credentials(config: &DoorConfig, as_kcp: &[KcpBehaviour]) -> bool {
+    let authentication = &config.authentication;
+    let counted = authentication.token_file.is_some()
+        || !authentication.service_accounts.key_files.is_empty()
+        || authentication.oidc.is_some();
+    let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
+    let forgets = as_kcp.contains(&KcpBehaviour::AuthenticationMethods);
+    counted || (forgotten && !forgets)
 }
 
 /// The files that a kubeconfig names. One that cannot be read names none; whoever loads it says why.

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::{KcpBehaviour, SlowClientsConfig};
-use fairlead_process::{Drain, Health, Shutdown, Status};
+use fairlead_process::{Drain, Health, Status};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri};
@@ -79,11 +79,9 @@ pub(crate) struct Core {
     /// What clients may take their time for.
     pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// How much header is accepted.
-    pub(crate) header_limits: HeaderLimits,
+    pub(crate) header_limits: ArcSwap<HeaderLimits>,
     /// The doors, for the status.
     pub(crate) doors: ArcSwap<Vec<crate::local::DoorStatus>>,
-    /// Ends what has no end of its own.
-    pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
 }
@@ -142,6 +140,8 @@ pub(crate) struct Forward {
     pub(crate) allowed_origin: Option<AllowedOrigin>,
     /// The logical cluster that it is about, if it is about one: its id.
     pub(crate) workspace: Option<Arc<str>>,
+    /// The URL that it is mounted from, if it is about a workspace that lives elsewhere.
+    pub(crate) mount: Option<Arc<str>>,
     /// What it counts for as long as it is open.
     pub(crate) ticket: Option<Box<Ticket>>,
 }
@@ -173,7 +173,7 @@ impl Core {
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
-                if let Some(sender) = &asked.connection.door.sender {
+                if let Some(sender) = &asked.connection.door.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
                 self.admit(asked, forward).map(Decision::Forward)
@@ -221,7 +221,8 @@ impl Core {
                 (other.as_str(), &[][..])
             }
         };
-        let whom = Whom { identity, groups, workspace: forward.workspace.as_deref() };
+        let whom =
+            Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
         let ticket = quotas.admit(kind, &whom).map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
@@ -235,7 +236,7 @@ impl Core {
     }
 
     async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
-        if self.header_limits.check(asked.headers).is_err() {
+        if self.header_limits.load().check(asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
         let paths = self.paths.load();
@@ -427,6 +428,11 @@ impl Core {
         if let Some(sender) = &asked.sender {
             return Ok(sender.clone());
         }
+        let addresses = &asked.connection.door.quotas.addresses;
+        let shows_one = has_token(asked.headers);
+        if shows_one {
+            addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
+        }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
         asked.seen.phase(Phase::Auth, start.elapsed());
@@ -437,8 +443,11 @@ impl Core {
         }
         judged.map_err(|rejected| {
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
+            if shows_one {
+                addresses.failed(asked.address);
+            }
             // Whatever certificate there is: the workspace's issuers were asked about no token.
-            if home.is_some() && !has_token(asked.headers) && self.does(KcpBehaviour::NoCredential) {
+            if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {
                 Answer::kcp_panic()
             } else {
                 Answer::unauthorized()
@@ -475,9 +484,9 @@ impl Core {
         }
     }
 
-    /// What ends exchanges without an end of their own while the process drains.
-    pub(crate) fn drain(&self) -> Option<Drain> {
-        (!self.does(KcpBehaviour::Drain)).then(|| self.shutdown.drain())
+    /// What ends exchanges without an end of their own while the connection's door drains.
+    pub(crate) fn drain(&self, connection: &Connection) -> Option<Drain> {
+        (!self.does(KcpBehaviour::Drain)).then(|| connection.drain.clone())
     }
 
     pub(crate) fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
@@ -503,12 +512,13 @@ impl Forward {
             (None, Sender::Known(identity)) => FxBuildHasher.hash_one(&identity.user().name),
             (None, Sender::PassedOn) => FxBuildHasher.hash_one(client),
         };
+        let writes = class == RequestClass::Write;
         let path = self.path_and_query.path();
         let in_cluster = path.find("/clusters/").and_then(|at| {
             let rest = &path[at + "/clusters/".len()..];
             rest.find('/').map(|end| &rest[end..])
         });
-        Share { flow, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
+        Share { flow, writes, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
     }
 
     /// Counts bytes of a body.
@@ -540,6 +550,7 @@ impl Forward {
             hops: None,
             allowed_origin: None,
             workspace: None,
+            mount: None,
             ticket: None,
         })
     }

@@ -64,6 +64,16 @@ impl Lanes {
         Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, _end: end })
     }
 
+    /// Returns when every lane has done something: they are alive.
+    pub(crate) async fn answer(&self) {
+        for lane in &self.lanes {
+            // It ends with its lane, and then the process does not answer.
+            if lane.runtime.spawn(std::future::ready(())).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// A place on the lane with the fewest connections.
     pub(crate) fn place(&self) -> Place {
         let load = |lane: &&Served| lane.connections.load(Ordering::Relaxed);

@@ -22,6 +22,7 @@ mod gulp;
 mod identity;
 mod index;
 mod lanes;
+mod life;
 mod limits;
 mod listener;
 mod local;
@@ -42,6 +43,7 @@ mod shard_credentials;
 mod table;
 mod top;
 mod trace;
+mod upgrade;
 mod upstream;
 mod workspaces;
 
@@ -50,4 +52,6 @@ mod workspaces;
 pub use pick::simulation;
 
 pub use flags::{FlagError, FrontProxyFlags, Parsed};
-pub use server::{Environment, Gateway, StartError, follow_configuration};
+pub use life::Life;
+pub use server::{Environment, Gateway, Refused, SharedGateway, StartError, follow_configuration};
+pub use upgrade::on_upgrade_signal;

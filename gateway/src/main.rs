@@ -1,18 +1,21 @@
 //! `fairlead-gateway --config <file>`, or with kcp-front-proxy's flags: the gateway as a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use fairlead_certs::write_self_signed;
 use fairlead_client::Names;
 use fairlead_config::{ConfigError, GatewayConfig};
 use fairlead_gateway::{
-    Environment, FlagError, FrontProxyFlags, Gateway, Parsed, StartError, follow_configuration,
+    Environment, FlagError, FrontProxyFlags, Gateway, Life, Parsed, SharedGateway, StartError,
+    follow_configuration, on_upgrade_signal,
 };
 use fairlead_process::{
-    FatalError, LoadError, LoggingError, Metrics, MetricsError, Reloads, Shutdown, TaskFailed, Tasks,
-    check_open_files, init_logging, on_reopen_signal, run, signals,
+    FatalError, InheritedSockets, LoadError, LoggingError, Metrics, MetricsError, Reloads, Shutdown,
+    TaskFailed, Tasks, check_open_files, init_logging, on_reopen_signal, run, signals,
 };
+use parking_lot::Mutex;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -58,6 +61,8 @@ impl FatalError for Failure {
 }
 
 fn main() -> ExitCode {
+    // Before anything else could read the environment or open files.
+    let inherited = InheritedSockets::from_environment();
     // What is no text is no flag, and as a file it is not found.
     let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     match FrontProxyFlags::parse(arguments) {
@@ -66,14 +71,45 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         parsed => run(|| match parsed? {
-            Parsed::Flags(flags) => serve(plan(*flags)?),
+            Parsed::Flags(flags) => serve(plan(*flags)?, inherited),
             Parsed::File(file) => {
                 let config = fairlead_config::load(&file)?;
-                serve(Plan { config, followed: Some(file), warnings: Vec::new() })
+                serve(Plan { config, followed: Some(file), warnings: Vec::new() }, inherited)
             }
+            Parsed::Check(file) => check(&file),
             Parsed::Text(_) => Ok(()),
         }),
     }
+}
+
+/// Says what is wrong with a configuration, or that nothing is.
+fn check(file: &Path) -> Result<(), Failure> {
+    let config: GatewayConfig = fairlead_config::load(file)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::Runtime)?.block_on(async {
+        let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
+        let environment = environment(&config, metrics, InheritedSockets::default())?;
+        Gateway::check(&config, &environment)
+            .map_err(|refused| Failure::Config(ConfigError::Faulty(refused.at(file))))
+    })?;
+    println!("{}: this configuration can be used", file.display());
+    Ok(())
+}
+
+fn environment(
+    config: &GatewayConfig,
+    metrics: Metrics,
+    inherited: InheritedSockets,
+) -> Result<Environment, Failure> {
+    let shutdown = Shutdown::new(&config.drain);
+    Ok(Environment {
+        reloads: Reloads::new(&metrics)?,
+        tasks: Tasks::new(shutdown.clone()),
+        metrics,
+        shutdown,
+        names: Names::of_the_system(),
+        inherited: Arc::new(inherited),
+    })
 }
 
 fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
@@ -87,7 +123,7 @@ fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
     Ok(Plan { config, followed: None, warnings })
 }
 
-fn serve(plan: Plan) -> Result<(), Failure> {
+fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
     let Plan { config, followed, warnings } = plan;
     init_logging(&config.log)?;
     for warning in warnings {
@@ -100,27 +136,28 @@ fn serve(plan: Plan) -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
     runtime.block_on(async {
         let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
-        let shutdown = Shutdown::new(&config.drain);
-        let environment = Environment {
-            reloads: Reloads::new(&metrics)?,
-            tasks: Tasks::new(shutdown.clone()),
-            metrics,
-            shutdown: shutdown.clone(),
-            names: Names::of_the_system(),
-        };
+        let environment = environment(&config, metrics, inherited)?;
+        let shutdown = environment.shutdown.clone();
+        let life = Life::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
         let gateway = Gateway::start(config, &environment)?;
         let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Runtime)?;
         environment.tasks.spawn("log files", reopening);
+        let gateway: SharedGateway = Arc::new(Mutex::new(gateway));
         if let Some(file) = &followed {
-            follow_configuration(gateway, file, &environment)?;
+            follow_configuration(&gateway, file, &environment.reloads)?;
         }
+        let upgrading = on_upgrade_signal(Arc::clone(&gateway), life.clone(), shutdown.clone());
+        environment.tasks.spawn("upgrade", upgrading.map_err(Failure::Runtime)?);
         let handled = signals(&shutdown, environment.reloads.trigger()).map_err(Failure::Runtime)?;
-        let (tasks, reloads) = (environment.tasks.clone(), environment.reloads.clone());
+        let Environment { tasks, reloads, inherited, .. } = environment;
+        tasks.spawn("life", life.clone().run(gateway, inherited, reloads.clone(), shutdown.clone()));
         tasks.spawn("reloads", reloads.run(shutdown.clone()));
         // Beside the supervisor, because a second signal counts until the very end.
-        tokio::select! {
-            outcome = tasks.supervise() => Ok(outcome?),
-            () = handled => Ok(tasks.supervise().await?),
-        }
+        let outcome = tokio::select! {
+            outcome = tasks.supervise() => outcome,
+            () = handled => tasks.supervise().await,
+        };
+        life.end();
+        Ok(outcome?)
     })
 }

@@ -90,7 +90,7 @@ impl Core {
             let text = backend.path_and_query(&path, asked.uri.query());
             Forward::new(self.backend(backend)?, text, sender, paths, mapping.asserted_by.clone())?
         };
-        Ok(Decision::Forward(Forward { hops: Some(hops), ..forward }))
+        Ok(Decision::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
     }
 
     /// The shard that serves a virtual workspace: that of the logical cluster after `clusters`, if one is named, else

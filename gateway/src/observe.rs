@@ -4,6 +4,7 @@
 //! shard or a request could make more of is [`Capped`]. `observe/series.rs` has the formula.
 
 mod capped;
+mod doors;
 #[cfg(test)]
 mod series;
 
@@ -19,12 +20,14 @@ use tokio::time::Instant;
 
 use crate::index::IndexReport;
 use crate::limits::Exceeded;
-use crate::listener::{DoorMetrics, DoorNumber};
+use crate::listener::DoorMetrics;
 use crate::request::RequestClass;
 use crate::table::RoutingTable;
 use crate::top::{Measure, TopWorkspaces};
 use crate::upstream::{Occupancy, ShardReport, Standing};
 use capped::Capped;
+pub(crate) use doors::DoorSeries;
+use doors::{ByDoorAndClass, Places, forget};
 
 /// kcp's buckets for whole requests, in seconds.
 const REQUEST_BUCKETS: &[f64] = &[
@@ -73,8 +76,7 @@ pub(crate) struct GatewayMetrics {
     healthy: IntGaugeVec,
     addresses: IntGaugeVec,
     ejections: IntCounterVec,
-    /// By the number of the door.
-    doors: Box<[DoorPhases]>,
+    doors: Places,
     index_age: GaugeVec,
     index_restarts: IntGaugeVec,
     index_relists: IntGaugeVec,
@@ -82,18 +84,13 @@ pub(crate) struct GatewayMetrics {
     synced: Gauge,
     table_bytes: IntGauge,
     connections: IntGaugeVec,
+    most_connections: IntGauge,
     handshakes: IntCounterVec,
     peers_refused: IntCounterVec,
     phases: HistogramVec,
     /// By the measures of [`Measure::ALL`].
     top: [GaugeVec; Measure::ALL.len()],
     top_watches: IntGaugeVec,
-}
-
-/// The phases of one door.
-struct DoorPhases {
-    name: Arc<str>,
-    phases: [Histogram; Phase::ALL.len()],
 }
 
 /// The metrics of one shard, looked up once.
@@ -105,43 +102,6 @@ pub(crate) struct ShardMetrics {
     total: ByDoorAndClass,
     tls_errors: [Late; 5],
     ejections: Late,
-}
-
-/// The histograms of one server, each there once it has been used.
-#[derive(Debug)]
-struct ByDoorAndClass {
-    all: HistogramVec,
-    server: Box<str>,
-    /// By the number of the door.
-    doors: Box<[DoorClasses]>,
-}
-
-#[derive(Debug)]
-struct DoorClasses {
-    name: Arc<str>,
-    classes: [OnceLock<Histogram>; CLASSES.len()],
-}
-
-impl ByDoorAndClass {
-    fn new(all: &HistogramVec, server: &str, doors: &[DoorPhases]) -> Self {
-        let doors = doors
-            .iter()
-            .map(|door| DoorClasses { name: Arc::clone(&door.name), classes: Default::default() });
-        Self { all: all.clone(), server: server.into(), doors: doors.collect() }
-    }
-
-    /// Those of a class, at all doors.
-    fn of_class(&self, class: RequestClass) -> impl Iterator<Item = &Histogram> {
-        self.doors.iter().filter_map(move |door| door.classes[class as usize].get())
-    }
-
-    /// Costs two indices and, the first time, a look-up by labels.
-    fn observe(&self, door: DoorNumber, class: RequestClass, seconds: f64) {
-        let Some(door) = self.doors.get(door.index()) else { return };
-        let labels = || [&*door.name, &*self.server, class.as_str()];
-        let histogram = door.classes[class as usize].get_or_init(|| self.all.with_label_values(&labels()));
-        histogram.observe(seconds);
-    }
 }
 
 /// What the metrics of a server are made for.
@@ -252,14 +212,11 @@ static METHODS: [(Method, &str); 9] = [
 ];
 
 impl GatewayMetrics {
-    /// Registers everything for these doors, which have their numbers by this order. Once per process.
+    /// Registers everything. Once per process.
     ///
     /// # Errors
     /// When called twice with the same registry.
-    pub(crate) fn new<'d>(
-        registry: &Metrics,
-        doors: impl IntoIterator<Item = &'d str>,
-    ) -> Result<Self, MetricsError> {
+    pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
         let (shard, cluster) = (&["shard"], &["cluster"]);
         let by_door_shard_and_class = &["listener", "shard", "class"];
         let phases = registry.histograms(
@@ -268,10 +225,6 @@ impl GatewayMetrics {
             &["listener", "phase"],
             PHASE_BUCKETS,
         )?;
-        let doors = doors.into_iter().map(|name| DoorPhases {
-            name: name.into(),
-            phases: Phase::ALL.map(|phase| phases.with_label_values(&[name, phase.as_str()])),
-        });
         let open = registry.int_gauges(
             "fairlead_gateway_requests_open",
             "Requests being answered, by what kind of exchange they are.",
@@ -336,7 +289,7 @@ impl GatewayMetrics {
             )?,
             limited: registry.counters(
                 "fairlead_gateway_limited_total",
-                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and streams that were refused (connection, headers).",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and what was refused otherwise: streams (connection, headers), connections and credentials (address; connections, failures).",
                 &["listener", "scope", "limit"],
             )?,
             slow_bodies: registry.counter(
@@ -372,7 +325,7 @@ impl GatewayMetrics {
                 "How often an address of a server was ejected.",
                 shard,
             )?,
-            doors: doors.collect(),
+            doors: Places::new(),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
                 "How old the knowledge of a shard may be; 0 while its watches are open.",
@@ -404,6 +357,10 @@ impl GatewayMetrics {
                 "fairlead_connections_open",
                 "Open connections.",
                 &["listener"],
+            )?,
+            most_connections: registry.gauge(
+                "fairlead_gateway_connections_limit",
+                "Connections that each door may have open; more of them wait in the kernel's queue.",
             )?,
             handshakes: registry.counters(
                 "fairlead_tls_handshakes_total",
@@ -441,9 +398,18 @@ impl GatewayMetrics {
         })
     }
 
-    /// The metrics of a door.
+    /// How many connections each door may have open.
+    pub(crate) fn set_connections_limit(&self, most: usize) {
+        self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
+    }
+
+    /// What is counted of the requests at a door; `None` if there are too many doors.
+    pub(crate) fn door_series(&self, name: &str) -> Option<Arc<DoorSeries>> {
+        self.doors.of(name, &self.phases)
+    }
+
+    /// The metrics of a door's connections.
     pub(crate) fn door(&self, name: &str) -> DoorMetrics {
-        let phase = |phase: Phase| self.phases.with_label_values(&[name, phase.as_str()]);
         let handshakes = |result| self.handshakes.with_label_values(&[name, result]);
         DoorMetrics {
             open: self.connections.with_label_values(&[name]),
@@ -452,8 +418,7 @@ impl GatewayMetrics {
             handshakes_failed: handshakes("failed"),
             handshakes_timeout: handshakes("timeout"),
             peers_refused: self.peers_refused.with_label_values(&[name]),
-            accept: phase(Phase::Accept),
-            tls: phase(Phase::Tls),
+            connections_limited: self.limited.with_label_values(&[name, "address", "connections"]),
         }
     }
 
@@ -465,8 +430,8 @@ impl GatewayMetrics {
             || [&self.request_bytes, &self.response_bytes].map(|counters| Late::new(counters, &[shard]));
         ShardMetrics {
             body_bytes: is_shard.then(body_bytes),
-            first_byte: ByDoorAndClass::new(&self.first_byte, name, &self.doors),
-            total: ByDoorAndClass::new(&self.total, name, &self.doors),
+            first_byte: ByDoorAndClass::new(&self.first_byte, name),
+            total: ByDoorAndClass::new(&self.total, name),
             tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
             ejections: Late::new(&self.ejections, &[name]),
         }
@@ -536,13 +501,6 @@ impl GatewayMetrics {
         }
     }
 
-    /// How long a phase took.
-    pub(crate) fn phase(&self, door: DoorNumber, phase: Phase, duration: Duration) {
-        if let Some(door) = self.doors.get(door.index()) {
-            door.phases[phase as usize].observe(duration.as_secs_f64());
-        }
-    }
-
     /// Everything as Prometheus text, with the index and the busiest workspaces as they are now.
     ///
     /// # Errors
@@ -569,7 +527,16 @@ impl GatewayMetrics {
         for (cluster, open) in top.by_watches(TOP) {
             self.top_watches.with_label_values(&[&*cluster]).set(i64::from(open));
         }
-        // Series of shards that are gone go with them.
+        // Series of doors and shards that are gone go with them.
+        for door in self.doors.gone() {
+            for histograms in [&self.phases, &self.first_byte, &self.total] {
+                forget(histograms, &door);
+            }
+            for counters in [&self.handshakes, &self.peers_refused, &self.limited] {
+                forget(counters, &door);
+            }
+            forget(&self.connections, &door);
+        }
         self.indexed.reset();
         self.index_age.reset();
         self.index_restarts.reset();
@@ -611,21 +578,19 @@ impl GatewayMetrics {
 
 impl ShardMetrics {
     /// The head of the answer is here.
-    pub(crate) fn first_byte(&self, door: DoorNumber, class: RequestClass, after: Duration) {
+    pub(crate) fn first_byte(&self, door: &Arc<DoorSeries>, class: RequestClass, after: Duration) {
         self.first_byte.observe(door, class, after.as_secs_f64());
     }
 
-    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, since the start.
+    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, at the doors that there are.
     pub(crate) fn answered(&self) -> (u64, f64) {
         let both = [RequestClass::Read, RequestClass::Write];
-        let all = both.into_iter().flat_map(|class| self.first_byte.of_class(class));
-        let sum =
-            |sums: (u64, f64), of: &Histogram| (sums.0 + of.get_sample_count(), sums.1 + of.get_sample_sum());
-        all.fold((0, 0.0), sum)
+        let all = both.into_iter().map(|class| self.first_byte.of_class(class));
+        all.fold((0, 0.0), |sums, of| (sums.0 + of.0, sums.1 + of.1))
     }
 
     /// The exchange has ended.
-    pub(crate) fn total(&self, door: DoorNumber, class: RequestClass, duration: Duration) {
+    pub(crate) fn total(&self, door: &Arc<DoorSeries>, class: RequestClass, duration: Duration) {
         self.total.observe(door, class, duration.as_secs_f64());
     }
 

@@ -8,24 +8,25 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
 use fairlead_client::{Endpoint, Names};
-use fairlead_config::{DoorConfig, GatewayConfig, IndexConfig, KcpBehaviour};
+use fairlead_config::{ConfigError, Finding, GatewayConfig, IndexConfig, KcpBehaviour};
 use fairlead_process::{
-    FatalError, Health, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads, Shutdown, Tasks,
+    FatalError, Health, InheritedSockets, LoadError, Metrics, MetricsError, Probe, Reloadable, Reloads,
+    Shutdown, Tasks, chain,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
-use crate::acme::Acme;
+use crate::acme::{Acme, BindPatience};
 use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
-use crate::doors::{DoorError, DoorParts, Doors};
+use crate::doors::{DoorError, DoorParts, Doors, PreparedDoors, Sockets};
 use crate::identity::Believed;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
 };
 use crate::lanes::Lanes;
-use crate::listener::{DoorNumber, h2_options};
 use crate::local::MetricsReaders;
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
@@ -57,24 +58,37 @@ pub struct Environment {
     pub tasks: Tasks,
     /// What tells the addresses of shards and other servers.
     pub names: Names,
+    /// Sockets that were open before the process began.
+    pub inherited: Arc<InheritedSockets>,
 }
 
 /// A running gateway.
 pub struct Gateway {
-    /// Its doors by name, with the real ports.
+    /// Its doors on the network by name, with the real ports.
     pub doors: Vec<(String, SocketAddr)>,
     core: Arc<Core>,
+    lanes: Arc<Lanes>,
     opened: Doors,
     config: GatewayConfig,
+    shutdown: Shutdown,
     ready: watch::Receiver<bool>,
 }
+
+/// A gateway that its settings' file and its successor both have to do with.
+pub type SharedGateway = Arc<Mutex<Gateway>>;
 
 /// The gateway cannot start; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A door cannot be opened.
-    #[error(transparent)]
-    Door(#[from] DoorError),
+    #[error("{error}")]
+    Door {
+        /// The setting that it is about.
+        key: String,
+        /// Why.
+        #[source]
+        error: DoorError,
+    },
     /// A file that is needed cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -104,10 +118,35 @@ pub enum StartError {
     Metrics(#[from] MetricsError),
 }
 
+/// A configuration cannot be put in force, and nothing has changed; the operator has to act.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {reason}")]
+pub struct Refused {
+    /// The setting that it is about.
+    key: String,
+    reason: String,
+    hint: Option<String>,
+}
+
+impl Refused {
+    fn door((key, error): (String, DoorError)) -> Self {
+        Self { hint: error.hint(), ..Self::because(&key, &error) }
+    }
+
+    fn because(key: &str, error: &dyn std::error::Error) -> Self {
+        Self { key: key.to_owned(), reason: chain(error), hint: None }
+    }
+
+    /// The same with its place in the file.
+    pub fn at(self, file: &Path) -> Finding {
+        fairlead_config::finding(file, &self.key, self.reason, self.hint)
+    }
+}
+
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Door(error) => error.hint(),
+            Self::Door { error, .. } => error.hint(),
             Self::Load(_)
             | Self::Kubeconfig(_)
             | Self::Cors(_)
@@ -119,22 +158,87 @@ impl FatalError for StartError {
     }
 }
 
+impl StartError {
+    /// The setting that it is about.
+    fn key(&self) -> &str {
+        match self {
+            Self::Door { key, .. } => key,
+            Self::Kubeconfig(_) => "index",
+            Self::Load(_) => "upstream",
+            Self::Cors(_) => "corsAllowedOrigins",
+            Self::AccessLog { .. } => "accessLog.file",
+            Self::Collector(_) => "tracing.otlpEndpoint",
+            Self::Threads(_) | Self::Metrics(_) => "",
+        }
+    }
+}
+
+/// What a process makes of its settings before anything runs.
+struct Assembled {
+    core: Arc<Core>,
+    lanes: Arc<Lanes>,
+    doors: Doors,
+    acme: Acme,
+    prepared: PreparedDoors,
+    index: IndexParts,
+    ready: watch::Receiver<bool>,
+}
+
 impl Gateway {
+    /// Does with settings whatever starting with them would do, short of listening and running.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn check(config: &GatewayConfig, environment: &Environment) -> Result<(), Refused> {
+        match Self::assemble(config, environment, Sockets::Unbound) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused { hint: error.hint(), ..Refused::because(error.key(), &error) }),
+        }
+    }
+
     /// Binds the doors and starts everything as tasks of the environment. Ready only after the first sync of
     /// the index; until then what is not known yet gets 503.
     ///
     /// # Errors
     /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
+        let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
+        let Assembled { core, lanes, mut doors, acme, prepared, index, ready } = assembled;
+        let Environment { tasks, shutdown, inherited, .. } = environment;
+        // A predecessor has the socket until it drains.
+        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
+        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Door {
+            key: "acme.httpAddress".to_owned(),
+            error: DoorError::Bind { address: address.to_string(), source },
+        })?;
+        if let Some(responder) = responder {
+            tasks.spawn("acme", responder.serve(shutdown.clone()));
+        }
+        let log = core.access_log.configure(&config.access_log);
+        log.map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
+        tasks.spawn("index", crate::index::run(index, shutdown.clone()));
+        doors.apply(prepared);
+        for name in inherited.close_rest() {
+            tracing::warn!(socket = name, "no door listens where this inherited socket does: closed");
+        }
+        let shutdown = shutdown.clone();
+        Ok(Self { doors: doors.addresses(), core, lanes, opened: doors, config, shutdown, ready })
+    }
+
+    fn assemble(
+        config: &GatewayConfig,
+        environment: &Environment,
+        sockets: Sockets,
+    ) -> Result<Assembled, StartError> {
         // Before anything of pingora runs: it would take another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let Environment { metrics, reloads, shutdown, tasks, names } = environment;
-        let door_names = config.listeners.iter().map(|door| door.name.as_str());
-        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics, door_names)?);
-        let clients = shard_clients(&config, reloads, names)?;
-        warn_of_holes(&config);
+        let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
+        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
+        gateway_metrics.set_connections_limit(config.limits.max_connections);
+        let clients = shard_clients(config, reloads, names)?;
+        warn_of_holes(config);
         let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
-        let (paths, credential) = paths(&config, &as_kcp, clients.root.endpoint(), reloads)?;
+        let (paths, credential) = paths(config, &as_kcp, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -144,8 +248,8 @@ impl Gateway {
         let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
         let upstreams = Arc::new(Upstreams::new(
             credential,
-            own_credentials(&config, reloads)?,
-            upstream_options(&config),
+            own_credentials(config, reloads)?,
+            upstream_options(config),
             shard_metrics(&gateway_metrics),
             names.clone(),
         ));
@@ -172,7 +276,7 @@ impl Gateway {
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
         health.note("reloads", &[Probe::Ready], move || {
-            let failures: Vec<String> = failing.failures().into_iter().map(|(what, _)| what).collect();
+            let failures: Vec<String> = failing.failures().into_iter().map(told_to_anybody).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
         let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
@@ -184,14 +288,14 @@ impl Gateway {
                 Ok(())
             }
         });
-        router.set_labels_behind_mounts(behind_mounts(&config));
-        let authentication = workspace_authentication(&config);
+        router.set_labels_behind_mounts(behind_mounts(config));
+        let authentication = workspace_authentication(config);
         let index = IndexParts {
             writer,
             router: Arc::clone(&router),
             picker: Arc::clone(&picker),
             clients: clients.clone(),
-            options: index_options(&config),
+            options: index_options(config),
             ready,
             report: Arc::clone(&report),
             authentication: authentication.clone(),
@@ -202,7 +306,7 @@ impl Gateway {
             table,
             router,
             paths,
-            mounts: ArcSwap::from_pointee(mount_rules(&config)),
+            mounts: ArcSwap::from_pointee(mount_rules(config)),
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
             workspaces: authentication.map(WorkspaceAuthenticators::new),
@@ -216,45 +320,35 @@ impl Gateway {
             index: report,
             slow_clients: ArcSwap::from_pointee(config.slow_clients.clone()),
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
-            header_limits: HeaderLimits {
-                fields: config.limits.max_header_fields,
-                bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
-            },
+            header_limits: ArcSwap::from_pointee(header_limits(config)),
             doors: ArcSwap::default(),
-            shutdown: shutdown.clone(),
             started: Instant::now(),
         });
-        core.paths.set_believed_at_doors(believed_at_doors(&config));
-        core.access_log
-            .configure(&config.access_log)
-            .map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
-        core.traces.configure(&config.tracing).map_err(|error| StartError::Collector(error.to_string()))?;
-        let app = Arc::new(DataPlane::new(Arc::clone(&core), h2_options(&config.limits)));
+        core.paths.set_believed_at_doors(believed_at_doors(config));
+        let traces = core.traces.prepare(&config.tracing);
+        core.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
+        let app = Arc::new(DataPlane::new(Arc::clone(&core)));
 
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
-        let acme = Acme::of(&config, reloads, metrics, names)?;
-        let mut doors = Doors::new(DoorParts {
+        let acme = Acme::of(config, reloads, metrics, names)?;
+        let doors = Doors::new(DoorParts {
             acme: acme.clone(),
             core: Arc::clone(&core),
             app,
-            lanes,
+            lanes: Arc::clone(&lanes),
             lookup,
             reloads: reloads.clone(),
             shutdown: shutdown.clone(),
             tasks: tasks.clone(),
+            inherited: Arc::clone(inherited),
+            // Until a successor knows as much as its predecessor, that one serves.
+            gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
         });
-        let prepare = |(place, door)| doors.prepare(DoorNumber::new(place), door, &config);
-        let prepared: Vec<_> = config.listeners.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
-        let responder =
-            acme.responder(&config).map_err(|(address, source)| DoorError::Bind { address, source })?;
-        if let Some(responder) = responder {
-            tasks.spawn("acme", responder.serve(shutdown.clone()));
-        }
-        tasks.spawn("index", crate::index::run(index, shutdown.clone()));
-        prepared.into_iter().for_each(|prepared| doors.open(prepared));
-        Ok(Self { doors: doors.addresses(), core, opened: doors, config, ready: when_ready })
+        let prepared = doors.prepare(config, sockets);
+        let prepared = prepared.map_err(|(key, error)| StartError::Door { key, error })?;
+        Ok(Assembled { core, lanes, doors, acme, prepared, index, ready: when_ready })
     }
 
     /// Returns when everything was read once, as `/readyz` says it.
@@ -263,47 +357,77 @@ impl Gateway {
         let _ = self.ready.clone().wait_for(|ready| *ready).await;
     }
 
+    /// What says when everything was read once.
+    pub(crate) fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.clone()
+    }
+
+    /// What serves connections.
+    pub(crate) fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.lanes)
+    }
+
+    /// The settings in force.
+    pub(crate) fn config(&self) -> &GatewayConfig {
+        &self.config
+    }
+
+    /// Its doors as far as sockets go.
+    pub(crate) fn open_doors(&self) -> &Doors {
+        &self.opened
+    }
+
     /// Opens log files anew, after somebody has moved them away.
     pub fn log_reopener(&self) -> impl Fn() + Send + Sync + use<> {
         let log = Arc::clone(&self.core.access_log);
         move || log.reopen()
     }
 
-    /// Puts a new configuration in force as far as that goes while connections are open: what the doors accept, the
-    /// patience with unknown workspaces, the time limits towards shards. What needs a restart is named in the log
-    /// and stays as it was.
-    pub fn reconfigure(&mut self, config: GatewayConfig) {
+    /// Puts a new configuration in force: doors are opened, changed and closed, everything else changes as far as that goes
+    /// while connections are open. What needs a restart is named in the log and stays as it was.
+    ///
+    /// # Errors
+    /// [`Refused`] if something of it cannot be; then nothing has changed.
+    pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), Refused> {
+        // All that can fail comes first.
+        let prepared = self.opened.prepare(&config, Sockets::Bound).map_err(Refused::door)?;
+        let cors = Cors::new(&config.cors_allowed_origins)
+            .map_err(|error| Refused::because("corsAllowedOrigins", &error))?;
+        let log = self.core.access_log.prepare(&config.access_log);
+        let log = log.map_err(|error| Refused::because("accessLog.file", &error))?;
+        let traces = self.core.traces.prepare(&config.tracing);
+        let traces = traces.map_err(|error| Refused::because("tracing.otlpEndpoint", &error))?;
+
         if self.config.as_kcp != config.as_kcp {
             warn_of_holes(&config);
         }
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
-        self.opened.reconfigure(&config.listeners);
+        self.opened.apply(prepared);
+        self.doors = self.opened.addresses();
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
         self.core.upstreams.set_options(upstream_options(&config));
         self.core.slow_clients.store(Arc::new(config.slow_clients.clone()));
+        self.core.header_limits.store(Arc::new(header_limits(&config)));
+        self.core.metrics.set_connections_limit(config.limits.max_connections);
         self.core.picker.set_settings(PickSettings::new(config.shard_pick.clone()));
-        match Cors::new(&config.cors_allowed_origins) {
-            Ok(cors) => self.core.cors.store(Arc::new(cors)),
-            Err(error) => tracing::error!(%error, "corsAllowedOrigins stays as it was"),
+        self.core.cors.store(Arc::new(cors));
+        if let Err(error) = self.core.access_log.apply(log) {
+            tracing::error!(%error, "there is no room for the access log's thread");
         }
-        if let Err(error) = self.core.access_log.configure(&config.access_log) {
-            let file = config.access_log.file.display();
-            tracing::error!(%file, %error, "the access log stays as it was");
-        }
-        if let Err(error) = self.core.traces.configure(&config.tracing) {
-            tracing::error!(%error, "tracing stays as it was");
-        }
+        self.core.traces.apply(traces);
         self.core.mounts.store(Arc::new(mount_rules(&config)));
         self.core.router.set_labels_behind_mounts(behind_mounts(&config));
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.core.paths.set_built_in(config.paths.services);
         }
         self.core.paths.set_believed_at_doors(believed_at_doors(&config));
+        self.shutdown.configure(&config.drain);
         for what in restart_needed(&self.config, &config) {
             tracing::warn!(setting = what, "this change of the configuration needs a restart");
         }
         self.config = config;
+        Ok(())
     }
 }
 
@@ -312,50 +436,47 @@ impl Gateway {
 /// # Errors
 /// [`LoadError`] if it cannot be read now.
 pub fn follow_configuration(
-    mut gateway: Gateway,
+    gateway: &SharedGateway,
     file: &Path,
-    environment: &Environment,
+    reloads: &Reloads,
 ) -> Result<(), LoadError> {
-    let path = file.to_owned();
-    let configuration = environment
-        .reloads
-        .register("configuration", [path.clone()], move || fairlead_config::load::<GatewayConfig>(&path))?;
-    let mut changes = configuration.changes();
-    let shutdown = environment.shutdown.clone();
-    environment.tasks.spawn("configuration", async move {
-        loop {
-            tokio::select! {
-                () = shutdown.draining() => return,
-                changed = changes.changed() => match changed {
-                    Ok(()) => gateway.reconfigure(GatewayConfig::clone(&configuration.load())),
-                    Err(_) => return,
-                },
+    // Whoever runs it ends it.
+    let (followed, path) = (Arc::downgrade(gateway), file.to_owned());
+    reloads.register("configuration", [path.clone()], move || {
+        let config: GatewayConfig = fairlead_config::load(&path)?;
+        match followed.upgrade() {
+            Some(gateway) => {
+                gateway.lock().reconfigure(config).map_err(|refused| ConfigError::Faulty(refused.at(&path)))
             }
+            None => Ok(()),
         }
-    });
+    })?;
     Ok(())
 }
 
+/// What could not be reloaded, and where the fault is, if that is said: whoever may ask whether we are ready learns no
+/// folders and no contents.
+fn told_to_anybody((what, reason): (String, String)) -> String {
+    let place = reason.split_whitespace().find_map(|word| {
+        let word = word.trim_matches(|end: char| !end.is_alphanumeric());
+        let (file, line) = word.rsplit('/').next()?.split_once(':')?;
+        (file.contains('.') && line.starts_with(|digit: char| digit.is_ascii_digit()))
+            .then(|| format!("{file}:{line}"))
+    });
+    match place {
+        Some(place) => format!("{what} ({place})"),
+        None => what,
+    }
+}
+
+fn header_limits(config: &GatewayConfig) -> HeaderLimits {
+    HeaderLimits {
+        fields: config.limits.max_header_fields,
+        bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
+    }
+}
+
 fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
-    let doors = |config: &GatewayConfig| -> Vec<_> {
-        let door = |door: &DoorConfig| {
-            // Whether certificates are identities at all is settled when a door opens.
-            let by_certificate =
-                door.client_ca.is_some() || door.authentication.request_header.client_ca.is_some();
-            (
-                door.name.clone(),
-                door.serving.clone(),
-                door.client_ca.clone(),
-                door.tls.clone(),
-                door.peers.clone(),
-                door.upstream_identity.clone(),
-                by_certificate,
-                // Clients are told of both.
-                door.authentication.request_header.client_ca.clone(),
-            )
-        };
-        config.listeners.iter().map(door).collect()
-    };
     let workspaces =
         |config: &GatewayConfig| config.listeners.iter().any(|door| door.authentication.workspaces);
     let files = |config: &GatewayConfig| {
@@ -368,9 +489,6 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
         IndexConfig { miss_wait, ..config.index.clone() }
     };
     let mut needed = Vec::new();
-    if doors(old) != doors(new) {
-        needed.push("listeners");
-    }
     if old.acme != new.acme {
         needed.push("acme");
     }
@@ -392,12 +510,6 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     let reads_once = |config: &GatewayConfig| config.as_kcp.contains(&KcpBehaviour::Reloads);
     if reads_once(old) != reads_once(new) {
         needed.push("asKcp: reloads");
-    }
-    if old.limits != new.limits {
-        needed.push("limits");
-    }
-    if old.drain != new.drain {
-        needed.push("drain");
     }
     if old.log != new.log {
         needed.push("log");

@@ -7,7 +7,7 @@ mod kubectl;
 mod pki;
 mod process;
 
-pub use binary::{binary, free_port};
+pub use binary::{binary, free_port, tool};
 pub use error::HarnessError;
 pub use forms::{Form, encoded, split_address};
 pub use kubectl::{Kubectl, Output};

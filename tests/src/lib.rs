@@ -7,8 +7,13 @@
 //! - [`cdn`] stands between clients and an edge gateway.
 //! - [`comer`] runs the pattern of two gateways and proves who can do what at which door.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
+//! - [`dashboards`] are what operators look at; [`scene`] is an installation in which everything happens that they show; [`draw`]
+//!   draws them.
 
 pub mod cdn;
 pub mod comer;
+pub mod dashboards;
+pub mod draw;
 pub mod harness;
 pub mod load;
+pub mod scene;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairlead_config::DrainConfig;
+use fairlead_config::{DrainConfig, Timespan};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,36 +33,71 @@ pub struct Shutdown {
 
 #[derive(Debug)]
 struct Steps {
-    delay: Duration,
-    window: Duration,
+    settings: Mutex<DrainConfig>,
     announced: CancellationToken,
     draining: CancellationToken,
     over: CancellationToken,
-    deadline: Mutex<Option<Instant>>,
+    /// When it is over, and how long before that it began.
+    deadline: Mutex<Option<(Instant, Duration)>>,
+    /// The whole that this is a part of.
+    whole: Option<Shutdown>,
 }
 
 impl Shutdown {
     /// Running. Nothing happens until [`Shutdown::begin`].
     pub fn new(drain: &DrainConfig) -> Self {
         let steps = Steps {
-            delay: drain.delay.get(),
-            window: drain.window.get(),
+            settings: Mutex::new(drain.clone()),
             announced: CancellationToken::new(),
             draining: CancellationToken::new(),
             over: CancellationToken::new(),
             deadline: Mutex::new(None),
+            whole: None,
         };
         Self { inner: Arc::new(steps) }
     }
 
+    /// The end of a part of the process: it comes with that of the whole, or before it by [`Shutdown::run_now`].
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let steps = Steps {
+            settings: Mutex::new(self.inner.settings.lock().clone()),
+            announced: self.inner.announced.child_token(),
+            draining: self.inner.draining.child_token(),
+            over: self.inner.over.child_token(),
+            deadline: Mutex::new(None),
+            whole: Some(self.clone()),
+        };
+        Self { inner: Arc::new(steps) }
+    }
+
+    /// Other settings, for ends that have not begun yet.
+    pub fn configure(&self, drain: &DrainConfig) {
+        drain.clone_into(&mut self.inner.settings.lock());
+    }
+
     /// How long open requests have to finish once draining has begun.
     pub fn window(&self) -> Duration {
-        self.inner.window
+        match &self.inner.whole {
+            Some(whole) => whole.window(),
+            None => self.inner.settings.lock().window.get(),
+        }
     }
 
     /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
     pub fn begin(&self) {
         self.inner.announced.cancel();
+    }
+
+    /// The same without waiting for load balancers to notice: somebody else serves in our place.
+    pub fn begin_now(&self) {
+        self.inner.settings.lock().delay = Timespan::from_millis(0);
+        self.begin();
+    }
+
+    /// Returns when the end is announced.
+    pub async fn announced(&self) {
+        self.inner.announced.cancelled().await;
     }
 
     /// Whether the end has been announced.
@@ -93,13 +128,24 @@ impl Shutdown {
     /// Walks through the steps once [`Shutdown::begin`] has been called, and returns at the last. One per process;
     /// [`Tasks::supervise`] does it.
     pub async fn run(&self) {
-        let steps = &self.inner;
-        steps.announced.cancelled().await;
-        tokio::time::sleep(steps.delay).await;
-        *steps.deadline.lock() = Some(Instant::now() + steps.window);
-        steps.draining.cancel();
-        tokio::time::sleep(steps.window).await;
-        steps.over.cancel();
+        self.inner.announced.cancelled().await;
+        let delay = self.inner.settings.lock().delay.get();
+        tokio::time::sleep(delay).await;
+        self.run_now().await;
+    }
+
+    /// Drains now, without having announced it, and returns when the window is over.
+    pub async fn run_now(&self) {
+        let window = self.window();
+        *self.inner.deadline.lock() = Some((Instant::now() + window, window));
+        self.inner.draining.cancel();
+        tokio::time::sleep(window).await;
+        self.inner.over.cancel();
+    }
+
+    fn deadline(&self) -> Option<(Instant, Duration)> {
+        let own = *self.inner.deadline.lock();
+        own.or_else(|| self.inner.whole.as_ref()?.deadline())
     }
 }
 
@@ -120,9 +166,8 @@ impl Drain {
     /// at once.
     pub async fn end_of_stream(&self, stream: u64) {
         self.shutdown.draining().await;
-        let deadline = *self.shutdown.inner.deadline.lock();
-        if let Some(deadline) = deadline {
-            tokio::time::sleep_until(deadline - before_deadline(stream, self.shutdown.inner.window)).await;
+        if let Some((deadline, window)) = self.shutdown.deadline() {
+            tokio::time::sleep_until(deadline - before_deadline(stream, window)).await;
         }
     }
 }
@@ -319,6 +364,30 @@ mod tests {
         shutdown.drain().end_of_stream(7).await;
         shutdown.over().await;
         steps.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_part_ends_before_the_whole_or_with_it() {
+        let whole = shutdown("0s", "1ms");
+        let (earlier, with_it) = (whole.part(), whole.part());
+        earlier.run_now().await;
+        assert!(earlier.is_draining() && !whole.is_draining() && !with_it.is_draining());
+        earlier.drain().end_of_stream(1).await;
+        whole.begin();
+        whole.run().await;
+        assert!(with_it.is_draining() && with_it.is_announced());
+        with_it.drain().end_of_stream(1).await;
+        with_it.over().await;
+    }
+
+    #[tokio::test]
+    async fn the_settings_are_those_at_the_end() {
+        let whole = shutdown("1h", "1h");
+        let part = whole.part();
+        whole.configure(&DrainConfig { delay: "0s".parse().unwrap(), window: "2ms".parse().unwrap() });
+        assert_eq!((whole.window(), part.window()), (Duration::from_millis(2), Duration::from_millis(2)));
+        whole.begin();
+        whole.run().await;
     }
 
     #[test]

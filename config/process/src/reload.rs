@@ -5,20 +5,22 @@
 //! metric says so. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
 //! notification APIs report badly; SIGHUP asks at once.
 
+mod told;
+
 use std::error::Error;
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairlead_config::PemFault;
 use parking_lot::Mutex;
-use prometheus::{GaugeVec, IntCounterVec};
 use tokio::sync::{Notify, watch};
+use told::Told;
 
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
@@ -78,13 +80,24 @@ impl ReloadTrigger {
     }
 }
 
+/// How often files were looked at because somebody asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// Looks that have begun.
+    pub begun: u64,
+    /// Looks that are over.
+    pub done: u64,
+}
+
 /// All values of a process that are made from files, and the task that keeps them fresh.
 #[derive(Clone)]
 pub struct Reloads {
-    watched: Arc<Mutex<Vec<Arc<Mutex<Watched>>>>>,
+    entries: Arc<Mutex<Vec<Arc<Entry>>>>,
+    /// Without whom what is registered here is looked at no more.
+    keeper: Option<Weak<()>>,
+    looks: Arc<watch::Sender<Looks>>,
     trigger: ReloadTrigger,
-    outcomes: IntCounterVec,
-    loaded_at: GaugeVec,
+    told: Told,
 }
 
 /// A value could not be made from its files. At start the operator has to act; later the last good value stays.
@@ -99,22 +112,22 @@ pub struct LoadError {
 impl FatalError for LoadError {}
 
 impl Reloads {
-    /// With its metrics: `fairlead_reload_total{what,result}` and `fairlead_reload_last_success_timestamp_seconds{what}`.
+    /// With its metrics: `fairlead_reload_…{what}`, `fairlead_file_modified_timestamp_seconds{what}` and
+    /// `fairlead_certificate_not_after_timestamp_seconds{what,kind}`.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
-            watched: Arc::default(),
+            entries: Arc::default(),
+            keeper: None,
+            looks: Arc::default(),
             trigger: ReloadTrigger::default(),
-            outcomes: metrics.counters(
-                "fairlead_reload_total",
-                "Attempts to load a changed file, by what it is and the result (success or failure).",
-                &["what", "result"],
-            )?,
-            loaded_at: metrics.gauges(
-                "fairlead_reload_last_success_timestamp_seconds",
-                "When what is in effect was loaded, in seconds since the epoch.",
-                &["what"],
-            )?,
+            told: Told::new(metrics)?,
         })
+    }
+
+    /// The same for what comes and goes: what is registered with it is looked at as long as somebody has `keeper`.
+    #[must_use]
+    pub fn kept_by(&self, keeper: &Arc<()>) -> Self {
+        Self { keeper: Some(Arc::downgrade(keeper)), ..self.clone() }
     }
 
     /// Makes a value from `files` with `load` now, and again whenever their content changes.
@@ -159,7 +172,7 @@ impl Reloads {
             reason: with_place(chain(&error), &files),
         })?;
         let reloadable = Arc::new(Reloadable::new(value));
-        self.note_success(what);
+        self.told.success(what, &named);
         let target = Arc::clone(&reloadable);
         let swap = move || match load() {
             Ok((value, named)) => {
@@ -168,34 +181,37 @@ impl Reloads {
             }
             Err(error) => Err(chain(&error)),
         };
-        let mut watched =
-            Watched { what: what.to_owned(), files, stamps, digest, failure: None, swap: Box::new(swap) };
+        let mut watched = Watched { files, stamps, digest, failure: None, swap: Box::new(swap) };
         watched.follow(named);
-        self.watched.lock().push(Arc::new(Mutex::new(watched)));
+        let (keeper, state) = (self.keeper.clone(), Mutex::new(watched));
+        self.entries.lock().push(Arc::new(Entry { what: what.to_owned(), keeper, state }));
         Ok(reloadable)
     }
 
     /// Has what was registered as `what` depend on these files from now on, because it was made anew of others. Those that
     /// are new are loaded at the next look.
     pub fn follow(&self, what: &str, files: &[PathBuf]) {
-        let watched: Vec<_> = self.watched.lock().clone();
-        for entry in watched {
-            let mut entry = entry.lock();
+        for entry in self.current() {
+            // Compared first: whoever is being loaded right now may be the one that asks.
             if entry.what == what {
-                entry.follow(files.to_vec());
+                entry.state.lock().follow(files.to_vec());
             }
         }
     }
 
     /// What could not be reloaded, with the reason: the last good one is in effect instead.
     pub fn failures(&self) -> Vec<(String, String)> {
-        let watched: Vec<_> = self.watched.lock().clone();
-        let failed = watched.iter().filter_map(|entry| {
+        let failed = self.current().into_iter().filter_map(|entry| {
             // One that is being loaded right now is neither good nor bad yet.
-            let entry = entry.try_lock()?;
-            Some((entry.what.clone(), entry.failure.clone()?))
+            let failure = entry.state.try_lock()?.failure.clone()?;
+            Some((entry.what.clone(), failure))
         });
         failed.collect()
+    }
+
+    /// Tells of each look that was asked for.
+    pub fn looks(&self) -> watch::Receiver<Looks> {
+        self.looks.subscribe()
     }
 
     /// The handle with which a signal handler asks for a look.
@@ -213,9 +229,15 @@ impl Reloads {
                 () = self.trigger.fired() => Look::Content,
                 _ = interval.tick() => Look::Stamps,
             };
+            if look == Look::Content {
+                self.looks.send_modify(|looks| looks.begun += 1);
+            }
             let reloads = self.clone();
             if tokio::task::spawn_blocking(move || reloads.look(look)).await.is_err() {
                 tracing::error!("a load function panicked while files were checked");
+            }
+            if look == Look::Content {
+                self.looks.send_modify(|looks| looks.done += 1);
             }
         }
     }
@@ -226,51 +248,54 @@ impl Reloads {
     }
 
     fn look(&self, look: Look) {
-        let watched: Vec<_> = self.watched.lock().clone();
-        for entry in watched {
-            self.refresh(&mut entry.lock(), look);
+        for entry in self.current() {
+            self.refresh(&entry, look);
         }
     }
 
-    fn refresh(&self, entry: &mut Watched, look: Look) {
-        let stamps: Vec<_> = entry.files.iter().map(stamp).collect();
-        let untouched = stamps == entry.stamps && look == Look::Stamps;
-        if untouched && entry.failure.is_none() {
+    /// All that are still wanted. Series of others go with them.
+    fn current(&self) -> Vec<Arc<Entry>> {
+        let mut entries = self.entries.lock();
+        let (kept, gone) = std::mem::take(&mut *entries).into_iter().partition(|entry| entry.is_kept());
+        *entries = kept;
+        let gone: Vec<Arc<Entry>> = gone;
+        for gone in gone.iter().filter(|gone| entries.iter().all(|entry| entry.what != gone.what)) {
+            self.told.forget(&gone.what);
+        }
+        entries.clone()
+    }
+
+    fn refresh(&self, entry: &Entry, look: Look) {
+        let (what, mut state) = (entry.what.as_str(), entry.state.lock());
+        let stamps: Vec<_> = state.files.iter().map(stamp).collect();
+        let untouched = stamps == state.stamps && look == Look::Stamps;
+        if untouched && state.failure.is_none() {
             return;
         }
-        let digest = digest(&entry.files);
-        entry.stamps = stamps;
-        if digest == entry.digest && entry.failure.is_none() {
+        let digest = digest(&state.files);
+        state.stamps = stamps;
+        self.told.looked_at(what, &state.files);
+        if digest == state.digest && state.failure.is_none() {
             return;
         }
-        entry.digest = digest;
-        match (entry.swap)() {
+        state.digest = digest;
+        match (state.swap)() {
             Ok(named) => {
-                entry.failure = None;
-                entry.follow(named);
-                self.note_success(&entry.what);
-                tracing::info!(what = entry.what, "reloaded");
+                state.failure = None;
+                self.told.success(what, &named);
+                state.follow(named);
+                tracing::info!(what, "reloaded");
             }
             Err(reason) => {
-                let reason = with_place(reason, &entry.files);
-                self.outcomes.with_label_values(&[entry.what.as_str(), "failure"]).inc();
+                let reason = with_place(reason, &state.files);
+                self.told.failure(what);
                 // Tried again with every look, for the fault may pass without a change of the file; said once.
-                if entry.failure.as_ref() != Some(&reason) {
-                    tracing::error!(
-                        what = entry.what,
-                        reason,
-                        "cannot be reloaded; the last good one stays in effect"
-                    );
-                    entry.failure = Some(reason);
+                if state.failure.as_ref() != Some(&reason) {
+                    tracing::error!(what, reason, "cannot be reloaded; the last good one stays in effect");
+                    state.failure = Some(reason);
                 }
             }
         }
-    }
-
-    fn note_success(&self, what: &str) {
-        self.outcomes.with_label_values(&[what, "success"]).inc();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
     }
 }
 
@@ -282,8 +307,19 @@ enum Look {
     Content,
 }
 
-struct Watched {
+struct Entry {
     what: String,
+    keeper: Option<Weak<()>>,
+    state: Mutex<Watched>,
+}
+
+impl Entry {
+    fn is_kept(&self) -> bool {
+        self.keeper.as_ref().is_none_or(|keeper| keeper.strong_count() > 0)
+    }
+}
+
+struct Watched {
     files: Vec<PathBuf>,
     stamps: Vec<Option<Stamp>>,
     digest: u64,
@@ -347,7 +383,7 @@ fn with_place(reason: String, files: &[PathBuf]) -> String {
 }
 
 /// An error with its sources on one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -499,6 +535,41 @@ mod tests {
         fs::write(&other, "5").unwrap();
         fixture.reloads.look(Look::Stamps);
         assert_eq!(*sum.load(), 7);
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_looked_at_no_more_and_has_no_series() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let keeper = Arc::new(());
+        let path = fixture.path();
+        let kept = fixture.reloads.kept_by(&keeper);
+        let number = kept.register("number", [fixture.path()], move || read_number(&path)).unwrap();
+        fixture.write("x");
+        fixture.reloads.check_now();
+        assert_eq!((fixture.reloads.failures().len(), fixture.count("failure").as_deref()), (1, Some("1")));
+        drop(keeper);
+        fixture.write("2");
+        fixture.reloads.check_now();
+        assert_eq!((*number.load(), fixture.reloads.failures().len()), (1, 0));
+        assert_eq!((fixture.count("failure"), fixture.count("success")), (None, None));
+    }
+
+    #[test]
+    fn whoever_is_loaded_may_register_and_have_others_follow() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let (reloads, path, other) = (fixture.reloads.clone(), fixture.path(), fixture.path());
+        let load = move || {
+            reloads.follow("other", &[]);
+            let other = other.clone();
+            let _ = reloads.register("other", [], move || read_number(&other));
+            read_number(&path)
+        };
+        let number = fixture.reloads.register("number", [fixture.path()], load).unwrap();
+        fixture.write("2");
+        fixture.reloads.check_now();
+        assert_eq!(*number.load(), 2);
     }
 
     #[test]

@@ -162,6 +162,11 @@ impl BoundServer {
             service,
             tracker: TaskTracker::new(),
         });
+        // Prometheus sees an increase only where there was something before.
+        for why in ["headers", "panic"] {
+            let labels = [shared.options.name.as_str(), why];
+            shared.options.metrics.refused.with_label_values(&labels);
+        }
         let mut backoff = Duration::ZERO;
         loop {
             let accepted = tokio::select! {

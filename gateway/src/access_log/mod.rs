@@ -61,6 +61,14 @@ enum Target {
     File(PathBuf, Rotation),
 }
 
+/// Settings that can be put in force.
+pub(crate) struct PreparedLog {
+    config: AccessLogConfig,
+    target: Option<Target>,
+    /// Where that is not written to yet.
+    output: Option<Output>,
+}
+
 /// What requests and the thread share.
 struct Shared {
     state: Mutex<State>,
@@ -119,25 +127,36 @@ impl AccessLog {
         Ok(Self { rules: ArcSwapOption::empty(), shared: Arc::new(shared), writing: Mutex::default() })
     }
 
-    /// Puts settings in force. If the file cannot be opened, all stays as it was.
+    /// Opens what settings name; nothing changes yet.
     ///
     /// # Errors
-    /// What the system says about the file, or the thread.
-    pub(crate) fn configure(&self, config: &AccessLogConfig) -> io::Result<()> {
-        let mut writing = self.writing.lock();
+    /// What the system says about the file.
+    pub(crate) fn prepare(&self, config: &AccessLogConfig) -> io::Result<PreparedLog> {
         let rotation = Rotation { max_size: config.max_size.bytes(), max_files: config.max_files };
         let target = match config.to {
             AccessLogTarget::Off => None,
             AccessLogTarget::Stdout => Some(Target::Stdout),
             AccessLogTarget::File => Some(Target::File(config.file.to_path_buf(), rotation)),
         };
-        if let Some(target) = target.as_ref().filter(|target| writing.as_ref() != Some(target)) {
-            let output = match target {
-                Target::Stdout => Output::Stdout(Torn::No),
-                Target::File(path, rotation) => Output::File(LogFile::open(path, *rotation)?),
-            };
+        let writing = self.writing.lock();
+        let output = match target.as_ref().filter(|target| writing.as_ref() != Some(target)) {
+            None => None,
+            Some(Target::Stdout) => Some(Output::Stdout(Torn::No)),
+            Some(Target::File(path, rotation)) => Some(Output::File(LogFile::open(path, *rotation)?)),
+        };
+        Ok(PreparedLog { config: config.clone(), target, output })
+    }
+
+    /// Puts them in force.
+    ///
+    /// # Errors
+    /// There is no room for a thread; then all stays as it was.
+    pub(crate) fn apply(&self, prepared: PreparedLog) -> io::Result<()> {
+        let PreparedLog { config, target, output } = prepared;
+        let mut writing = self.writing.lock();
+        if let Some(output) = output {
             self.switch(output)?;
-            *writing = Some(target.clone());
+            writing.clone_from(&target);
         }
         self.shared.state.lock().most = usize::try_from(config.buffer.bytes()).unwrap_or(usize::MAX);
         self.rules.store(target.map(|_| {
@@ -145,6 +164,14 @@ impl AccessLog {
             Arc::new(Rules { sample: config.sample.get(), always, slow })
         }));
         Ok(())
+    }
+
+    /// Both at once.
+    ///
+    /// # Errors
+    /// What the system says about the file, or the thread; then all stays as it was.
+    pub(crate) fn configure(&self, config: &AccessLogConfig) -> io::Result<()> {
+        self.apply(self.prepare(config)?)
     }
 
     /// Whether there is one. Costs an atomic load.

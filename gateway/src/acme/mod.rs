@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use fairlead_client::{CredentialsError, EndpointError, Names};
 use fairlead_config::{AcmeChallenge, AcmeConfig, DoorConfig, GatewayConfig};
-use fairlead_process::{Metrics, MetricsError, ReloadTrigger, Reloads, Shutdown, Tasks, TlsSource};
+use fairlead_process::{Metrics, MetricsError, ReloadTrigger, Reloads, Shutdown, TlsSource};
 use prometheus::{GaugeVec, IntCounterVec};
+use tokio::task::AbortHandle;
 
 use answers::Answers;
-pub(crate) use responder::Responder;
+pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
 
 /// What gets and renews certificates.
@@ -130,36 +131,43 @@ impl Acme {
         Ok(TlsSource { certificate: file.clone(), private_key: file, challenges, ..source })
     }
 
-    /// Keeps a door's certificate fresh until the process drains.
-    pub(crate) fn keep(&self, door: &DoorConfig, tasks: &Tasks, shutdown: &Shutdown) {
-        if let Some(acme) = &door.tls.acme {
-            let wanted = keep::Wanted {
-                door: door.name.clone(),
-                names: door.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
-                challenge: acme.challenge,
-            };
-            tasks.spawn("acme", keep::keep(self.clone(), wanted, shutdown.clone()));
-        }
+    /// Keeps a door's certificate fresh as long as what is returned is there, and until the process drains.
+    pub(crate) fn keep(&self, door: &DoorConfig, shutdown: &Shutdown) -> Option<Keeping> {
+        let acme = door.tls.acme.as_ref()?;
+        let wanted = keep::Wanted {
+            door: door.name.clone(),
+            names: door.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            challenge: acme.challenge,
+        };
+        let task = tokio::spawn(keep::keep(self.clone(), wanted, shutdown.clone())).abort_handle();
+        Some(Keeping { task, door: door.name.clone(), metrics: self.metrics.clone() })
     }
 
-    /// What answers http-01, if a door wants it.
+    /// What answers http-01, if there is an address for it.
     ///
     /// # Errors
     /// What the system says of the address.
     pub(crate) fn responder(
         &self,
-        config: &GatewayConfig,
+        patience: BindPatience,
     ) -> Result<Option<Responder>, (SocketAddr, io::Error)> {
-        let is_wanted = |door: &DoorConfig| {
-            door.tls.acme.as_ref().is_some_and(|acme| acme.challenge == AcmeChallenge::Http01)
-        };
-        match self.config.http_address.filter(|_| config.listeners.iter().any(is_wanted)) {
-            Some(address) => {
-                let bound = Responder::bind(address, self.answers.clone());
-                bound.map(Some).map_err(|error| (address, error))
-            }
-            None => Ok(None),
-        }
+        let Some(address) = self.config.http_address else { return Ok(None) };
+        let responder = Responder::at(address, self.answers.clone(), patience);
+        responder.map(Some).map_err(|error| (address, error))
+    }
+}
+
+/// Dropped, nobody looks after a door's certificate any more; the certificate stays.
+pub(crate) struct Keeping {
+    task: AbortHandle,
+    door: String,
+    metrics: AcmeMetrics,
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.metrics.forget(&self.door);
     }
 }
 
@@ -183,6 +191,16 @@ impl AcmeMetrics {
                 &["listener"],
             )?,
         })
+    }
+
+    /// There is no such door any more. What has not happened to it has no series.
+    fn forget(&self, door: &str) {
+        for result in ["success", "failure"] {
+            let _ = self.attempts.remove_label_values(&[door, result]);
+        }
+        for times in [&self.last_attempt, &self.ends] {
+            let _ = times.remove_label_values(&[door]);
+        }
     }
 
     /// Whatever a door can make of them.

@@ -25,29 +25,56 @@ const MOST_CONNECTIONS: usize = 64;
 /// For a whole connection: one question and its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where somebody else has the address, it is tried again so often.
+const UNTIL_FREE: Duration = Duration::from_millis(500);
+
+/// What becomes of an address that somebody else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BindPatience {
+    /// It is a fault.
+    None,
+    /// It is waited for: a predecessor is about to leave.
+    UntilFree,
+}
+
 /// A socket that listens, not yet served.
 pub(crate) struct Responder {
-    listener: TcpListener,
+    address: SocketAddr,
+    /// `None` while it is waited for.
+    listener: Option<TcpListener>,
     answers: Answers,
 }
 
 impl Responder {
-    pub(super) fn bind(address: SocketAddr, answers: Answers) -> io::Result<Self> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Ok(Self { listener: socket.listen(128)?, answers })
+    pub(super) fn at(address: SocketAddr, answers: Answers, patience: BindPatience) -> io::Result<Self> {
+        let listener = match bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience == BindPatience::UntilFree => {
+                None
+            }
+            bound => Some(bound?),
+        };
+        Ok(Self { address, listener, answers })
     }
 
     /// Answers until the process drains.
-    pub(crate) async fn serve(self, shutdown: Shutdown) {
+    pub(crate) async fn serve(mut self, shutdown: Shutdown) {
+        let listener = loop {
+            if let Some(listener) = self.listener.take() {
+                break listener;
+            }
+            // Nothing tells when an address is free again.
+            tokio::select! {
+                () = shutdown.draining() => return,
+                () = tokio::time::sleep(UNTIL_FREE) => self.listener = bind(self.address).ok(),
+            }
+        };
         let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let accepted = tokio::select! {
                 () = shutdown.draining() => return,
                 accepted = async {
                     let slot = Arc::clone(&slots).acquire_owned().await;
-                    (slot, self.listener.accept().await)
+                    (slot, listener.accept().await)
                 } => accepted,
             };
             let (Ok(slot), Ok((stream, _))) = accepted else {
@@ -73,6 +100,13 @@ impl Responder {
             });
         }
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(128)
 }
 
 async fn answer(answers: &Answers, request: &Request<Incoming>) -> Response<Full<Bytes>> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use fairlead_config::{DoorQuotasConfig, QuotaConfig};
 
+use super::address::AddressQuotas;
 use super::meter::{Meter, Meters};
 use super::rate::Pace;
 
@@ -30,6 +31,8 @@ pub(crate) enum Scope {
     Identity,
     /// The logical cluster's.
     Workspace,
+    /// The address's, before anybody is known.
+    Address,
 }
 
 /// What there is too much of.
@@ -38,6 +41,10 @@ pub(crate) enum What {
     Rate,
     Bytes,
     Open(Kind),
+    /// New ones and open ones.
+    Connections,
+    /// Credentials that do not count.
+    Failures,
 }
 
 /// A quota is used up. A retry helps after `wait`.
@@ -59,6 +66,7 @@ impl Scope {
             Self::All => "all",
             Self::Identity => "identity",
             Self::Workspace => "workspace",
+            Self::Address => "address",
         }
     }
 
@@ -67,6 +75,7 @@ impl Scope {
             Self::All => "all users of this address together",
             Self::Identity => "you",
             Self::Workspace => "all users of this workspace together",
+            Self::Address => "all clients at your address together",
         }
     }
 }
@@ -80,6 +89,8 @@ impl What {
             Self::Open(Kind::Request) => "concurrent",
             Self::Open(Kind::Watch) => "watches",
             Self::Open(Kind::Upgrade) => "upgrades",
+            Self::Connections => "connections",
+            Self::Failures => "failures",
         }
     }
 
@@ -90,13 +101,15 @@ impl What {
             Self::Open(Kind::Request) => "requests at a time",
             Self::Open(Kind::Watch) => "open watches",
             Self::Open(Kind::Upgrade) => "upgraded connections",
+            Self::Connections => "connections",
+            Self::Failures => "credentials that do not count",
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
-            Self::Rate | Self::Bytes => "for now",
-            Self::Open(_) => "until others end",
+            Self::Rate | Self::Bytes | Self::Failures => "for now",
+            Self::Open(_) | Self::Connections => "until others end",
         }
     }
 }
@@ -122,6 +135,8 @@ pub(crate) struct DoorQuotas {
     all: Arc<Meter>,
     identities: Meters,
     workspaces: Meters,
+    /// What addresses may do before anybody is known.
+    pub(crate) addresses: AddressQuotas,
 }
 
 #[derive(Debug, Default)]
@@ -166,6 +181,7 @@ impl DoorQuotas {
             all: Arc::default(),
             identities: Meters::default(),
             workspaces: Meters::default(),
+            addresses: AddressQuotas::new(&config.per_address),
         };
         quotas.set(config);
         quotas
@@ -183,6 +199,7 @@ impl DoorQuotas {
             [&rules.all, &rules.identity, &rules.workspace].into_iter().any(|quota| !quota.is_none());
         self.rules.store(Arc::new(rules));
         self.counts.store(counts, Ordering::Relaxed);
+        self.addresses.set(&config.per_address);
     }
 
     /// Whether anything is counted here.
@@ -257,7 +274,7 @@ impl DoorQuotas {
 }
 
 /// When to try again where nobody can know.
-const A_MOMENT: Duration = Duration::from_secs(1);
+pub(super) const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// A request that counts until this is dropped.
 #[derive(Debug)]

@@ -13,6 +13,8 @@ pub(super) struct Pace {
 }
 
 const FRACTION: u32 = 10;
+/// Nanoseconds that anybody has to wait at most.
+const MOST_DEBT: u64 = 60_000_000_000;
 
 impl Pace {
     /// `per_second` in the long run, `burst` at once after a pause. Both at least 1.
@@ -60,11 +62,14 @@ impl Debt {
         if debt <= pace.tolerance { Ok(()) } else { Err(Duration::from_nanos(debt - pace.tolerance)) }
     }
 
-    /// Counts what was used, however much it is.
+    /// Counts what was used. What would take longer than a minute to pay is given away: one large answer must not shut
+    /// somebody out for hours.
     pub(super) fn charge(&self, pace: Pace, count: u64, now: u64) {
         let cost = nanos(pace.cost, count);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid| {
-            Some(paid.max(now).saturating_add(cost))
+            let most = now.saturating_add(pace.tolerance).saturating_add(MOST_DEBT);
+            // What is owed already may be more, of another pace.
+            Some(paid.max(now).saturating_add(cost).min(most.max(paid)))
         });
     }
 
@@ -111,6 +116,17 @@ mod tests {
         assert!((7.9..8.1).contains(&wait), "{wait}");
         assert!(debt.check(pace, SECOND * 9 + SECOND / 10).is_ok());
         assert!(!debt.is_paid(SECOND * 10) && debt.is_paid(SECOND * 12));
+    }
+
+    #[test]
+    fn nobody_has_to_wait_for_more_than_a_minute() {
+        let (pace, debt) = (Pace::new(1 << 20, 2 << 20), Debt::default());
+        for _ in 0..3 {
+            debt.charge(pace, 100 << 30, SECOND);
+            let wait = debt.check(pace, SECOND).err().map_or(0.0, |wait| wait.as_secs_f64());
+            assert!((59.9..60.1).contains(&wait), "{wait}");
+        }
+        assert!(debt.check(pace, SECOND * 62).is_ok());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_authn::ConnectionCredentials;
-use fairlead_process::PeerChain;
+use fairlead_process::{Drain, PeerChain};
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
@@ -21,12 +21,13 @@ use pingora::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
+use super::socket::Socket;
 use super::{CertificateMeaning, Door};
 use crate::gulp::Gulp;
+use crate::limits::Connected;
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
@@ -34,6 +35,8 @@ pub(crate) struct Connection {
     pub(crate) id: u64,
     /// The door that it came through.
     pub(crate) door: Arc<Door>,
+    /// When what has no end of its own ends here.
+    pub(crate) drain: Drain,
     /// The other end, as TCP sees it.
     pub(crate) peer: SocketAddr,
     /// The name that the peer asked for when it connected.
@@ -47,23 +50,27 @@ pub(crate) struct Connection {
     last_end: AtomicU64,
     /// Bytes of header of those requests over HTTP/2 that are not answered yet.
     heads: AtomicUsize,
+    /// Counts it among those of its address.
+    _connected: Option<Connected>,
 }
 
 impl Connection {
     pub(super) fn new(
         id: u64,
-        door: Arc<Door>,
+        (door, certificates): (Arc<Door>, CertificateMeaning),
+        drain: Drain,
         peer: SocketAddr,
         chain: &PeerChain,
         server_name: Option<&str>,
     ) -> Self {
-        let credentials = match (&chain.0, door.certificates) {
+        let credentials = match (&chain.0, certificates) {
             (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
         Self {
             id,
             door,
+            drain,
             peer,
             server_name: server_name.map(Box::from),
             credentials,
@@ -72,7 +79,13 @@ impl Connection {
             total: AtomicU64::new(0),
             last_end: AtomicU64::new(0),
             heads: AtomicUsize::new(0),
+            _connected: None,
         }
+    }
+
+    /// The same, counted until it ends.
+    pub(super) fn counted(self, connected: Option<Connected>) -> Self {
+        Self { _connected: connected, ..self }
     }
 
     /// Counts the head of one more request until the guard is dropped, unless they would be more than `most` bytes together.
@@ -89,12 +102,12 @@ impl Connection {
         OpenRequest(Arc::clone(self))
     }
 
-    pub(super) fn has_had_a_request(&self) -> bool {
+    pub(crate) fn has_had_a_request(&self) -> bool {
         self.total.load(Ordering::Relaxed) > 0
     }
 
     /// For how long no request has been open; zero while one is.
-    pub(super) fn idle_for(&self) -> Duration {
+    pub(crate) fn idle_for(&self) -> Duration {
         if self.open.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
         }
@@ -149,16 +162,13 @@ impl Drop for HeldHead {
 /// Own, in place of pingora's, because that one parses the peer's certificates with `expect` and has no
 /// place for what we know of a connection.
 pub(super) struct ClientStream {
-    stream: TlsStream<Gulp<TcpStream>>,
+    stream: TlsStream<Gulp<Socket>>,
     /// pingora has a place for this; our [`Connection`] travels in it.
     carrier: Arc<ProxyDigest>,
 }
 
 impl ClientStream {
-    pub(super) fn new(
-        stream: TlsStream<Gulp<TcpStream>>,
-        connection: Arc<Connection>,
-    ) -> pingora::Result<Self> {
+    pub(super) fn new(stream: TlsStream<Gulp<Socket>>, connection: Arc<Connection>) -> pingora::Result<Self> {
         // Nobody reads it; with neither, it has no room for headers.
         let response = Box::new(ResponseHeader::build_no_case(200, Some(0))?);
         let carried: Box<dyn Any + Send + Sync> = Box::new(connection);

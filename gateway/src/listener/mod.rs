@@ -3,8 +3,12 @@
 //! The handshake always completes; who the peer is, is judged per request. Each connection keeps the TLS
 //! configuration that it began with.
 
+mod bound;
 mod connection;
 mod proxy_protocol;
+mod slots;
+mod socket;
+mod socket_file;
 
 use std::fmt;
 use std::io;
@@ -21,9 +25,8 @@ use fairlead_process::{ACME_PROTOCOL, PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
-use prometheus::{Histogram, IntCounter, IntGauge};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use prometheus::{IntCounter, IntGauge};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
@@ -32,14 +35,16 @@ use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use crate::lanes::Lanes;
 use crate::limits::DoorQuotas;
+use crate::observe::{DoorSeries, Phase};
 use crate::peers::Peers;
 use crate::screen::Screen;
 use crate::upstream::DoorSender;
+pub(crate) use bound::{BoundDoor, DoorAddress};
 use connection::ClientStream;
 pub(crate) use connection::{Connection, HeldHead, OpenRequest, connection_of};
+pub(crate) use slots::Slots;
+use socket::AcceptedSocket;
 
-/// Connections that the kernel keeps while we are busy.
-const BACKLOG: u32 = 1024;
 /// What an HTTP/2 client may send ahead on one stream and on all of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -49,44 +54,40 @@ const SEND_BUFFER: usize = 64 << 10;
 /// make us reset (CVE-2025-8671), per connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 128;
-/// When a silent TCP peer is asked whether it is there, and how often.
-const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
-
-/// A door by its place in the configuration, where names would be looked up.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct DoorNumber(usize);
-
-impl DoorNumber {
-    /// The door at this place.
-    pub(crate) const fn new(place: usize) -> Self {
-        Self(place)
-    }
-
-    /// Its place.
-    pub(crate) const fn index(self) -> usize {
-        self.0
-    }
-}
 
 /// One way into the gateway.
 pub(crate) struct Door {
-    /// Its place among all of them.
-    pub(crate) number: DoorNumber,
     /// Its name in logs and metrics.
     pub(crate) name: Arc<str>,
-    /// What a client certificate means here.
-    pub(crate) certificates: CertificateMeaning,
-    /// Who may connect.
-    pub(crate) peers: Peers,
-    /// Who the gateway is towards shards for its requests, if that is not who it usually is.
-    pub(crate) sender: Option<Arc<DoorSender>>,
+    /// What is counted of requests.
+    pub(crate) series: Arc<DoorSeries>,
+    /// What is counted of connections.
+    pub(crate) metrics: DoorMetrics,
+    /// What connections meet first. Those that are open keep what they have agreed on.
+    pub(crate) frame: ArcSwap<Frame>,
     /// How much may be asked.
     pub(crate) quotas: Arc<DoorQuotas>,
     /// What can be changed while connections are open.
     pub(crate) policy: ArcSwap<DoorPolicy>,
+    /// As long as it is there the files of the policy are looked at.
+    pub(crate) _files: Arc<()>,
+}
+
+/// What a connection meets before there is a request.
+pub(crate) struct Frame {
+    /// What a client certificate means here.
+    pub(crate) certificates: CertificateMeaning,
+    /// Who may connect.
+    pub(crate) peers: Peers,
+    /// Certificate and protocols.
+    pub(crate) tls: Arc<ReloadableTls>,
+    /// What peers may do.
+    pub(crate) limits: ConnectionLimits,
+    /// Who the gateway is towards shards for its requests, if that is not who it usually is.
+    pub(crate) sender: Option<Arc<DoorSender>>,
+    /// As long as it is there its files are looked at.
+    pub(crate) _files: Arc<()>,
 }
 
 /// Who may be whom at a door, and what is offered there.
@@ -179,33 +180,22 @@ pub(crate) struct DoorMetrics {
     pub(crate) handshakes_timeout: IntCounter,
     /// Connections from addresses that may not connect.
     pub(crate) peers_refused: IntCounter,
-    /// Seconds from the accepted connection to the beginning of its handshake.
-    pub(crate) accept: Histogram,
-    /// Seconds of a handshake that came to its end.
-    pub(crate) tls: Histogram,
+    /// Connections of addresses that may have no more.
+    pub(crate) connections_limited: IntCounter,
 }
 
-/// A socket that listens, not yet served.
-#[derive(Debug)]
-pub(crate) struct BoundDoor {
-    listener: TcpListener,
-    local_addr: SocketAddr,
-}
-
-/// Everything about a listener but what it serves.
-pub(crate) struct DoorOptions {
+/// How a bound door is served.
+pub(crate) struct Serving {
     /// The door.
     pub(crate) door: Arc<Door>,
-    /// Certificate and protocols.
-    pub(crate) tls: Arc<ReloadableTls>,
-    /// What peers may do.
-    pub(crate) limits: ConnectionLimits,
-    /// Ends the listener.
+    /// Ends it.
     pub(crate) shutdown: Shutdown,
-    /// What is counted.
-    pub(crate) metrics: DoorMetrics,
     /// Where connections are served.
     pub(crate) lanes: Arc<Lanes>,
+    /// A place for each connection.
+    pub(crate) slots: Arc<Slots>,
+    /// Nobody is let in before this is true.
+    pub(crate) gate: watch::Receiver<bool>,
 }
 
 /// How HTTP/2 is spoken with clients. Begins with pingora's bounded defaults: the raw ones of the library
@@ -225,143 +215,144 @@ pub(crate) fn h2_options(limits: &ConnectionLimits) -> H2Options {
     options
 }
 
-impl BoundDoor {
-    /// Listens. Port 0 takes a free one.
-    ///
-    /// # Errors
-    /// What the operating system says, most often that the address is in use.
-    pub(crate) fn bind(addr: SocketAddr) -> io::Result<Self> {
-        let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restarted gateway must not wait for its predecessor's connections to time out.
-        socket.set_reuseaddr(true)?;
-        socket.bind(addr)?;
-        let listener = socket.listen(BACKLOG)?;
-        let local_addr = listener.local_addr()?;
-        Ok(Self { listener, local_addr })
+/// Serves until the drain is done: when it begins nothing is accepted any more, open connections are told, and this
+/// returns when the last one has ended or the window is over.
+pub(crate) async fn serve<A>(listener: Arc<BoundDoor>, serving: Serving, app: Arc<A>)
+where
+    A: ServerApp + Send + Sync + 'static,
+{
+    let slots = Arc::clone(&serving.slots);
+    let (drain, draining) = watch::channel(false);
+    let tracker = TaskTracker::new();
+    let mut gate = serving.gate.clone();
+    let serving = Arc::new(serving);
+    tokio::select! {
+        () = serving.shutdown.draining() => {}
+        // If nobody will open it any more, the process ends.
+        _ = gate.wait_for(|is_open| *is_open) => {}
     }
-
-    /// The address listened on, with the real port.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.local_addr
-    }
-
-    /// Serves until the drain is done: when it begins nothing is accepted any more, open connections are told,
-    /// and this returns when the last one has ended or the window is over.
-    pub(crate) async fn serve<A>(self, options: DoorOptions, app: Arc<A>)
-    where
-        A: ServerApp + Send + Sync + 'static,
-    {
-        let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
-        let (drain, draining) = watch::channel(false);
-        let tracker = TaskTracker::new();
-        let options = Arc::new(options);
-        let mut backoff = Duration::ZERO;
-        loop {
-            let accepted = tokio::select! {
-                () = options.shutdown.draining() => break,
-                accepted = async {
-                    let slot = Arc::clone(&slots).acquire_owned().await;
-                    (slot, self.listener.accept().await)
-                } => accepted,
-            };
-            match accepted {
-                (Ok(slot), Ok((stream, peer))) => {
-                    backoff = Duration::ZERO;
-                    if !options.door.peers.admit(peer.ip()) {
-                        tracing::debug!(door = %options.door.name, %peer, "may not connect");
-                        options.metrics.peers_refused.inc();
-                        continue;
-                    }
-                    let (options, app, draining) = (Arc::clone(&options), Arc::clone(&app), draining.clone());
-                    let Ok(stream) = stream.into_std() else { continue };
-                    let accepted = Accepted { stream, peer, at: Instant::now() };
-                    let place = options.lanes.place();
-                    let runtime = place.runtime().clone();
-                    let establishing = Box::pin(establish(Arc::clone(&options), accepted));
-                    // One block, so that the task of an open connection has room for each of these once.
-                    let serving = async move {
-                        serve_connection(&options, &app, establishing, &draining).await;
-                        drop((slot, place));
-                    };
-                    tracker.spawn_on(serving, &runtime);
+    let mut backoff = Duration::ZERO;
+    let begin = |slot, (socket, peer): (AcceptedSocket, SocketAddr)| {
+        let frame = serving.door.frame.load_full();
+        if !frame.peers.admit(peer.ip()) {
+            tracing::debug!(door = %serving.door.name, %peer, "may not connect");
+            return serving.door.metrics.peers_refused.inc();
+        }
+        let (serving, app, draining) = (Arc::clone(&serving), Arc::clone(&app), draining.clone());
+        let place = serving.lanes.place();
+        let runtime = place.runtime().clone();
+        let accepted = Accepted { socket, peer, at: Instant::now(), frame: Arc::clone(&frame) };
+        let establishing = Box::pin(establish(Arc::clone(&serving), accepted));
+        // One block, so that the task of an open connection has room for each of these once.
+        let serving = async move {
+            serve_connection(&serving, &frame, &app, establishing, &draining).await;
+            drop((slot, place));
+        };
+        tracker.spawn_on(serving, &runtime);
+    };
+    loop {
+        let accepted = tokio::select! {
+            () = serving.shutdown.draining() => break,
+            accepted = async { (slots.next().await, listener.accept().await) } => accepted,
+        };
+        match accepted {
+            (Some(slot), Ok(accepted)) => {
+                backoff = Duration::ZERO;
+                begin(Some(slot), accepted);
+            }
+            (_, outcome) => {
+                // Mostly out of file descriptors; there is no event for "some are free again".
+                if let Err(error) = outcome {
+                    tracing::warn!(door = %serving.door.name, %error, "cannot accept a connection");
                 }
-                (_, outcome) => {
-                    // Mostly out of file descriptors; there is no event for "some are free again".
-                    if let Err(error) = outcome {
-                        tracing::warn!(door = %options.door.name, %error, "cannot accept a connection");
-                    }
-                    backoff = (backoff * 2).clamp(Duration::from_millis(5), Duration::from_secs(1));
-                    tokio::time::sleep(backoff).await;
-                }
+                backoff = (backoff * 2).clamp(Duration::from_millis(5), Duration::from_secs(1));
+                tokio::time::sleep(backoff).await;
             }
         }
-        drop(self.listener);
-        drain.send_replace(true);
-        app.cleanup().await;
-        tracker.close();
-        tracker.wait().await;
     }
+    // Whom the kernel has let in already would be reset with the socket.
+    if !listener.is_shared() {
+        while let Ok(accepted) = listener.accept_waiting() {
+            begin(slots.now(), accepted);
+        }
+    }
+    drop(listener);
+    drain.send_replace(true);
+    app.cleanup().await;
+    tracker.close();
+    tracker.wait().await;
 }
 
 /// `establishing` is boxed, so that the task of an open connection has no room for a handshake.
 async fn serve_connection<A>(
-    options: &DoorOptions,
+    serving: &Serving,
+    frame: &Frame,
     app: &Arc<A>,
     establishing: Pin<Box<impl Future<Output = Option<(Stream, Arc<Connection>)>>>>,
     draining: &watch::Receiver<bool>,
 ) where
     A: ServerApp + Send + Sync + 'static,
 {
-    options.metrics.open.inc();
-    let _closed = OnDrop(&options.metrics.open);
+    let open = &serving.door.metrics.open;
+    open.inc();
+    let _closed = OnDrop(open);
     let established = tokio::select! {
         established = establishing => established,
-        () = options.shutdown.over() => return,
+        () = serving.shutdown.over() => return,
     };
     let Some((stream, connection)) = established else { return };
     tokio::select! {
         _ = app.process_new(stream, draining) => {}
-        () = idle(&options.limits, &connection) => {}
-        () = options.shutdown.over() => {}
+        () = idle(&frame.limits, &connection) => {}
+        () = serving.shutdown.over() => {}
     }
 }
 
 /// A connection that nothing was said on yet.
 struct Accepted {
-    stream: std::net::TcpStream,
+    socket: AcceptedSocket,
     peer: SocketAddr,
     at: Instant,
+    frame: Arc<Frame>,
 }
 
 /// Agrees on TLS with a client.
-async fn establish(options: Arc<DoorOptions>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
-    let Accepted { stream, peer, at } = accepted;
+async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
+    let Accepted { socket, peer, at, frame } = accepted;
     // From here on its lane waits for it.
-    let stream = TcpStream::from_std(stream).ok()?;
-    let metrics = &options.metrics;
-    tune(&stream);
-    let acceptor = TlsAcceptor::from(options.tls.load());
+    let socket = socket.attach().ok()?;
+    let (door, metrics) = (&serving.door, &serving.door.metrics);
+    let acceptor = TlsAcceptor::from(frame.tls.load());
     let handshake = async {
-        let (mut stream, mut client) = (stream, peer);
-        if options.door.peers.proxy_protocol {
-            client = proxy_protocol::client_of(&mut stream, peer).await.map_err(io::Error::other)?;
+        let (mut socket, mut client) = (socket, peer);
+        if frame.peers.proxy_protocol {
+            client = proxy_protocol::client_of(&mut socket, peer).await.map_err(io::Error::other)?;
         }
+        let connected = door.quotas.addresses.connect(client.ip()).map_err(|exceeded| {
+            metrics.connections_limited.inc();
+            io::Error::new(io::ErrorKind::QuotaExceeded, exceeded)
+        })?;
         let began = Instant::now();
-        metrics.accept.observe(began.duration_since(at).as_secs_f64());
-        Ok::<_, io::Error>((acceptor.accept(Gulp::new(stream)).await?, client, began))
+        door.series.phase(Phase::Accept, began.duration_since(at));
+        Ok::<_, io::Error>((acceptor.accept(Gulp::new(socket)).await?, client, began, connected))
     };
-    let (stream, peer, began) = match timeout(options.limits.tls_handshake_timeout.get(), handshake).await {
-        Ok(Ok(established)) => established,
-        Ok(Err(error)) => {
-            tracing::debug!(door = %options.door.name, %peer, %error, "TLS handshake failed");
-            metrics.handshakes_failed.inc();
-            return None;
-        }
-        Err(_) => {
-            metrics.handshakes_timeout.inc();
-            return None;
-        }
-    };
+    let (stream, peer, began, connected) =
+        match timeout(frame.limits.tls_handshake_timeout.get(), handshake).await {
+            Ok(Ok(established)) => established,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                tracing::debug!(door = %door.name, %peer, %error, "may have no more connections");
+                return None;
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(door = %door.name, %peer, %error, "TLS handshake failed");
+                metrics.handshakes_failed.inc();
+                return None;
+            }
+            Err(_) => {
+                metrics.handshakes_timeout.inc();
+                return None;
+            }
+        };
     let session = stream.get_ref().1;
     if session.alpn_protocol() == Some(ACME_PROTOCOL) {
         // An authority has seen what it came for.
@@ -371,11 +362,13 @@ async fn establish(options: Arc<DoorOptions>, accepted: Accepted) -> Option<(Str
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),
     }
-    metrics.tls.observe(began.elapsed().as_secs_f64());
+    door.series.phase(Phase::Tls, began.elapsed());
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let name = session.server_name();
-    let connection = Arc::new(Connection::new(id, Arc::clone(&options.door), peer, &chain, name));
+    let drain = serving.shutdown.drain();
+    let connection = Connection::new(id, (Arc::clone(door), frame.certificates), drain, peer, &chain, name);
+    let connection = Arc::new(connection.counted(connected));
     match ClientStream::new(stream, Arc::clone(&connection)) {
         Ok(stream) => Some((Box::new(stream), connection)),
         Err(error) => {
@@ -399,16 +392,6 @@ async fn idle(limits: &ConnectionLimits, connection: &Connection) {
         }
         tokio::time::sleep(left).await;
     }
-}
-
-/// A socket that could not be tuned still serves.
-fn tune(stream: &TcpStream) {
-    use rustix::net::sockopt;
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, TCP_KEEPALIVE_IDLE);
-    let _ = sockopt::set_tcp_keepintvl(stream, TCP_KEEPALIVE_INTERVAL);
-    let _ = sockopt::set_tcp_keepcnt(stream, 4);
 }
 
 struct OnDrop<'g>(&'g IntGauge);

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use fairlead_client::Names;
 use fairlead_config::DrainConfig;
 use fairlead_process::{Reloads, Shutdown, Tasks};
+use rcgen::BasicConstraints;
 
 use super::*;
 use crate::access_log::AccessLog;
@@ -21,8 +23,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which; and the headers of a connection.
-const QUOTAS: usize = 3 * 5 + 1;
+/// Whose quota, and which; the headers of a connection, and the connections and failures of addresses.
+const QUOTAS: usize = 3 * 5 + 1 + 2;
 
 /// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
 fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
@@ -36,10 +38,11 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
     let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 5 + 3);
     // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
     let of_doors = doors * (1 + 4 + 1 + QUOTAS + 4);
-    let of_files = reloaded * 3;
-    // Of the process 8, open requests 4, forged headers, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
+    // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
+    let of_files = reloaded * 7;
+    // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
     // policy and outcome 18.
-    let others = 8 + CLASSES.len() + 1 + 3 + 3 + 3 + 2 + 18;
+    let others = 8 + CLASSES.len() + 2 + 3 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
 }
@@ -48,20 +51,30 @@ fn shard(number: usize) -> String {
     format!("shard-{number}")
 }
 
+fn certificate(is_ca: rcgen::IsCa) -> String {
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.is_ca = is_ca;
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+}
+
 /// Whatever can happen, happens.
 fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     let registry = Metrics::new("gateway", "test").unwrap();
     let reloads = Reloads::new(&registry).unwrap();
+    let certificates =
+        certificate(rcgen::IsCa::NoCa) + &certificate(rcgen::IsCa::Ca(BasicConstraints::Unconstrained));
     for number in 0..reloaded {
         let what = format!("file {number}");
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(certificates.as_bytes()).unwrap();
         let path = file.path().to_owned();
         let read = move || std::fs::read(&path).map(drop);
         reloads.register(&what, [file.path().to_owned()], read).unwrap();
         drop(file);
     }
     reloads.check_now();
-    let metrics = GatewayMetrics::new(&registry, doors.iter().copied()).unwrap();
+    let metrics = GatewayMetrics::new(&registry).unwrap();
+    let series: Vec<_> = doors.iter().map(|door| metrics.door_series(door).unwrap()).collect();
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
@@ -79,9 +92,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         };
         writer.put_shard(spec).unwrap();
         let server = metrics.server(&name, Server::Shard);
-        for (door, class) in
-            (0..doors.len()).flat_map(|door| CLASSES.map(|class| (DoorNumber::new(door), class)))
-        {
+        for (door, class) in series.iter().flat_map(|door| CLASSES.map(|class| (door, class))) {
             server.first_byte(door, class, moment);
             server.total(door, class, moment);
         }
@@ -90,7 +101,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
     }
     let acme = AcmeMetrics::new(&registry).unwrap();
-    for (place, door) in doors.iter().enumerate() {
+    for (series, door) in series.iter().zip(doors) {
         acme.everything(door);
         metrics.door(door);
         for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
@@ -100,7 +111,10 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             }
         }
         metrics.heads_refused(door);
-        Phase::ALL.iter().for_each(|phase| metrics.phase(DoorNumber::new(place), *phase, moment));
+        for what in [What::Connections, What::Failures] {
+            metrics.limited(door, &Exceeded { scope: Scope::Address, what, wait: moment });
+        }
+        Phase::ALL.iter().for_each(|phase| series.phase(*phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
     for code in 100..1000 {

@@ -38,6 +38,9 @@ const MAX_CONNECTIONS_TRIED: usize = 100;
 /// How often a request may reach a server.
 const MAX_SENT: usize = 3;
 
+/// How long the rest of an event is waited for when its watch is over.
+const REST_OF_EVENT: Duration = Duration::from_secs(1);
+
 /// How much of a request's body is thrown away after we have answered without it, and for how long.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN: Duration = Duration::from_secs(2);
@@ -73,6 +76,8 @@ pub(super) struct Exchange<'e, C> {
     spare: Spare,
     /// Returns when a watch is over; nothing else is ever.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Whether a watch is over as soon as the event is complete that is being sent.
+    is_ending: bool,
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
     /// While the request counts among those that the shard works on.
@@ -106,7 +111,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     ) -> Self {
         let core = &*plane.core;
         let over = (context.class == RequestClass::Watch).then(|| {
-            let ending = Ending::new(core.drain(), &forward.sender, plane.number());
+            let ending = Ending::new(core.drain(context.connection()), &forward.sender, plane.number());
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| core.upstreams.response_timeout());
@@ -118,6 +123,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             request,
             spare: Spare::default(),
             over,
+            is_ending: false,
             limit,
             slot: None,
             keep_alive: None,
@@ -296,6 +302,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
             *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            self.note_asked(upload);
             let answered = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut answered, context));
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
@@ -325,6 +332,15 @@ impl<'e, C: Client> Exchange<'e, C> {
     fn restore(&mut self) {
         if self.request.headers.is_empty() {
             self.request.headers = std::mem::take(&mut self.spare).unpack();
+        }
+    }
+
+    /// From when on the server takes its time.
+    fn note_asked(&mut self, upload: &Upload) {
+        if let Some(slot) = &mut self.slot
+            && upload.is_sent()
+        {
+            slot.asked();
         }
     }
 
@@ -405,6 +421,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 },
                 sent = upload.step(self.client, patience) => {
                     self.sent(sent?);
+                    self.note_asked(upload);
                     continue;
                 }
                 () = silence(pause) => match self.slot.take() {
@@ -539,7 +556,10 @@ impl<'e, C: Client> Exchange<'e, C> {
                             continue;
                         }
                         () = silence(self.limit) => return Err(Failure::Timeout),
-                        () = over(&mut self.over) => return Err(Failure::Over),
+                        () = over(&mut self.over) => {
+                            self.ends_here()?;
+                            continue;
+                        }
                     }
                 }
             };
@@ -558,6 +578,10 @@ impl<'e, C: Client> Exchange<'e, C> {
             if let Some(keep_alive) = &mut self.keep_alive {
                 keep_alive.begin_again();
             }
+            // A watch that never pauses must not outlive its credential.
+            if over(&mut self.over).now_or_never().is_some() {
+                self.ends_here()?;
+            }
             let size = chunk.len();
             self.forward.carried(size);
             if let Some(last) = chunk.last() {
@@ -569,12 +593,14 @@ impl<'e, C: Client> Exchange<'e, C> {
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
             tokio::select! {
                 biased;
-                // A watch that never pauses must not outlive its credential.
-                () = over(&mut self.over) => return self.too_late(),
                 written = self.client.write(chunk, *ended) => written?,
+                () = over(&mut self.over) => return self.too_late(),
                 () = silence(Some(untaken)) => return Err(Failure::Untaken),
             }
             body.release(size);
+            if self.is_ending && self.context.at_line_end {
+                return Err(Failure::Over);
+            }
         }
         Ok(())
     }
@@ -611,6 +637,19 @@ impl<'e, C: Client> Exchange<'e, C> {
     fn sent(&mut self, bytes: usize) {
         self.context.request_bytes += bytes as u64;
         self.forward.carried(bytes);
+    }
+
+    /// The time of a watch is over. Within an event it goes on for a moment: most likely the rest is on its way.
+    ///
+    /// # Errors
+    /// [`Failure::Over`], where it ends now.
+    fn ends_here(&mut self) -> Result<(), Failure> {
+        if self.context.at_line_end || self.is_ending {
+            return Err(Failure::Over);
+        }
+        self.is_ending = true;
+        self.over = Some(Box::pin(tokio::time::sleep(REST_OF_EVENT)));
+        Ok(())
     }
 
     /// The time of a watch is over, and part of an event may be on its way.

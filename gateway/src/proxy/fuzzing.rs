@@ -51,7 +51,7 @@ fn forwarded(
 ) -> Option<(HeaderMap, RequestClass)> {
     let mut outgoing: Parts = Request::new(()).into_parts().0;
     outgoing.headers = incoming.clone();
-    let class = RequestClass::of(&outgoing.method, None, Version::HTTP_11, incoming);
+    let class = RequestClass::of(&outgoing.method, "/", None, Version::HTTP_11, incoming);
     let path_and_query = PathAndQuery::from_static("/clusters/root/api");
     let believed = names.map(|names| {
         let mut believed = Believed::default();

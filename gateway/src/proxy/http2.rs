@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -15,8 +16,10 @@ use pingora::server::ShutdownWatch;
 use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
 use crate::coalesce::coalesce;
-use crate::listener::{Connection, HeldHead};
+use crate::listener::{Connection, HeldHead, h2_options};
 
+/// How long a client that has come to a door that drains has for its first request.
+const LULL: Duration = Duration::from_secs(1);
 /// A last part up to this size is handed over at once, whatever window there is. The library keeps it until then.
 const SMALL: usize = 16 << 10;
 /// So much may the heads of a connection's unanswered requests be together: what is small on the wire can be large here
@@ -36,7 +39,8 @@ pub(super) async fn serve_connection(
     shutdown: &ShutdownWatch,
 ) {
     let (stream, mut writer) = coalesce(stream);
-    let accepting = plane.h2_options.handshake::<_, Bytes>(stream);
+    let options = h2_options(&connection.door.frame.load().limits);
+    let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
     // The library begins with a write, and somebody has to see to it.
     let accepted = poll_fn(|context| {
@@ -53,12 +57,20 @@ pub(super) async fn serve_connection(
     };
     drop(accepting);
     let mut shutdown = shutdown.clone();
+    let newcomer = Arc::clone(&connection);
     let draining = async move {
         // No sender any more: the process ends anyway.
         let _ = shutdown.wait_for(|draining| *draining).await;
+        // Whoever has just come has a request to make, and would have to come once more.
+        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.idle_for())));
+        poll_fn(|context| match newcomer.has_had_a_request() {
+            true => Poll::Ready(()),
+            false => lull.as_mut().poll(context),
+        })
+        .await;
     };
     let mut draining = Some(Box::pin(draining));
-    let most = HEADS.max(plane.core.header_limits.bytes.saturating_mul(2));
+    let most = HEADS.max(plane.core.header_limits.load().bytes.saturating_mul(2));
     let mut refused = 0;
     loop {
         let next = poll_fn(|context| {

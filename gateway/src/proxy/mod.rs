@@ -32,7 +32,6 @@ use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, response};
 use pingora::apps::ServerApp;
-use pingora::protocols::http::v2::server::H2Options;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
@@ -54,13 +53,12 @@ pub(crate) struct DataPlane {
     core: Arc<Core>,
     /// Counts exchanges without an end of their own.
     endless: AtomicU64,
-    h2_options: H2Options,
 }
 
 impl DataPlane {
     /// A data plane for this core.
-    pub(crate) fn new(core: Arc<Core>, h2_options: H2Options) -> Self {
-        Self { core, endless: AtomicU64::new(0), h2_options }
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, endless: AtomicU64::new(0) }
     }
 
     /// Another number for every exchange without an end.
@@ -114,9 +112,10 @@ async fn serve<C: Client>(
     fault: Option<host::Fault>,
 ) -> After {
     let core = &*plane.core;
-    let class = RequestClass::of(&head.method, head.uri.query(), head.version, &head.headers);
+    let class =
+        RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.door.peers.client(peer, &mut head.headers);
+    let said = connection.door.frame.load().peers.client(peer, &mut head.headers);
     let address = said.unwrap_or(peer);
     let mut context = Context::begin(class, address, connection.begin_request(), core.metrics.open(class));
     if class == RequestClass::Watch {

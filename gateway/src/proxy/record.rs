@@ -76,7 +76,7 @@ pub(super) fn stamp(context: &Context, headers: &mut HeaderMap) {
 /// The head of the shard's answer is here.
 pub(super) fn first_byte(context: &Context, forward: &Forward) {
     let waited = context.began.elapsed();
-    let door = context.connection().door.number;
+    let door = &context.connection().door.series;
     forward.upstream.metrics.first_byte(door, context.class, waited);
     context.seen.first_byte(waited);
 }
@@ -101,11 +101,11 @@ fn own(value: &HeaderValue) -> HeaderValue {
 /// A request has ended with this code; `forward` if it was one for a server. The one place where everything that was
 /// noted of it is used.
 pub(super) fn ended(core: &Core, context: &Context, method: &Method, code: u16, forward: Option<&Forward>) {
-    let (duration, door) = (context.began.elapsed(), context.connection().door.number);
+    let (duration, door) = (context.began.elapsed(), &context.connection().door.series);
     core.metrics.finished(method, code, duration);
     for phase in Phase::OF_REQUEST {
         if let Some(took) = context.seen.took(phase) {
-            core.metrics.phase(door, phase, took);
+            door.phase(phase, took);
         }
     }
     if let Some(forward) = forward {

@@ -41,7 +41,8 @@ pub(super) async fn open<C: Client>(
     let code = if client.is_done() {
         match ask(plane, client, &upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                let ending = Ending::new(core.drain(), &upgrade.forward.sender, plane.number());
+                let drain = core.drain(upgrade.context.connection());
+                let ending = Ending::new(drain, &upgrade.forward.sender, plane.number());
                 record::answered(&upgrade.context, response.headers());
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {

@@ -69,6 +69,11 @@ impl Upload {
         Self { believed: believed.cloned(), ..self }
     }
 
+    /// Whether the server has all of it.
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent
+    }
+
     /// Whether a part of the body was taken from the client, so that the request cannot be made again.
     pub(super) fn is_consumed(&self) -> bool {
         self.consumed

@@ -2,6 +2,7 @@
 
 use http::header::{self, HeaderMap};
 use http::{Method, Version};
+use percent_encoding::percent_decode_str;
 
 use super::headers::connection_nominations;
 
@@ -20,10 +21,16 @@ pub(crate) enum RequestClass {
 
 impl RequestClass {
     /// Classifies one request.
-    pub(crate) fn of(method: &Method, query: Option<&str>, version: Version, headers: &HeaderMap) -> Self {
+    pub(crate) fn of(
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Self {
         match *method {
             _ if asks_for_upgrade(version, headers) => Self::Upgrade,
-            Method::GET if query.is_some_and(streams) => Self::Watch,
+            Method::GET if query.is_some_and(|query| streams(path, query)) => Self::Watch,
             Method::GET | Method::HEAD | Method::OPTIONS => Self::Read,
             _ => Self::Write,
         }
@@ -66,12 +73,23 @@ fn is_http(protocol: &[u8]) -> bool {
     begins(b"h2") || begins(b"h3") || begins(b"http") || begins(b"tls") || protocol.is_empty()
 }
 
-/// `watch` and `follow` as the Kubernetes query decoder reads booleans: present, and neither `0` nor `false`.
-fn streams(query: &str) -> bool {
-    query.split('&').any(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        matches!(name, "watch" | "follow") && !matches!(value, "0" | "false" | "False" | "FALSE" | "F" | "f")
-    })
+fn streams(path: &str, query: &str) -> bool {
+    is_set(query, "watch") || (is_log(path) && is_set(query, "follow"))
+}
+
+/// Logs of a pod. To any other collection `follow` says nothing.
+fn is_log(path: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    segments.next() == Some("log") && segments.next().is_some() && segments.next() == Some("pods")
+}
+
+/// A parameter as the API servers' decoder reads booleans: there, and its first value neither `0` nor `false`; `f` is true.
+fn is_set(query: &str, name: &str) -> bool {
+    let decoded = |text| percent_decode_str(text).decode_utf8_lossy();
+    let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let Some((_, value)) = pairs.find(|(found, _)| decoded(found) == name) else { return false };
+    let value = decoded(value);
+    value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 #[cfg(test)]
@@ -91,15 +109,38 @@ mod tests {
             (Method::GET, Some("watch=false"), Read),
             (Method::GET, Some("watch=0"), Read),
             (Method::GET, Some("unwatch=true"), Read),
-            (Method::GET, Some("container=a&follow=true"), Watch),
+            (Method::GET, Some("watch=False"), Read),
+            (Method::GET, Some("watch=f"), Watch),
+            (Method::GET, Some("watch=no"), Watch),
+            (Method::GET, Some("w%61tch=%74rue"), Watch),
+            (Method::GET, Some("watch=%66alse"), Read),
+            (Method::GET, Some("watch=false&watch=true"), Read),
+            (Method::GET, Some("container=a&follow=true"), Read),
             (Method::POST, Some("watch=true"), Write),
             (Method::HEAD, None, Read),
             (Method::OPTIONS, None, Read),
             (Method::DELETE, None, Write),
             (Method::PATCH, None, Write),
         ] {
-            let class = RequestClass::of(&method, query, Version::HTTP_11, &HeaderMap::new());
+            let class = RequestClass::of(&method, "/api/v1/pods", query, Version::HTTP_11, &HeaderMap::new());
             assert_eq!(class, expected, "{method} {query:?}");
+        }
+    }
+
+    #[test]
+    fn only_logs_are_followed() {
+        use RequestClass::{Read, Watch};
+        for (path, query, expected) in [
+            ("/clusters/a/api/v1/namespaces/b/pods/c/log", "container=a&follow=true", Watch),
+            ("/clusters/a/api/v1/namespaces/b/pods/c/log", "follow=0", Read),
+            ("/clusters/a/api/v1/namespaces/b/pods/c/log", "", Read),
+            ("/clusters/a/api/v1/namespaces/b/pods/log", "follow=true", Read),
+            ("/clusters/a/api/v1/namespaces/b/configmaps/log", "follow=true", Read),
+            ("/log", "follow=true", Read),
+        ] {
+            let (none, get) = (HeaderMap::new(), Method::GET);
+            let class = RequestClass::of(&get, path, Some(query), Version::HTTP_2, &none);
+            assert_eq!(class, expected, "{path} {query}");
         }
     }
 
@@ -122,7 +163,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("connection", connection.parse().unwrap());
             headers.insert("upgrade", upgrade.parse().unwrap());
-            let class = RequestClass::of(&Method::POST, None, version, &headers);
+            let class = RequestClass::of(&Method::POST, "/", None, version, &headers);
             assert_eq!(class, expected, "{version:?} {connection} {upgrade}");
         }
     }

@@ -149,6 +149,20 @@ impl<'a> RequestPath<'a> {
 /// # Errors
 /// [`PathError::InvalidCluster`] for what cannot name one.
 pub(crate) fn cluster_within(below: &str) -> Result<Option<Reference<'_>>, PathError> {
+    let found = cluster_in(below)?;
+    // A backend that decodes first might find another.
+    if below.contains('%') {
+        let decoded = decode(below);
+        let decoded = String::from_utf8_lossy(&decoded);
+        let meant = cluster_in(&decoded).map(|meant| meant.map(|meant| meant.to_string()));
+        if meant != Ok(found.as_ref().map(ToString::to_string)) {
+            return Err(PathError::InvalidCluster(below.to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+fn cluster_in(below: &str) -> Result<Option<Reference<'_>>, PathError> {
     let mut segments = below.split('/');
     while let Some(segment) = segments.next() {
         match segment {
@@ -395,6 +409,11 @@ mod tests {
             ("/x/clusters", "none"),
             // A resource called `clusters` is nobody's logical cluster.
             ("/x/apis/cluster.x-k8s.io/v1/namespaces/n/clusters/foo_bar", "none"),
+            ("/apiexport/%63lusters/foo", "403"),
+            ("/apiexport/clusters%2Ffoo", "403"),
+            ("/apiexport/clusters/f%6fo", "foo"),
+            ("/apiexport/%20/clusters/foo/x", "foo"),
+            ("/apiexport/clusters/foo/apis/%63lusters/bar", "foo"),
         ] {
             let found = match cluster_within(below) {
                 Ok(Some(reference)) => reference.to_string(),

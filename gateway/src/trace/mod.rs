@@ -36,6 +36,12 @@ pub(crate) struct Tracing {
     names: Names,
 }
 
+/// Settings that can be put in force.
+pub(crate) struct PreparedTracing {
+    config: TracingConfig,
+    collector: Option<Collector>,
+}
+
 struct Active {
     sample: f64,
     /// `None` without a collector.
@@ -78,30 +84,33 @@ impl Tracing {
         })
     }
 
-    /// Puts settings in force. If they cannot be, all stays as it was.
+    /// Makes what settings name; nothing changes yet. `None` if they are in force already.
     ///
     /// # Errors
     /// What is wrong with the collector.
-    pub(crate) fn configure(&self, config: &TracingConfig) -> Result<(), CollectorError> {
-        let mut configured = self.configured.lock();
-        if *configured == *config {
-            return Ok(());
+    pub(crate) fn prepare(&self, config: &TracingConfig) -> Result<Option<PreparedTracing>, CollectorError> {
+        if *self.configured.lock() == *config {
+            return Ok(None);
         }
-        let spans = match &config.otlp_endpoint {
-            Some(url) => {
-                let collector = Collector::new(url, config, &self.names, self.results.clone())?;
-                let (sender, spans) = mpsc::channel(config.queue);
-                // Ends when nobody has anything to tell it any more.
-                self.tasks.spawn("spans", collector.run(spans, self.shutdown.clone()));
-                Some(sender)
-            }
-            None => None,
-        };
+        let make = |url| Collector::new(url, config, &self.names, self.results.clone());
+        let collector = config.otlp_endpoint.as_ref().map(make).transpose()?;
+        Ok(Some(PreparedTracing { config: config.clone(), collector }))
+    }
+
+    /// Puts them in force.
+    pub(crate) fn apply(&self, prepared: Option<PreparedTracing>) {
+        let Some(PreparedTracing { config, collector }) = prepared else { return };
+        let mut configured = self.configured.lock();
+        let spans = collector.map(|collector| {
+            let (sender, spans) = mpsc::channel(config.queue);
+            // Ends when nobody has anything to tell it any more.
+            self.tasks.spawn("spans", collector.run(spans, self.shutdown.clone()));
+            sender
+        });
         let sample = config.sample.get();
         let is_wanted = spans.is_some() || sample > 0.0;
         self.active.store(is_wanted.then(|| Arc::new(Active { sample, spans })));
-        *configured = config.clone();
-        Ok(())
+        *configured = config;
     }
 
     /// A trace for a request, if it is to be traced. Its client decides, if it has said anything that counts.

@@ -238,6 +238,9 @@ impl Upstreams {
     /// Changes the time limits of requests from now on.
     pub(crate) fn set_options(&self, options: UpstreamOptions) {
         self.options.store(Arc::new(options));
+        for shard in self.shards.load().values() {
+            shard.admission.set_options(options.admission);
+        }
     }
 
     /// The server of a shard. One look-up in a map; the first request for a URL adds it.

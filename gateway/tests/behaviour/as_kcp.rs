@@ -76,7 +76,7 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
     // Without the switch the next word about it counts.
     world.register("alpha", &world.alpha.url());
     becomes(&as_kcp, PATH, 403).await;
-    kcp.gateway.reconfigure(world.config.clone());
+    kcp.gateway.reconfigure(world.config.clone()).unwrap();
     world.register("alpha", &moved.url());
     becomes(&as_kcp, PATH, 200).await;
 }
@@ -195,7 +195,7 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     let mut both = world.another_gateway(|_| {});
     let mut config = world.config.clone();
     config.as_kcp = vec![KcpBehaviour::RootPath];
-    both.gateway.reconfigure(config);
+    both.gateway.reconfigure(config).unwrap();
     world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
     both.environment.reloads.check_now();
     assert_eq!(both.environment.reloads.failures(), []);

@@ -126,7 +126,7 @@ async fn a_file_that_is_named_while_it_serves_is_followed_like_those_before() {
     with_token_file(&mut world);
     changed.listeners[0].authentication.token_file =
         world.config.listeners[0].authentication.token_file.clone();
-    world.gateway.as_mut().unwrap().reconfigure(changed);
+    world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     assert_eq!(outcome(&ask(&world, None, PATH, &[("authorization", "Bearer good")]).await), "bob");
     world.environment.reloads.check_now();
     fs::write(world.directory.path().join("tokens.csv"), "other,carol,8\n").unwrap();

@@ -231,7 +231,7 @@ async fn other_settings_hold_from_the_next_failure_on() {
     let mut several = Several::start().await;
     let mut config = several.world.config.clone();
     config.upstream.health.failures = 0;
-    several.world.gateway.as_mut().unwrap().reconfigure(config.clone());
+    several.world.gateway.as_mut().unwrap().reconfigure(config.clone()).unwrap();
     several.set_failing(0, true);
     let mut failed = 0;
     for _ in 0..100 {
@@ -240,7 +240,7 @@ async fn other_settings_hold_from_the_next_failure_on() {
     assert!(failed > 20, "{failed}: both are asked");
     several.until_ejected(0).await;
     config.upstream.health.failures = 2;
-    several.world.gateway.as_mut().unwrap().reconfigure(config);
+    several.world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
     failed = 0;
     for _ in 0..100 {
         failed += usize::from(several.write().await == 502);

@@ -176,7 +176,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     // What was opened before other limits counts for those, too.
     let mut config = world.config.clone();
     config.listeners[0].quotas.per_workspace.watches = Some(3);
-    gateway.gateway.reconfigure(config.clone());
+    gateway.gateway.reconfigure(config.clone()).unwrap();
     open.push(watch(&bob, ORG).await);
     assert!(open[2].is_ok());
     assert_eq!(watch(&bob, ORG).await.err(), Some(429));
@@ -184,7 +184,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     while watch(&bob, ORG).await.is_err() {}
 
     config.listeners[0].quotas.per_identity.bytes_per_second = Some(ByteSize::kib(1));
-    gateway.gateway.reconfigure(config);
+    gateway.gateway.reconfigure(config).unwrap();
     let path = format!("{ORG}/big");
     let body = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();
     assert_eq!(Answer::of(body).await.text.len(), 64 << 20, "what is under way goes on");
@@ -215,6 +215,51 @@ async fn whom_only_shards_could_judge_counts_by_address() {
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
     world.alpha.state.release.send_replace(true);
     assert_eq!(open.await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_has_limits_before_anybody_is_known() {
+    let (world, gateway) = limited(quotas(|quotas| quotas.per_address.connections = Some(2))).await;
+    let bob = world.client_ca.client("bob", &[]);
+    let connect = || connect(gateway.address, &world.serving_ca, Some(&bob), b"h2");
+    let open = (connect().await.unwrap(), connect().await.unwrap());
+    assert!(connect().await.is_err(), "a third one");
+    drop(open);
+    let again = async {
+        loop {
+            if let Ok(stream) = connect().await {
+                return Http2::over(stream).await;
+            }
+        }
+    };
+    assert_eq!(again.await.get(&format!("{ORG}/api")).await.status, 200);
+
+    let (world, gateway) = limited(|config| {
+        config.listeners[0].tokens = TokenPolicy::Refuse;
+        config.listeners[0].quotas.per_address.failures_per_second = Some(1);
+    })
+    .await;
+    let nobody =
+        Http2::over(crate::world::connect(gateway.address, &world.serving_ca, None, b"h2").await.unwrap())
+            .await;
+    let guess = async || {
+        let guess = [("authorization", "Bearer guessed")];
+        nobody.send(request(Method::GET, &format!("{ORG}/api"), &guess, "")).await
+    };
+    let mut failed = 0;
+    let limited = loop {
+        let answer = guess().await;
+        if answer.status != 401 {
+            break answer;
+        }
+        failed += 1;
+    };
+    assert!((10..30).contains(&failed), "{failed}");
+    assert_limited(&limited, "at your address");
+    let series = "fairlead_gateway_limited_total{limit=\"failures\",listener=\"internal\",scope=\"address\"}";
+    assert!(metric(&world, &gateway, series).await >= Some(1.0));
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200, "who shows no token is not a failure");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -414,7 +459,7 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     assert_eq!(bob.get("/clusters/root/api").await.status, 200);
     let mut config = world.config.clone();
     config.upstream.breaker.failures = 0;
-    gateway.gateway.reconfigure(config);
+    gateway.gateway.reconfigure(config).unwrap();
     assert_eq!(bob.get(&path).await.status, 200);
 }
 

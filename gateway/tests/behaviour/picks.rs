@@ -190,7 +190,7 @@ async fn weights_and_policy_follow_the_shards_and_the_configuration() {
     changed.shard_pick =
         serde_json::from_value(json!({"policy": "random", "shards": [{"name": "alpha", "capacity": 0}]}))
             .unwrap();
-    world.gateway.as_mut().unwrap().reconfigure(changed);
+    world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     let asker = Asker::at_once(&world).await;
     asker.until("alpha", "excluded", &json!("full")).await;
     assert_eq!(asker.count(30..34).await, BTreeMap::from([("root".to_owned(), 4)]));

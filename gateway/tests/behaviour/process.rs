@@ -25,10 +25,10 @@ async fn the_program_serves_reloads_and_drains() {
     // SIGHUP reads the configuration again; a broken one is named and not obeyed.
     let mut changed = world.config.clone();
     changed.index.miss_wait = "100ms".parse().unwrap();
-    changed.drain.window = "3s".parse().unwrap();
+    changed.log.level = "debug".to_owned();
     write(&changed);
     gateway.signal(Signal::HUP);
-    assert!(gateway.says("needs a restart").await.contains("drain"));
+    assert!(gateway.says("needs a restart").await.contains("log"));
     std::fs::write(&file, "listeners: 7\n").unwrap();
     gateway.signal(Signal::HUP);
     gateway.says("configuration").await;

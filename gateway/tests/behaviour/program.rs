@@ -20,13 +20,15 @@ impl Gateway {
     }
 
     pub fn with(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"))
-            .args(arguments)
-            .env_remove("RUST_LOG")
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"));
+        command.args(arguments);
+        Self::by(command)
+    }
+
+    /// By a command that somebody has prepared.
+    pub fn by(mut command: Command) -> Self {
+        let mut child =
+            command.env_remove("RUST_LOG").stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
         Self { child, log: Some(log) }
     }

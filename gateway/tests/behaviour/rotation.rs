@@ -137,7 +137,7 @@ async fn settings_change_while_a_watch_goes_on() {
     let mut changed = world.config.clone();
     changed.listeners[0].tokens = TokenPolicy::Refuse;
     changed.listeners[0].shard_pick = false;
-    world.gateway.as_mut().unwrap().reconfigure(changed);
+    world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     let refused = client.send(request(Method::GET, "/clusters/root:org/api", &token, "")).await;
     assert_eq!(refused.status, 401);
     let shard = world.client_ca.client("s", &["system:fairlead:shard"]);

@@ -111,7 +111,7 @@ async fn switches_are_obeyed_without_a_restart() {
         (vec![], (503, false, 403)),
     ] {
         changed.as_kcp = as_kcp;
-        world.gateway.as_mut().unwrap().reconfigure(changed.clone());
+        world.gateway.as_mut().unwrap().reconfigure(changed.clone()).unwrap();
         assert_eq!(outcomes().await, expected);
     }
 }

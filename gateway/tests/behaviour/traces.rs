@@ -253,17 +253,17 @@ async fn tracing_follows_its_settings() {
     assert!(told(&client, &[]).await.0.is_empty());
     let mut config = world.config.clone();
     config.tracing = serde_json::from_value(json!({"sample": 1})).unwrap();
-    another.gateway.reconfigure(config.clone());
+    another.gateway.reconfigure(config.clone()).unwrap();
     recorded(&told(&client, &[]).await.0);
     config.listeners[0].trace_context = TraceContextPolicy::Restart;
-    another.gateway.reconfigure(config.clone());
+    another.gateway.reconfigure(config.clone()).unwrap();
     assert_ne!(recorded(&told(&client, &[("traceparent", &said("01"))]).await.0).0, TRACE);
     // What cannot be read changes nothing.
     config.tracing = serde_json::from_value(
         json!({"sample": 0, "otlpEndpoint": "https://localhost:1", "serverCA": "/nowhere/ca.crt"}),
     )
     .unwrap();
-    another.gateway.reconfigure(config);
+    another.gateway.reconfigure(config).unwrap();
     recorded(&told(&client, &[]).await.0);
     another.end().await;
 }

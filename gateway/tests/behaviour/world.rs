@@ -277,6 +277,12 @@ pub async fn connect(
 #[derive(Clone)]
 pub struct Http2(http2::SendRequest<Full<Bytes>>);
 
+impl From<http2::SendRequest<Full<Bytes>>> for Http2 {
+    fn from(sender: http2::SendRequest<Full<Bytes>>) -> Self {
+        Self(sender)
+    }
+}
+
 impl Http2 {
     pub async fn over(stream: TlsStream<TcpStream>) -> Self {
         let (sender, connection) =
@@ -361,6 +367,7 @@ pub fn environment() -> Environment {
         metrics,
         shutdown,
         names: Names::of_the_system(),
+        inherited: std::sync::Arc::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Clients of the gateway: several identities over both protocols, on connections that are kept and shared.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
@@ -23,6 +24,35 @@ use crate::pki::{Authority, client_config_of};
 
 /// Streams on one connection.
 const STREAMS: usize = 60;
+
+/// How often the same request is sent.
+const MAX_TRIES: usize = 5;
+
+/// Why there is no answer.
+enum Unanswered {
+    /// The gateway has certainly not seen the request.
+    Unseen(io::Error),
+    /// It may have.
+    Lost(io::Error),
+}
+
+impl Unanswered {
+    fn of<B>(error: TrySendError<B>) -> Self {
+        let unsent = error.message().is_some();
+        let error = error.into_error();
+        // A stream above the last one that the connection's goodbye names.
+        let refused =
+            error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()).is_some_and(|cause| {
+                let reason = cause.reason();
+                cause.is_remote()
+                    && ((cause.is_go_away() && reason == Some(h2::Reason::NO_ERROR))
+                        || (cause.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)))
+            });
+        let unseen = unsent || refused;
+        let error = io::Error::other(error);
+        if unseen { Self::Unseen(error) } else { Self::Lost(error) }
+    }
+}
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +158,9 @@ impl Clients {
     }
 
     /// The head of the answer. What it holds is to be kept until its body was read.
+    ///
+    /// As Kubernetes' clients do, it tries again what the gateway has certainly not seen: a connection that is told to end
+    /// takes no more requests.
     pub async fn send(
         &self,
         identity: Identity,
@@ -139,16 +172,34 @@ impl Clients {
             let token = HeaderValue::from_static("Bearer carols-token");
             request.headers_mut().insert(http::header::AUTHORIZATION, token);
         }
+        let mut tries = 0;
+        loop {
+            match self.try_to_send(identity, protocol, connection, request.clone()).await {
+                Err(Unanswered::Unseen(_)) if tries < MAX_TRIES => tries += 1,
+                Err(Unanswered::Unseen(error) | Unanswered::Lost(error)) => return Err(error),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    async fn try_to_send(
+        &self,
+        identity: Identity,
+        protocol: Protocol,
+        connection: Connection,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Held), Unanswered> {
         match protocol {
             Protocol::Http2 => {
                 let connection = match connection {
-                    Connection::Kept => self.shared(identity).await?,
-                    Connection::Own => Arc::new(self.open_http2(identity).await?),
+                    Connection::Kept => self.shared(identity).await.map_err(Unanswered::Lost)?,
+                    Connection::Own => Arc::new(self.open_http2(identity).await.map_err(Unanswered::Lost)?),
                 };
                 let held = Held(Kind::Http2(Stream(Arc::clone(&connection))));
                 let mut sender = connection.sender.clone();
-                sender.ready().await.map_err(io::Error::other)?;
-                Ok((sender.send_request(request).await.map_err(io::Error::other)?, held))
+                sender.ready().await.map_err(|error| Unanswered::Unseen(io::Error::other(error)))?;
+                let answer = sender.try_send_request(request).await;
+                Ok((answer.map_err(Unanswered::of)?, held))
             }
             Protocol::Http1 => {
                 *request.version_mut() = Version::HTTP_11;
@@ -159,10 +210,10 @@ impl Clients {
                 };
                 let mut connection = match idle {
                     Some(idle) => idle,
-                    None => self.open_http1(identity).await?,
+                    None => self.open_http1(identity).await.map_err(Unanswered::Lost)?,
                 };
-                let answer = connection.sender.send_request(request).await.map_err(io::Error::other)?;
-                Ok((answer, Held(Kind::Http1(connection, identity))))
+                let answer = connection.sender.try_send_request(request).await;
+                Ok((answer.map_err(Unanswered::of)?, Held(Kind::Http1(connection, identity))))
             }
         }
     }

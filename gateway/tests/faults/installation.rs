@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::clients::{Clients, Connection, Credentials, Identity, Protocol, TOKENS};
-use crate::load::Load;
+use crate::load::{Load, Pace};
 use crate::party::Party;
 use crate::pki::{Authority, Leaf};
 use crate::program;
 use crate::relay::Relay;
 use crate::shard::Shard;
 use crate::world::{Choices, Http2, World, connect, logical_cluster, request};
-use crate::{LIMIT, WATCHES};
+use crate::{LIMIT, SECOND, WATCHES};
 
 /// Between two looks at something that nobody tells of.
 const LOOK: Duration = Duration::from_millis(20);
@@ -140,7 +140,7 @@ impl Installation {
         }
         let spread = until_spread(&clients, &gamma, relays.len());
         timeout(LIMIT, spread).await.expect("gamma is not connected to at all its addresses");
-        let load = Load::start(clients, &parties, WATCHES).await;
+        let load = Load::start(clients, &parties, Pace { second: SECOND, watches: WATCHES }).await;
         let probes = std::sync::atomic::AtomicUsize::new(0);
         Self { world, beta, gamma, relays, parties, load, gateway, address, probes }
     }
@@ -265,7 +265,7 @@ impl Installation {
 }
 
 /// Files as both installations have them, and all shards but the way to gamma.
-async fn shards() -> (World, Shard, Shard) {
+pub async fn shards() -> (World, Shard, Shard) {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let (beta, gamma) = (world.another_shard("beta").await, world.another_shard("gamma").await);
     world.register("beta", &beta.url());
@@ -308,7 +308,7 @@ fn put_shard(at: &Shard, shard: &Shard, url: &str) {
 }
 
 /// A workspace of root, on this shard.
-fn place(world: &World, party: &Party, id: &str, workspace: &str) {
+pub fn place(world: &World, party: &Party, id: &str, workspace: &str) {
     let name = workspace.strip_prefix("root:").unwrap();
     party.state.put("logicalclusters", id, logical_cluster(id, Some(name)));
     world.put_workspace("root", name, json!({"cluster": id}), "Ready");
@@ -327,7 +327,7 @@ async fn until_spread(clients: &Clients, shard: &Shard, addresses: usize) {
     }
 }
 
-async fn until_served(clients: &Clients, workspace: &str) {
+pub async fn until_served(clients: &Clients, workspace: &str) {
     let path = format!("/clusters/{workspace}/api");
     let mut last = String::new();
     let served = async {

@@ -1,4 +1,4 @@
-//! 500 requests a second, due whether or not earlier ones are answered, and events for the watches.
+//! Requests at an even pace, due whether or not earlier ones are answered, and events for the watches.
 //!
 //! What is asked follows from the number of a request. Nothing is measured here: on a busy machine requests come late,
 //! and all of them come.
@@ -11,19 +11,28 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use crate::LIMIT;
 use crate::clients::{Clients, Connection, IDENTITIES, Identity, Protocol};
 use crate::party::Party;
 use crate::tally::Refusal;
 use crate::watches::Watches;
 use crate::world::{Answer, request};
-use crate::{LIMIT, SECOND};
 
 const TICK: Duration = Duration::from_millis(20);
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
 /// One of so many requests has a connection of its own.
 const OWN_CONNECTION: u64 = 25;
 
+/// How much of it there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Requests in a second.
+    pub second: u64,
+    pub watches: usize,
+}
+
 pub struct Load {
+    pub pace: Pace,
     pub clients: Arc<Clients>,
     pub watches: Watches,
     parties: Arc<[Arc<Party>]>,
@@ -49,19 +58,20 @@ struct Planned {
 
 impl Load {
     /// Begins with the watches; there are no requests before all are open.
-    pub async fn start(clients: Arc<Clients>, parties: &[Arc<Party>], watches: usize) -> Self {
-        let watches = Watches::open(&clients, parties, watches).await;
+    pub async fn start(clients: Arc<Clients>, parties: &[Arc<Party>], pace: Pace) -> Self {
+        let watches = Watches::open(&clients, parties, pace.watches).await;
         let (sent, turn) = (Arc::new(watch::Sender::new(0)), Arc::<Mutex<()>>::default());
         let parties: Arc<[Arc<Party>]> = parties.into();
         let mut tasks = JoinSet::new();
         tasks.spawn(requests(
+            pace,
             Arc::clone(&clients),
             Arc::clone(&parties),
             Arc::clone(&sent),
             Arc::clone(&turn),
         ));
         tasks.spawn(events(Arc::clone(&parties), Arc::clone(&turn)));
-        Self { clients, watches, parties, sent, turn, _tasks: tasks }
+        Self { pace, clients, watches, parties, sent, turn, _tasks: tasks }
     }
 
     /// Returns when so many more requests have been sent.
@@ -92,12 +102,13 @@ impl Load {
 }
 
 async fn requests(
+    pace: Pace,
     clients: Arc<Clients>,
     parties: Arc<[Arc<Party>]>,
     sent: Arc<watch::Sender<u64>>,
     turn: Arc<Mutex<()>>,
 ) {
-    let per_tick = SECOND * u64::try_from(TICK.as_millis()).unwrap() / 1000;
+    let per_tick = pace.second * u64::try_from(TICK.as_millis()).unwrap() / 1000;
     let mut due = Instant::now();
     loop {
         tokio::time::sleep_until(due).await;

@@ -14,6 +14,7 @@
 mod clients;
 mod files;
 mod installation;
+mod life;
 mod load;
 mod outages;
 mod party;
@@ -45,7 +46,7 @@ use futures_util::future::BoxFuture;
 use installation::Installation;
 use tally::Harm;
 
-/// Requests in a second.
+/// Requests in a second, where nothing else is said.
 const SECOND: u64 = 500;
 const WATCHES: usize = 500;
 /// Only to fail instead of hanging.
@@ -123,5 +124,10 @@ async fn suffer(mut installation: Installation, faults: &[Fault]) -> Vec<String>
 }
 
 fn outage_seconds() -> u64 {
-    std::env::var("FAULT_SECONDS").map_or(2, |seconds| seconds.parse().expect("FAULT_SECONDS: a number"))
+    number("FAULT_SECONDS", 2)
+}
+
+/// What the environment says, or this.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}: a number")))
 }

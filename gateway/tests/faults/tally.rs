@@ -39,6 +39,8 @@ pub enum Harm {
     /// Requests are refused in a way that makes clients try again; those that the shard may have had already are
     /// reported as lost, unless they can be repeated. Watches end and are resumed.
     Interrupted,
+    /// No request notices. Watches end as watches end, and are resumed.
+    Reopened,
 }
 
 pub struct Tally(watch::Sender<Figures>);
@@ -90,7 +92,11 @@ impl Figures {
             ("ended", self.ended),
             ("turned away", self.turned_away),
         ];
-        let seldom = if harm == Harm::Nothing { &seldom[..] } else { &[] };
+        let seldom = match harm {
+            Harm::Nothing => &seldom[..],
+            Harm::Interrupted => &[],
+            Harm::Reopened => &[seldom[0], seldom[1], seldom[3]][..],
+        };
         let mut complaints: Vec<String> = never
             .iter()
             .chain(seldom)
@@ -99,6 +105,9 @@ impl Figures {
             .collect();
         if self.sent == 0 || self.events == 0 {
             complaints.push("nothing was asked for".to_owned());
+        }
+        if harm == Harm::Reopened && self.ended == 0 {
+            complaints.push("no watch has ended".to_owned());
         }
         if harm == Harm::Interrupted && self.refused + self.broken + self.ended == 0 {
             complaints.push("nothing has happened to it".to_owned());

@@ -160,7 +160,7 @@ impl Watch {
             match response.body_mut().frame().await {
                 None if rest.is_empty() => return End::Cleanly,
                 None => return End::Wrong("a watch ended in the middle of an event".to_owned()),
-                Some(Err(error)) => return End::Wrong(format!("a watch broke off: {error}")),
+                Some(Err(error)) => return End::Wrong(format!("a watch broke off: {error:?}")),
                 Some(Ok(frame)) => rest.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..])),
             }
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

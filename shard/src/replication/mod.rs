@@ -78,12 +78,22 @@ impl Replication {
     ) -> Result<Self, MetricsError> {
         let replicated = |source| Replicated { source, replicas: Replicas::default() };
         let marks = Arc::new(Marks::new(objects.clone(), hub.clone(), identities));
+        let resources: Vec<_> = sources(identities).into_iter().map(replicated).collect();
+        let failures = metrics.counters(
+            "fairlead_replication_failures_total",
+            "Writes to the cache server that failed and are tried again.",
+            &["resource"],
+        )?;
+        // Prometheus sees an increase only where there was something before.
+        for replicated in &resources {
+            failures.with_label_values(&[&*replicated.source.resource.name.to_string()]);
+        }
         let replicator = Arc::new(Replicator {
             shard: shard.to_owned(),
             objects,
             hub,
             client,
-            resources: sources(identities).into_iter().map(replicated).collect(),
+            resources,
             queue: Arc::new(Queue::new()),
             metrics: ReplicationMetrics {
                 writes: metrics.counters(
@@ -91,11 +101,7 @@ impl Replication {
                     "Writes to the cache server that it accepted.",
                     &["resource", "verb"],
                 )?,
-                failures: metrics.counters(
-                    "fairlead_replication_failures_total",
-                    "Writes to the cache server that failed and are tried again.",
-                    &["resource"],
-                )?,
+                failures,
                 pending: metrics.gauge(
                     "fairlead_replication_pending",
                     "Objects that are about to be compared or written.",

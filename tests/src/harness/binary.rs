@@ -1,7 +1,7 @@
 //! Where the binaries are that cargo built, and ports to start them on.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::HarnessError;
 
@@ -14,6 +14,14 @@ pub fn binary(name: &str) -> Result<PathBuf, HarnessError> {
     };
     let path = directory.join(name);
     if path.is_file() { Ok(path) } else { Err(HarnessError::NotBuilt { name: name.to_owned(), directory }) }
+}
+
+/// A program of others: from the `PATH`, else from where `deploy/tools.sh` unpacks it.
+pub fn tool(name: &str) -> Result<PathBuf, HarnessError> {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("tools/usr/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).chain([unpacked]).map(|folder| folder.join(name));
+    places.find(|file| file.is_file()).ok_or_else(|| HarnessError::NoTool { name: name.to_owned() })
 }
 
 /// A port of the loopback that was free a moment ago.

@@ -16,6 +16,12 @@ pub enum HarnessError {
         /// Where it was looked for.
         directory: PathBuf,
     },
+    /// A program of others is not installed.
+    #[error("{name} is missing: run `deploy/tools.sh prometheus` (or `drawing`), or put it on the PATH")]
+    NoTool {
+        /// Name of the program.
+        name: String,
+    },
     /// A file, process or socket could not be used.
     #[error("{what}: {source}")]
     System {

@@ -38,7 +38,11 @@ use wire::Wire;
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 << 20;
 
-/// Serves one connection until it ends. When the process drains, it ends after the request that is being answered.
+/// A connection that was used a moment ago will be again, most likely right now; when its door drains, it is closed with
+/// the next answer. After this long it is closed without one.
+const LULL: Duration = Duration::from_secs(1);
+
+/// Serves one connection until it ends. When its door drains, it ends after the request that is being answered.
 pub(super) async fn serve_connection(
     plane: &Arc<DataPlane>,
     connection: Arc<Connection>,
@@ -52,11 +56,13 @@ pub(super) async fn serve_connection(
         let head = tokio::select! {
             biased;
             head = next_head(plane, &mut wire) => head,
-            () = draining(&mut shutdown), if idle => break,
+            () = no_longer_wanted(&mut shutdown, &connection), if idle => break,
         };
-        let last = *shutdown.borrow();
         let outcome = match head {
-            Ok(Some(head)) => one_request(plane, &connection, &mut wire, head, last).await,
+            Ok(Some(head)) => {
+                let last = *shutdown.borrow();
+                one_request(plane, &connection, &mut wire, head, last).await
+            }
             Ok(None) => break,
             Err(error) => refuse(plane, &connection, &mut wire, error).await,
         };
@@ -70,9 +76,16 @@ pub(super) async fn serve_connection(
     let _ = wire.stream.shutdown().await;
 }
 
-async fn draining(shutdown: &mut ShutdownWatch) {
+async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection) {
     // No sender any more: the process ends anyway.
     let _ = shutdown.wait_for(|draining| *draining).await;
+    loop {
+        let left = LULL.saturating_sub(connection.idle_for());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
 }
 
 /// What becomes of a connection after a request.
@@ -86,7 +99,7 @@ enum Outcome {
 /// The next request's head; `None` if the client has gone away.
 async fn next_head(plane: &DataPlane, wire: &mut Wire) -> Result<Option<Head>, HeadError> {
     // Up to twice the limit is read and answered with the same words as over HTTP/2.
-    let most = plane.core.header_limits.bytes.saturating_mul(2);
+    let most = plane.core.header_limits.load().bytes.saturating_mul(2);
     let mut seen = 0;
     loop {
         if seen == 0 {

@@ -1,7 +1,7 @@
 //! How many requests a server can work on without getting slower.
 //!
 //! Over windows of a tenth of a second the mean time to the answer is compared with what it was when there was little to
-//! do, each priority with its own. When answers are slower, there is less room, as they are slower; when they are not and
+//! do, each priority with its own, and reads and writes with theirs. When answers are slower, there is less room, as they are slower; when they are not and
 //! the room is used, there is more (a gradient, as in Netflix's concurrency limits). A server that has not been seen
 //! with little to do for a while is given little for a window, to learn how fast it is (as Envoy does).
 
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::Share;
 use crate::request::Priority;
 
 /// Between what the limit stays.
@@ -36,6 +37,14 @@ const PROBE_AFTER: u32 = 300;
 /// Windows that this may take: what it works on has to be finished first.
 const PROBE_FOR: u32 = 10;
 
+/// Kinds of requests that are compared only with themselves.
+const KINDS: usize = 2 * Priority::ALL.len();
+
+/// Which kind it is.
+pub(super) fn kind(share: Share) -> usize {
+    2 * share.priority as usize + usize::from(share.writes)
+}
+
 /// The limit of one server. To count an answer costs some six atomic operations; a window, a lock.
 #[derive(Debug)]
 pub(super) struct Adaptive {
@@ -43,7 +52,7 @@ pub(super) struct Adaptive {
     epoch: Instant,
     /// When the window ends, in microseconds.
     end: AtomicU64,
-    times: [Times; 3],
+    times: [Times; KINDS],
     /// The most that the server worked on at a time.
     most_open: AtomicU32,
     /// Requests that took longer than they count.
@@ -52,7 +61,7 @@ pub(super) struct Adaptive {
     judged: Mutex<Judged>,
 }
 
-/// Of one priority in a window.
+/// Of one kind in a window.
 #[derive(Debug, Default)]
 struct Times {
     count: AtomicU64,
@@ -66,7 +75,7 @@ struct Judged {
     limit: f64,
     probe: Probe,
     /// Mean times in microseconds when there was little to do.
-    baselines: [Option<f64>; 3],
+    baselines: [Option<f64>; KINDS],
 }
 
 /// How long ago the server was seen with little to do.
@@ -88,8 +97,8 @@ impl Default for Probe {
 /// What was seen in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// Number and mean time in microseconds by priority.
-    times: [(u64, f64); 3],
+    /// Number and mean time in microseconds by kind.
+    times: [(u64, f64); KINDS],
     most_open: u32,
     expired: u64,
     overloaded: u64,
@@ -114,8 +123,8 @@ impl Adaptive {
     }
 
     /// An answer took so long to begin, while so many were open.
-    pub(super) fn answered(&self, priority: Priority, took: Duration, open: u32, bounds: Bounds) {
-        let times = &self.times[priority as usize];
+    pub(super) fn answered(&self, kind: usize, took: Duration, open: u32, bounds: Bounds) {
+        let times = &self.times[kind];
         times.count.fetch_add(1, Ordering::Relaxed);
         times.micros.fetch_add(micros(took), Ordering::Relaxed);
         if open > self.most_open.load(Ordering::Relaxed) {
@@ -201,11 +210,11 @@ fn judge(before: Judged, window: &Window, bounds: Bounds) -> Judged {
 
 /// Times with little to do, as far as this window tells.
 fn baselines(
-    mut baselines: [Option<f64>; 3],
+    mut baselines: [Option<f64>; KINDS],
     window: &Window,
     is_quiet: bool,
     probe: Probe,
-) -> [Option<f64>; 3] {
+) -> [Option<f64>; KINDS] {
     for (baseline, (count, mean)) in baselines.iter_mut().zip(window.times) {
         if count == 0 {
             continue;
@@ -222,7 +231,7 @@ fn baselines(
     baselines
 }
 
-fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; 3], is_quiet: bool) -> f64 {
+fn limited(limit: f64, window: &Window, baselines: &[Option<f64>; KINDS], is_quiet: bool) -> f64 {
     let open = f64::from(window.most_open).min(limit);
     let (mut weight, mut gradients) = (0.0, 0.0);
     for (baseline, (count, mean)) in baselines.iter().zip(window.times) {
@@ -254,7 +263,19 @@ mod tests {
     const BOUNDS: Bounds = Bounds { least: 10, most: 2000 };
 
     fn window(mean: f64, open: f64) -> Window {
-        Window { times: [(0, 0.0), (100, mean), (0, 0.0)], most_open: open as u32, expired: 0, overloaded: 0 }
+        Window { times: times(&[(NORMAL, 100, mean)]), most_open: open as u32, expired: 0, overloaded: 0 }
+    }
+
+    const NORMAL: Share = Share { flow: 0, priority: Priority::Normal, writes: false };
+    const LIST: Share = Share { priority: Priority::List, ..NORMAL };
+    const WRITE: Share = Share { writes: true, ..NORMAL };
+
+    fn times(of: &[(Share, u64, f64)]) -> [(u64, f64); KINDS] {
+        let mut times = [(0, 0.0); KINDS];
+        for (share, count, mean) in of {
+            times[kind(*share)] = (*count, *mean);
+        }
+        times
     }
 
     /// A server that works on `capacity` at a time, each for a millisecond; more take their turn.
@@ -335,15 +356,16 @@ mod tests {
     }
 
     #[test]
-    fn each_priority_is_compared_with_itself() {
-        let mut judged = known();
-        judged =
-            judge(judged, &Window { times: [(0, 0.0), (0, 0.0), (9, 50_000.0)], ..window(0.0, 5.0) }, BOUNDS);
-        for lists in [0, 100, 3, 80, 0, 100] {
-            let seen =
-                Window { times: [(0, 0.0), (100, 1_000.0), (lists, 50_000.0)], ..window(0.0, judged.limit) };
-            judged = judge(judged, &seen, BOUNDS);
+    fn each_priority_is_compared_with_itself_and_so_are_writes() {
+        for slow in [LIST, WRITE] {
+            let mut judged = known();
+            judged =
+                judge(judged, &Window { times: times(&[(slow, 9, 50_000.0)]), ..window(0.0, 5.0) }, BOUNDS);
+            for count in [0, 100, 3, 80, 0, 100] {
+                let times = times(&[(NORMAL, 100, 1_000.0), (slow, count, 50_000.0)]);
+                judged = judge(judged, &Window { times, ..window(0.0, judged.limit) }, BOUNDS);
+            }
+            assert!(judged.limit > 200.0, "{}", judged.limit);
         }
-        assert!(judged.limit > 200.0, "{}", judged.limit);
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Share {
     pub(crate) flow: u64,
     /// How urgent it is.
     pub(crate) priority: Priority,
+    /// It changes something, which takes longer than to read it.
+    pub(crate) writes: bool,
 }
 
 /// It would take too long. A retry helps after a moment.
@@ -93,7 +95,9 @@ pub(crate) struct Admission {
     /// Those that wait.
     waiting: AtomicU32,
     adaptive: Adaptive,
-    queue: Mutex<FairQueue<oneshot::Sender<Option<Slot>>>>,
+    queue: Mutex<FairQueue<(Share, oneshot::Sender<Option<Slot>>)>>,
+    /// By which those are let in who wait.
+    latest: Mutex<Option<AdmissionOptions>>,
 }
 
 /// How it is just now.
@@ -115,6 +119,7 @@ impl Default for Admission {
             waiting: AtomicU32::new(0),
             adaptive: Adaptive::new(),
             queue: Mutex::default(),
+            latest: Mutex::new(None),
         }
     }
 }
@@ -125,6 +130,8 @@ pub(crate) struct Slot {
     admission: Arc<Admission>,
     options: AdmissionOptions,
     began: Instant,
+    /// When the server had all of the request.
+    asked: Option<Instant>,
     share: Share,
 }
 
@@ -172,7 +179,15 @@ impl Admission {
 
     fn slot(self: &Arc<Self>, share: Share, options: AdmissionOptions) -> Slot {
         self.open_of(share.flow).fetch_add(1, Ordering::SeqCst);
-        Slot { admission: Arc::clone(self), options, began: Instant::now(), share }
+        Slot { admission: Arc::clone(self), options, began: Instant::now(), asked: None, share }
+    }
+
+    /// Other options from now on, also for those who wait already.
+    pub(crate) fn set_options(self: &Arc<Self>, options: AdmissionOptions) {
+        *self.latest.lock() = Some(options);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.let_in(options);
+        }
     }
 
     /// Waits until the server may have one more request.
@@ -187,11 +202,11 @@ impl Admission {
         let (turn, mut admitted) = oneshot::channel();
         let place = {
             let mut queue = self.queue.lock();
-            let pushed = queue.push(share, turn, options.waiting as usize);
+            let pushed = queue.push(share, (share, turn), options.waiting as usize);
             self.note(&queue);
             match pushed {
                 Pushed::Waits(place) => place,
-                Pushed::InPlaceOf(place, last) => {
+                Pushed::InPlaceOf(place, (_, last)) => {
                     let _ = last.send(None);
                     place
                 }
@@ -199,7 +214,7 @@ impl Admission {
             }
         };
         // Whoever has left meanwhile may not have seen that somebody waits.
-        self.let_in(options);
+        self.let_in(self.latest.lock().unwrap_or(options));
         let waiting = Waiting { admission: self, place };
         let outcome =
             tokio::time::timeout(Duration::from_millis(options.patience.into()), &mut admitted).await;
@@ -222,7 +237,7 @@ impl Admission {
                 self.note(&queue);
                 next
             };
-            let Some((share, turn)) = next else { return };
+            let Some((_, (share, turn))) = next else { return };
             // Who does not wait any more has given up his place, unless he left just now: then his slot comes back.
             let _ = turn.send(Some(self.slot(share, options)));
         }
@@ -239,22 +254,26 @@ impl Slot {
         Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
     }
 
-    /// The answer has begun.
+    /// The server has all of the request: from now on it is the server that takes its time.
+    pub(crate) fn asked(&mut self) {
+        self.asked = Some(Instant::now());
+    }
+
+    /// The answer has begun. One that did not wait for the whole request says nothing about the server.
     pub(crate) fn answered(self) {
-        if self.options.policy == ConcurrencyPolicy::Adaptive {
+        if self.options.policy == ConcurrencyPolicy::Adaptive
+            && let Some(asked) = self.asked
+        {
             let open = self.admission.open.load(Ordering::Relaxed);
-            self.admission.adaptive.answered(
-                self.share.priority,
-                self.began.elapsed(),
-                open,
-                self.options.bounds,
-            );
+            let kind = adaptive::kind(self.share);
+            self.admission.adaptive.answered(kind, asked.elapsed(), open, self.options.bounds);
         }
     }
 
     /// It has counted for as long as it may.
     pub(crate) fn expired(self) {
-        if self.options.policy == ConcurrencyPolicy::Adaptive {
+        // Before that it is the client who takes his time.
+        if self.asked.is_some() && self.options.policy == ConcurrencyPolicy::Adaptive {
             let open = self.admission.open.load(Ordering::Relaxed);
             self.admission.adaptive.expired(open, self.options.bounds);
         }
@@ -274,7 +293,8 @@ impl Drop for Slot {
         self.admission.open_of(self.share.flow).fetch_sub(1, Ordering::SeqCst);
         self.admission.open.fetch_sub(1, Ordering::SeqCst);
         if self.admission.waiting.load(Ordering::SeqCst) > 0 {
-            self.admission.let_in(self.options);
+            let latest = *self.admission.latest.lock();
+            self.admission.let_in(latest.unwrap_or(self.options));
         }
     }
 }
@@ -312,7 +332,7 @@ mod tests {
     }
 
     fn share(flow: u64) -> Share {
-        Share { flow, priority: Priority::Normal }
+        Share { flow, priority: Priority::Normal, writes: false }
     }
 
     fn state(admission: &Admission) -> (u32, u32) {
@@ -374,6 +394,37 @@ mod tests {
         // It is the first one's turn, and he has not seen it.
         drop(first);
         drop(second.now_or_never().unwrap().unwrap());
+        assert_eq!(state(&admission), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn other_options_hold_for_those_who_wait_already() {
+        type Waiting<'w> = futures_util::future::BoxFuture<'w, Result<Slot, Overloaded>>;
+        fn admitted(waiting: &mut Vec<Waiting<'_>>) -> Vec<Slot> {
+            let mut slots = Vec::new();
+            waiting.retain_mut(|one| match one.now_or_never() {
+                Some(slot) => {
+                    slots.push(slot.unwrap());
+                    false
+                }
+                None => true,
+            });
+            slots
+        }
+        let (admission, one) = (Arc::<Admission>::default(), options(1, 100));
+        let open = admission.enter_at_once(share(1), one).unwrap();
+        let mut waiting: Vec<Waiting<'_>> =
+            (0..5).map(|flow| admission.enter(share(flow), one).boxed()).collect();
+        assert_eq!(admitted(&mut waiting).len(), 0);
+        admission.set_options(options(3, 100));
+        let held = admitted(&mut waiting);
+        assert_eq!(held.len(), 2, "there is more room");
+        admission.set_options(options(2, 100));
+        drop(open);
+        assert_eq!(admitted(&mut waiting).len(), 0, "there is less, whatever held when he came who leaves");
+        admission.set_options(AdmissionOptions { policy: ConcurrencyPolicy::None, ..one });
+        assert_eq!(admitted(&mut waiting).len(), 3, "nobody need wait any more");
+        drop(held);
         assert_eq!(state(&admission), (0, 0));
     }
 

@@ -1,8 +1,10 @@
-//! Who is next: start-time fair queueing (Goyal, Vin and Cheng, 1996) twice, between priorities and between the flows of
-//! one priority. Pure.
+//! Who is next: start-time fair queueing (Goyal, Vin and Cheng, 1996) twice, between flows and between the priorities of one
+//! flow. Pure.
 //!
-//! Each flow gets the same share of the turns however many of its requests wait; a flow that has not asked for a while is
-//! not owed anything, and one that comes anew waits for at most one turn of every other. A turn costs O(log n).
+//! Each flow gets the same share of the turns however many of its requests wait, and however urgent it says they are: urgency
+//! is between requests of one flow, so that nobody's leases outrun somebody else's requests. A list costs its flow as
+//! much as several others. A flow that has not asked for a while is not owed anything, and one that comes anew waits for at
+//! most one turn of every other. A turn costs O(log n).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +13,15 @@ use rustc_hash::FxHashMap;
 use super::Share;
 use crate::request::Priority;
 
-/// What one turn costs its priority: the turns of those who all have somebody waiting are as 16 to 4 to 1.
+/// What one turn costs its flow. A list is more work than most others.
+const fn work(priority: Priority) -> u64 {
+    match priority {
+        Priority::Urgent | Priority::Normal => 1,
+        Priority::List => 4,
+    }
+}
+
+/// What one turn costs its priority within its flow: the turns of those who all have somebody waiting are as 16 to 4 to 1.
 const fn cost(priority: Priority) -> u64 {
     match priority {
         Priority::Urgent => 1,
@@ -24,11 +34,11 @@ const fn cost(priority: Priority) -> u64 {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     share: Share,
-    key: Key,
+    number: u64,
 }
 
-/// When it is somebody's turn in his priority; equals in the order in which they came.
-type Key = (u64, u64);
+/// When it is a flow's turn; equals in the order in which they came.
+type Turn = (u64, u64);
 
 /// What became of somebody who came.
 #[derive(Debug)]
@@ -44,33 +54,41 @@ pub(super) enum Pushed<T> {
 /// Those who wait.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    levels: [Level<T>; 3],
-    /// The turn of a priority that was served last.
+    flows: FxHashMap<u64, Flow<T>>,
+    /// Whose turn it is when.
+    turns: BTreeMap<Turn, u64>,
+    /// The turn that was served last.
     time: u64,
     len: usize,
     next: u64,
 }
 
+/// Those of one flow; there is at least one.
+#[derive(Debug)]
+struct Flow<T> {
+    turn: Turn,
+    levels: [Level<T>; 3],
+    /// The turn of a priority that was served last.
+    time: u64,
+    len: usize,
+}
+
 #[derive(Debug)]
 struct Level<T> {
-    flows: FxHashMap<u64, VecDeque<(Key, T)>>,
-    /// Of each flow, whose turn it is in it.
-    heads: BTreeMap<Key, u64>,
-    /// When the next turn of this priority is.
+    waiting: VecDeque<(u64, T)>,
+    /// When the next turn of this priority is, within its flow.
     start: u64,
-    /// The turn of a flow that was served last.
-    time: u64,
 }
 
 impl<T> Default for Level<T> {
     fn default() -> Self {
-        Self { flows: FxHashMap::default(), heads: BTreeMap::new(), start: 0, time: 0 }
+        Self { waiting: VecDeque::new(), start: 0 }
     }
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { levels: Default::default(), time: 0, len: 0, next: 0 }
+        Self { flows: FxHashMap::default(), turns: BTreeMap::new(), time: 0, len: 0, next: 0 }
     }
 }
 
@@ -80,8 +98,8 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Somebody comes. With `most` waiting already, one of the flow with the most has to go, its last one; that may be
-    /// whoever comes.
+    /// Somebody comes. With `most` waiting already, one of the flow with the most has to go, the last of the least urgent; that
+    /// may be whoever comes.
     pub(super) fn push(&mut self, share: Share, who: T, most: usize) -> Pushed<T> {
         let mut displaced = None;
         if self.len >= most {
@@ -90,20 +108,22 @@ impl<T> FairQueue<T> {
                 None => return Pushed::Refused,
             }
         }
-        let time = self.time;
-        let level = &mut self.levels[share.priority as usize];
-        if level.heads.is_empty() {
-            level.start = level.start.max(time);
-        }
-        let flow = level.flows.entry(share.flow).or_default();
-        let key = (flow.back().map_or(level.time, |(last, _)| last.0.max(level.time)) + 1, self.next);
-        if flow.is_empty() {
-            level.heads.insert(key, share.flow);
-        }
-        flow.push_back((key, who));
+        let number = self.next;
         self.next += 1;
         self.len += 1;
-        let place = Place { share, key };
+        let (turns, time) = (&mut self.turns, self.time);
+        let flow = self.flows.entry(share.flow).or_insert_with(|| {
+            let turn = (time + 1, number);
+            turns.insert(turn, share.flow);
+            Flow { turn, levels: Default::default(), time: 0, len: 0 }
+        });
+        flow.len += 1;
+        let level = &mut flow.levels[share.priority as usize];
+        if level.waiting.is_empty() {
+            level.start = level.start.max(flow.time);
+        }
+        level.waiting.push_back((number, who));
+        let place = Place { share, number };
         match displaced {
             Some(last) => Pushed::InPlaceOf(place, last),
             None => Pushed::Waits(place),
@@ -112,64 +132,63 @@ impl<T> FairQueue<T> {
 
     /// Whose turn it is, of those flows that may have one, if there is room for it. Looks at those that may not, too, one by
     /// one.
-    pub(super) fn pop(
-        &mut self,
-        may: impl Fn(u64) -> bool,
-        take: impl FnOnce() -> bool,
-    ) -> Option<(Share, T)> {
-        let next = |priority: Priority| {
-            let level = &self.levels[priority as usize];
-            let (key, flow) = level.heads.iter().find(|(_, flow)| may(**flow))?;
-            Some((level.start, Place { share: Share { flow: *flow, priority }, key: *key }))
-        };
-        let (start, place) = Priority::ALL.into_iter().filter_map(next).min_by_key(|(start, _)| *start)?;
+    pub(super) fn pop(&mut self, may: impl Fn(u64) -> bool, take: impl FnOnce() -> bool) -> Option<(u64, T)> {
+        let (turn, id) = self.turns.iter().find(|(_, flow)| may(**flow)).map(|(turn, id)| (*turn, *id))?;
         if !take() {
             return None;
         }
-        self.time = start;
-        let level = &mut self.levels[place.share.priority as usize];
-        level.start += cost(place.share.priority);
-        level.time = level.time.max(place.key.0);
-        Some((place.share, self.remove(place)?))
+        self.time = self.time.max(turn.0);
+        let flow = self.flows.get_mut(&id)?;
+        let is_waiting = |priority: &Priority| !flow.levels[*priority as usize].waiting.is_empty();
+        let next = Priority::ALL.into_iter().filter(is_waiting);
+        let priority = next.min_by_key(|priority| flow.levels[*priority as usize].start)?;
+        let level = &mut flow.levels[priority as usize];
+        flow.time = level.start;
+        level.start += cost(priority);
+        let (_, who) = level.waiting.pop_front()?;
+        self.turns.remove(&turn);
+        flow.turn.0 += work(priority);
+        self.turns.insert(flow.turn, id);
+        self.left(id);
+        Some((id, who))
     }
 
     /// Somebody gives up his place, if he still has it.
     pub(super) fn remove(&mut self, place: Place) -> Option<T> {
-        let level = &mut self.levels[place.share.priority as usize];
-        let flow = level.flows.get_mut(&place.share.flow)?;
-        let at = flow.binary_search_by_key(&place.key, |(key, _)| *key).ok()?;
-        let (key, who) = flow.remove(at)?;
-        if at == 0 {
-            level.heads.remove(&key);
-            match flow.front() {
-                Some((next, _)) => {
-                    level.heads.insert(*next, place.share.flow);
-                }
-                // Nothing is owed to who waits no more, nor does he owe more than a turn.
-                None => {
-                    level.flows.remove(&place.share.flow);
-                }
-            }
-        }
-        self.len -= 1;
+        let flow = self.flows.get_mut(&place.share.flow)?;
+        let waiting = &mut flow.levels[place.share.priority as usize].waiting;
+        let at = waiting.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
+        let (_, who) = waiting.remove(at)?;
+        self.left(place.share.flow);
         Some(who)
     }
 
-    /// The last place of the flow with the most of them, unless that is the flow of whoever comes. Looks at all flows, which
-    /// is as much as there may wait; happens only when the queue is full.
+    /// One of a flow waits no more. Nothing is owed to a flow of which nobody waits, nor does it owe more than a turn.
+    fn left(&mut self, id: u64) {
+        self.len -= 1;
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.len -= 1;
+        if flow.len == 0 {
+            self.turns.remove(&flow.turn);
+            self.flows.remove(&id);
+        }
+    }
+
+    /// The last place of the least urgent in the flow with the most. If that is the flow of whoever comes, only somebody goes
+    /// who is less urgent. Looks at all flows, which is as much as there may wait; happens only when the queue is full.
     fn last_of_the_longest(&self, comes: Share) -> Option<Place> {
-        let of = |priority: Priority| {
-            let flows = &self.levels[priority as usize].flows;
-            flows.iter().map(move |(id, flow)| (flow.len(), priority, *id))
-        };
-        let (longest, priority, flow) =
-            Priority::ALL.into_iter().flat_map(of).max_by_key(|(len, ..)| *len)?;
-        let own = self.levels[comes.priority as usize].flows.get(&comes.flow);
-        if own.is_some_and(|own| own.len() >= longest) {
+        let (longest, flow) = self.flows.iter().max_by_key(|(_, flow)| flow.len)?;
+        let own = self.flows.get(&comes.flow).is_some_and(|own| own.len >= flow.len);
+        let (id, flow) = if own { (comes.flow, self.flows.get(&comes.flow)?) } else { (*longest, flow) };
+        let goes = Priority::ALL
+            .into_iter()
+            .rev()
+            .find(|priority| !flow.levels[*priority as usize].waiting.is_empty())?;
+        if own && goes as usize <= comes.priority as usize {
             return None;
         }
-        let (key, _) = self.levels[priority as usize].flows.get(&flow)?.back()?;
-        Some(Place { share: Share { flow, priority }, key: *key })
+        let (number, _) = flow.levels[goes as usize].waiting.back()?;
+        Some(Place { share: Share { flow: id, priority: goes, writes: false }, number: *number })
     }
 }
 
@@ -184,7 +203,7 @@ mod tests {
     const NORMAL: Priority = Priority::Normal;
 
     fn share(flow: u64, priority: Priority) -> Share {
-        Share { flow, priority }
+        Share { flow, priority, writes: false }
     }
 
     fn filled(flows: &[(u64, Priority, usize)]) -> FairQueue<usize> {
@@ -200,8 +219,8 @@ mod tests {
     fn served(queue: &mut FairQueue<usize>, turns: usize) -> BTreeMap<u64, usize> {
         let mut served = BTreeMap::new();
         for _ in 0..turns {
-            let (share, _) = queue.pop(|_| true, || true).unwrap();
-            *served.entry(share.flow).or_default() += 1;
+            let (flow, _) = queue.pop(|_| true, || true).unwrap();
+            *served.entry(flow).or_default() += 1;
         }
         served
     }
@@ -231,21 +250,47 @@ mod tests {
     }
 
     #[test]
-    fn urgent_ones_go_first_and_lists_last_but_nobody_starves() {
-        let mut queue = filled(&[(1, Priority::List, 100), (2, NORMAL, 100), (3, Priority::Urgent, 100)]);
-        let turns = served(&mut queue, 42);
-        assert_eq!(turns, BTreeMap::from([(1, 2), (2, 8), (3, 32)]));
-        let mut queue = filled(&[(1, Priority::List, 3), (2, NORMAL, 1)]);
-        assert_eq!(queue.pop(|_| true, || true).unwrap().0.flow, 2);
-        assert_eq!(served(&mut queue, 3), BTreeMap::from([(1, 3)]));
+    fn within_a_flow_urgent_ones_go_first_and_lists_last_but_nobody_starves() {
+        let mut queue = FairQueue::default();
+        for priority in Priority::ALL {
+            for _ in 0..100 {
+                let _ = queue.push(share(1, priority), priority, usize::MAX);
+            }
+        }
+        let mut served = [0; 3];
+        for _ in 0..42 {
+            served[queue.pop(|_| true, || true).unwrap().1 as usize] += 1;
+        }
+        assert_eq!(served, [32, 8, 2]);
         // Lists that were served alone for a long time owe nobody anything.
+        let mut queue = FairQueue::default();
+        for _ in 0..1000 {
+            let _ = queue.push(share(1, Priority::List), Priority::List, usize::MAX);
+        }
+        let pop = |queue: &mut FairQueue<_>| queue.pop(|_| true, || true).unwrap().1;
+        for _ in 0..900 {
+            pop(&mut queue);
+        }
+        let _ = queue.push(share(1, NORMAL), NORMAL, usize::MAX);
+        let _ = queue.push(share(1, Priority::Urgent), Priority::Urgent, usize::MAX);
+        let next = [pop(&mut queue), pop(&mut queue), pop(&mut queue)];
+        assert!(next.contains(&NORMAL) && next.contains(&Priority::Urgent), "{next:?}");
+    }
+
+    #[test]
+    fn nobodys_leases_outrun_somebody_elses_requests_and_lists_count_more() {
+        let mut queue = filled(&[(1, Priority::Urgent, 1000), (2, NORMAL, 50), (3, NORMAL, 50)]);
+        assert_eq!(served(&mut queue, 60), BTreeMap::from([(1, 20), (2, 20), (3, 20)]));
+        let mut queue = filled(&[(1, Priority::List, 100), (2, NORMAL, 100)]);
+        assert_eq!(served(&mut queue, 50), BTreeMap::from([(1, 10), (2, 40)]));
+        let mut queue = filled(&[(1, Priority::List, 3), (2, NORMAL, 1)]);
+        served(&mut queue, 1);
+        assert_eq!(served(&mut queue, 1).len(), 1);
+        assert_eq!(served(&mut queue, 2), BTreeMap::from([(1, 2)]));
+        // Who was served alone for a long time owes nobody anything.
         let mut queue = filled(&[(1, Priority::List, 1000)]);
         served(&mut queue, 900);
         let _ = queue.push(share(2, NORMAL), 0, usize::MAX);
-        assert!(served(&mut queue, 2).contains_key(&2));
-        let mut queue = filled(&[(1, Priority::Urgent, 1000)]);
-        served(&mut queue, 900);
-        let _ = queue.push(share(2, Priority::List), 0, usize::MAX);
         assert!(served(&mut queue, 2).contains_key(&2));
     }
 
@@ -253,12 +298,11 @@ mod tests {
     fn a_flow_that_may_not_have_a_turn_keeps_its_place() {
         let mut queue = filled(&[(1, NORMAL, 3), (2, NORMAL, 2), (1, Priority::Urgent, 1)]);
         let not_the_first = |flow| flow != 1;
-        assert_eq!(queue.pop(not_the_first, || true).unwrap().0, share(2, NORMAL));
-        assert_eq!(queue.pop(not_the_first, || true).unwrap().0, share(2, NORMAL));
+        assert_eq!(queue.pop(not_the_first, || true).unwrap().0, 2);
+        assert_eq!(queue.pop(not_the_first, || true).unwrap().0, 2);
         assert!(queue.pop(not_the_first, || true).is_none());
         assert!(queue.pop(|_| true, || false).is_none());
-        assert_eq!(queue.pop(|_| true, || true).unwrap().0, share(1, Priority::Urgent));
-        assert_eq!(served(&mut queue, 3), BTreeMap::from([(1, 3)]));
+        assert_eq!(served(&mut queue, 4), BTreeMap::from([(1, 4)]));
         assert_eq!(queue.len(), 0);
     }
 
@@ -270,6 +314,10 @@ mod tests {
         assert!(matches!(queue.push(share(2, NORMAL), 3, 9), Pushed::InPlaceOf(_, 4)));
         assert_eq!(queue.len(), 9);
         assert!(matches!(FairQueue::default().push(share(1, NORMAL), 0, 0), Pushed::Refused));
+        // In a flow of its own it is the least urgent who goes.
+        let mut queue = filled(&[(1, Priority::List, 2), (1, NORMAL, 2)]);
+        assert!(matches!(queue.push(share(1, Priority::List), 9, 4), Pushed::Refused));
+        assert!(matches!(queue.push(share(1, NORMAL), 9, 4), Pushed::InPlaceOf(_, 1)), "the last list");
     }
 
     #[test]
@@ -287,9 +335,6 @@ mod tests {
         assert_eq!(queue.remove(places[0]), None, "once");
         assert_eq!(queue.len(), 2);
         assert_eq!(served(&mut queue, 2), BTreeMap::from([(0, 1), (1, 1)]));
-        assert!(
-            queue.pop(|_| true, || true).is_none()
-                && queue.levels.iter().all(|level| level.flows.is_empty() && level.heads.is_empty())
-        );
+        assert!(queue.pop(|_| true, || true).is_none() && queue.flows.is_empty() && queue.turns.is_empty());
     }
 }

@@ -1,0 +1,248 @@
+//! Sockets that listen.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+
+use super::socket::AcceptedSocket;
+use super::socket_file::SocketFile;
+
+/// Connections that the kernel keeps while we are busy.
+const BACKLOG: u32 = 1024;
+/// From where clients of Unix sockets are: this machine.
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where a door is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum DoorAddress {
+    /// An address of the network; port 0 is a free one.
+    Tcp(SocketAddr),
+    /// A file, and who may open it.
+    Unix(PathBuf, u32),
+}
+
+impl fmt::Display for DoorAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path, _) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl DoorAddress {
+    /// Whether a socket listens here.
+    pub(crate) fn is_of(&self, socket: BorrowedFd<'_>) -> bool {
+        let Ok(is) = rustix::net::getsockname(socket) else { return false };
+        match self {
+            Self::Tcp(wanted) => SocketAddr::try_from(is)
+                .is_ok_and(|is| is.ip() == wanted.ip() && (is.port() == wanted.port() || wanted.port() == 0)),
+            Self::Unix(path, _) => SocketAddrUnix::try_from(is)
+                .ok()
+                .and_then(|is| is.path_bytes().map(<[u8]>::to_owned))
+                .is_some_and(|is| SocketFile::is_named(path, &is)),
+        }
+    }
+
+    /// Whether a socket at one is a socket at the other.
+    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => one == other,
+            (Self::Unix(one, _), Self::Unix(other, _)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// A socket that listens, not yet served.
+#[derive(Debug)]
+pub(crate) struct BoundDoor {
+    socket: Socket,
+    address: DoorAddress,
+    /// What is left of it in the file system.
+    file: Option<SocketFile>,
+    /// Whether somebody else listens on it, too, and goes on.
+    is_shared: AtomicBool,
+    /// Whether another process has made it.
+    is_inherited: bool,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl BoundDoor {
+    /// Listens.
+    ///
+    /// # Errors
+    /// What the operating system says, most often that the address is in use.
+    pub(crate) fn bind(address: &DoorAddress) -> io::Result<Self> {
+        match address {
+            DoorAddress::Tcp(address) => {
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                // A restarted gateway must not wait for its predecessor's connections to time out.
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                let listener = socket.listen(BACKLOG)?;
+                let address = DoorAddress::Tcp(listener.local_addr()?);
+                Ok(Self {
+                    socket: Socket::Tcp(listener),
+                    address,
+                    file: None,
+                    is_shared: AtomicBool::new(false),
+                    is_inherited: false,
+                })
+            }
+            DoorAddress::Unix(path, mode) => {
+                let (listener, file) = SocketFile::bind(path, *mode)?;
+                let socket = Socket::Unix(UnixListener::from_std(listener)?);
+                Ok(Self {
+                    socket,
+                    address: address.clone(),
+                    file: Some(file),
+                    is_shared: AtomicBool::new(false),
+                    is_inherited: false,
+                })
+            }
+        }
+    }
+
+    /// Takes a socket that listens already, where a door is to be; fails for any other. Its file stays somebody else's until
+    /// [`Self::own`].
+    ///
+    /// # Errors
+    /// It does not listen there, or cannot be used.
+    pub(crate) fn take(socket: OwnedFd, address: &DoorAddress) -> io::Result<Self> {
+        if !address.is_of(socket.as_fd()) {
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the socket listens elsewhere"));
+        }
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        match address {
+            DoorAddress::Tcp(_) => {
+                let listener = TcpListener::from_std(std::net::TcpListener::from(socket))?;
+                let address = DoorAddress::Tcp(listener.local_addr()?);
+                Ok(Self {
+                    socket: Socket::Tcp(listener),
+                    address,
+                    file: None,
+                    is_shared: AtomicBool::new(false),
+                    is_inherited: false,
+                })
+            }
+            DoorAddress::Unix(path, _) => {
+                let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))?;
+                let file = SocketFile::take(path)?;
+                Ok(Self {
+                    socket: Socket::Unix(listener),
+                    address: address.clone(),
+                    file: Some(file),
+                    is_shared: AtomicBool::new(false),
+                    is_inherited: false,
+                })
+            }
+        }
+    }
+
+    /// The same for a socket of another process.
+    ///
+    /// # Errors
+    /// It does not listen there, or cannot be used.
+    pub(crate) fn inherit(socket: OwnedFd, address: &DoorAddress) -> io::Result<Self> {
+        Ok(Self { is_inherited: true, ..Self::take(socket, address)? })
+    }
+
+    /// Whether another process has made it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.is_inherited
+    }
+
+    /// The same socket once more: whoever accepts first has the connection.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub(crate) fn share(&self, address: &DoorAddress) -> io::Result<Self> {
+        let shared = Self::take(self.as_fd().try_clone_to_owned()?, address)?;
+        Ok(Self { is_inherited: self.is_inherited && !self.has_own_file(), ..shared })
+    }
+
+    /// Its file is ours from now on, with the permissions that it is to have.
+    pub(crate) fn own(&self) {
+        if let (Some(file), DoorAddress::Unix(_, mode)) = (&self.file, &self.address)
+            && let Err(error) = file.own(*mode)
+        {
+            tracing::warn!(address = %self.address, %error, "the socket's file keeps its permissions");
+        }
+    }
+
+    /// Somebody else listens on it, too, and goes on; its file is theirs.
+    pub(crate) fn leave(&self) {
+        self.is_shared.store(true, Ordering::Release);
+        if let Some(file) = &self.file {
+            file.leave();
+        }
+    }
+
+    /// Nobody else listens on it after all.
+    pub(crate) fn keep(&self) {
+        self.is_shared.store(false, Ordering::Release);
+    }
+
+    /// Whether its file is ours.
+    pub(crate) fn has_own_file(&self) -> bool {
+        self.file.as_ref().is_some_and(SocketFile::is_kept)
+    }
+
+    /// Whether clients that are waiting here are left to somebody else.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
+    }
+
+    /// The address listened on, with the real port.
+    pub(crate) fn address(&self) -> &DoorAddress {
+        &self.address
+    }
+
+    /// The next client.
+    pub(super) async fn accept(&self) -> io::Result<(AcceptedSocket, SocketAddr)> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((AcceptedSocket::Tcp(stream.into_std()?), peer))
+            }
+            Socket::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((AcceptedSocket::Unix(stream.into_std()?), HERE))
+            }
+        }
+    }
+
+    /// A client that the kernel has let in already, if there is one.
+    pub(super) fn accept_waiting(&self) -> io::Result<(AcceptedSocket, SocketAddr)> {
+        let socket = accept_with(self, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok(match self.socket {
+            Socket::Tcp(_) => {
+                let stream = std::net::TcpStream::from(socket);
+                let peer = stream.peer_addr()?;
+                (AcceptedSocket::Tcp(stream), peer)
+            }
+            Socket::Unix(_) => (AcceptedSocket::Unix(socket.into()), HERE),
+        })
+    }
+}
+
+impl AsFd for BoundDoor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Unix(listener) => listener.as_fd(),
+        }
+    }
+}

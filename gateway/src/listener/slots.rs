@@ -1,0 +1,76 @@
+//! How many connections a door may have open, which can be changed while they are.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A place for each connection.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    free: Arc<Semaphore>,
+    /// How many there are, free or not.
+    size: Mutex<usize>,
+}
+
+impl Slots {
+    pub(crate) fn new(size: usize) -> Self {
+        let size = size.min(Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(size)), size: Mutex::new(size) }
+    }
+
+    /// The next one that is free.
+    pub(super) async fn next(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        Arc::clone(&self.free).acquire_owned().await.ok()
+    }
+
+    /// One, if one is free.
+    pub(super) fn now(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free).try_acquire_owned().ok()
+    }
+
+    /// Has so many from now on. Of too many that are taken, those that are given back first are no more.
+    pub(crate) fn resize(&self, size: usize) {
+        let size = size.min(Semaphore::MAX_PERMITS);
+        let mut current = self.size.lock();
+        if size > *current {
+            self.free.add_permits(size - *current);
+        } else if size < *current {
+            let left = *current - size - self.free.forget_permits(*current - size);
+            if let Ok(left @ 1..) = u32::try_from(left) {
+                let free = Arc::clone(&self.free);
+                tokio::spawn(async move {
+                    if let Ok(given_back) = free.acquire_many(left).await {
+                        given_back.forget();
+                    }
+                });
+            }
+        }
+        *current = size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn there_are_as_many_as_was_said_last() {
+        let slots = Slots::new(2);
+        let (one, two) = (slots.next().await.unwrap(), slots.next().await.unwrap());
+        assert!(slots.now().is_none());
+        slots.resize(3);
+        let three = slots.now().unwrap();
+        assert!(slots.now().is_none());
+        slots.resize(1);
+        tokio::task::yield_now().await;
+        drop((one, two));
+        tokio::task::yield_now().await;
+        assert!(slots.now().is_none(), "the third is the only one now");
+        drop(three);
+        assert!(slots.now().is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! The file of a Unix socket: made without ever being open to more than it says, taken over only from the dead.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// What a socket's file is called until it is as it should be.
+const NEW: &str = ".new";
+
+/// The file of a socket that we listen on; removed with it, unless it is somebody else's by then.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    is: (u64, u64),
+    left: AtomicBool,
+}
+
+impl SocketFile {
+    /// Listens at a path. What stands there is replaced if it is a socket that nobody listens on any more.
+    pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, Self)> {
+        // From the look at what stands there to its replacement nobody else may do the same.
+        let _turn = Turn::at(path)?;
+        if let Ok(there) = fs::symlink_metadata(path) {
+            if !there.file_type().is_socket() {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+            }
+            match UnixStream::connect(path) {
+                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // A full queue is somebody's.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // Under another name until it is as it should be: at no moment is it there and open to others.
+        let new = beside(path, NEW);
+        let _ = fs::remove_file(&new);
+        let listener = UnixListener::bind(&new)?;
+        let made = || {
+            fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
+            listener.set_nonblocking(true)?;
+            fs::rename(&new, path)?;
+            Self::of(path)
+        };
+        let file = made().inspect_err(|_| drop(fs::remove_file(&new)))?;
+        Ok((listener, file))
+    }
+
+    /// The file of a socket that listens already. It stays when this goes, until it is ours.
+    pub(super) fn take(path: &Path) -> io::Result<Self> {
+        if !fs::symlink_metadata(path)?.file_type().is_socket() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
+        }
+        let file = Self::of(path)?;
+        file.leave();
+        Ok(file)
+    }
+
+    /// It is ours from now on, with these permissions.
+    pub(super) fn own(&self, mode: u32) -> io::Result<()> {
+        self.left.store(false, Ordering::Relaxed);
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
+    }
+
+    /// It is not ours any more.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it goes with us.
+    pub(super) fn is_kept(&self) -> bool {
+        !self.left.load(Ordering::Relaxed)
+    }
+
+    /// Whether a socket of this name is the one at a path: ours have the name under which they were made.
+    pub(super) fn is_named(path: &Path, name: &[u8]) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        [path.as_os_str(), beside(path, NEW).as_os_str()].iter().any(|known| known.as_bytes() == name)
+    }
+
+    fn of(path: &Path) -> io::Result<Self> {
+        let is = fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), is: (is.dev(), is.ino()), left: AtomicBool::new(false) })
+    }
+
+    fn is_ours(&self) -> bool {
+        let there = fs::symlink_metadata(&self.path);
+        there.is_ok_and(|there| there.file_type().is_socket() && (there.dev(), there.ino()) == self.is)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.left.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(_turn) = Turn::at(&self.path)
+            && self.is_ours()
+        {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whoever has it may replace or remove the file. The lock stays as a file; without it there would be a moment in which two
+/// have one each.
+struct Turn(#[expect(dead_code, reason = "locked as long as it is open")] File);
+
+impl Turn {
+    fn at(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file =
+            options.write(true).create(true).truncate(false).mode(0o600).open(beside(path, ".lock"))?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Self(file))
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("door.sock");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_and_goes_with_its_listener() {
+        let (_folder, path) = folder();
+        let (listener, file) = SocketFile::bind(&path, 0o640).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        UnixStream::connect(&path).unwrap();
+        drop((listener, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_replaced_and_what_lives_is_not() {
+        let (_folder, path) = folder();
+        let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
+        assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        UnixStream::connect(&path).unwrap();
+        file.leave();
+        drop((listener, file));
+        assert!(path.exists(), "as after a crash");
+        let (_listener, _file) = SocketFile::bind(&path, 0o600).unwrap();
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let (_folder, path) = folder();
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_successors_file_is_not_removed() {
+        let (_folder, path) = folder();
+        let (old, file) = SocketFile::bind(&path, 0o600).unwrap();
+        drop(old);
+        let (_new, _kept) = SocketFile::bind(&path, 0o600).unwrap();
+        drop(file);
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn of_many_who_want_it_at_once_one_gets_it() {
+        for _ in 0..20 {
+            let (_folder, path) = folder();
+            // Stale, which is when two could replace one another.
+            let (listener, file) = SocketFile::bind(&path, 0o600).unwrap();
+            file.leave();
+            drop((listener, file));
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..8).map(|_| scope.spawn(|| SocketFile::bind(&path, 0o600).ok())).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(all.len(), 1);
+            UnixStream::connect(&path).unwrap();
+        }
+    }
+}

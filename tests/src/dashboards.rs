@@ -1,0 +1,66 @@
+//! The dashboards of `deploy/dashboards`: what they show is said in `source/*.yaml`, and made into what Grafana imports.
+
+mod grafana;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+pub use grafana::importable;
+pub use source::{Better, Column, Dashboard, Kind, Panel, Query, Row, Thresholds, Variable, filled_in};
+
+/// A dashboard cannot be read or written; its author has to mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum DashboardError {
+    /// A file or folder.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not what [`Dashboard`] says.
+    #[error("{}: {message}", path.display())]
+    Source {
+        /// Which file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+}
+
+/// A dashboard, and where it is written for Grafana.
+#[derive(Debug)]
+pub struct Written {
+    /// What it shows.
+    pub dashboard: Dashboard,
+    /// `deploy/dashboards/<name>.json`.
+    pub file: PathBuf,
+    /// What stands in that file.
+    pub text: String,
+}
+
+/// All dashboards of a folder, by name.
+pub fn dashboards(folder: &Path) -> Result<Vec<Written>, DashboardError> {
+    let sources = folder.join("source");
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| DashboardError::File { path, source }
+    };
+    let entries = std::fs::read_dir(&sources).map_err(unreadable(&sources))?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(unreadable(&sources))?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
+        let fault = |message| DashboardError::Source { path: path.clone(), message };
+        let dashboard: Dashboard = serde_saphyr::from_str(&text).map_err(|error| fault(error.to_string()))?;
+        let text = importable(&dashboard).map_err(|error| fault(error.to_string()))?;
+        let file = folder.join(path.file_stem().unwrap_or_default()).with_extension("json");
+        Ok(Written { dashboard, file, text })
+    };
+    paths.iter().map(read).collect()
+}

@@ -1,0 +1,141 @@
+//! What happens to an installation beside traffic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_client::{Client, ClientError, PatchType, WriteOptions};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::site::Site;
+use super::{Prometheus, SceneError, until};
+
+/// What is read and written in workspaces.
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Workspaces below root, and where they live.
+pub(crate) const WORKSPACES_WITH_SHARDS: [(&str, &str); 3] =
+    [("harbour", "root"), ("quay", "shard-1"), ("lighthouse", "shard-1")];
+
+const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
+const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
+
+/// Makes the workspaces in which clients work.
+pub(crate) async fn make_workspaces(site: &Site) -> Result<(), SceneError> {
+    let root = site.admin("/clusters/root")?;
+    for (name, shard) in WORKSPACES_WITH_SHARDS {
+        make_workspace(&root, name, shard).await?;
+    }
+    for (name, _) in WORKSPACES_WITH_SHARDS {
+        until(&format!("workspace {name}"), || async {
+            let workspace: Value =
+                root.get_json(&format!("{WORKSPACES}/{name}")).await.map_err(|error| error.to_string())?;
+            if workspace["status"]["phase"] == "Ready" {
+                Ok(())
+            } else {
+                Err(workspace["status"].to_string())
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Everything in turn; what is gone is gone for `outage`.
+pub(crate) async fn play(
+    site: &mut Site,
+    prometheus: &Prometheus,
+    outage: Duration,
+) -> Result<(), SceneError> {
+    let root = site.admin("/clusters/root")?;
+    shut(&root, prometheus).await?;
+    slow_body(site).await?;
+    // A good change, and one that cannot be loaded.
+    site.configure(|config| config["index"]["missWait"] = json!("200ms"))?;
+    site.reload()?;
+    site.write(&site.peers(), "what is this\n")?;
+    site.reload()?;
+    site.replace("shard-1", outage).await?;
+    site.write(&site.peers(), "127.0.0.1/32\n")?;
+    site.reload()?;
+    let (root, during) = (Arc::new(root), outage);
+    let maker = tokio::spawn(async move {
+        // What a shard tells the cache server; while that is gone it cannot.
+        for number in 0..20 {
+            let role = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": { "name": format!("pilot-{number}"), "annotations": { "core.kcp.io/replicate": "*" } },
+            });
+            let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+            let _ = root.create::<Value>(roles, &role, &WriteOptions::default()).await;
+            let _ = make_workspace(&root, &format!("boat-{number}"), "root").await;
+            tokio::time::sleep(during / 20).await;
+        }
+    });
+    site.replace("cache", outage).await?;
+    maker.await.map_err(|error| SceneError::missing("the end of a client", error))
+}
+
+async fn make_workspace(root: &Client, name: &str, shard: &str) -> Result<(), ClientError> {
+    let workspace = json!({
+        "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": { "name": name },
+        "spec": {
+            "type": { "name": "universal", "path": "root" },
+            "location": { "selector": { "matchLabels": { "name": shard } } },
+        },
+    });
+    match root.create::<Value>(WORKSPACES, &workspace, &WriteOptions::default()).await {
+        Err(error) if !error.is_already_exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Cordons a shard, and when that has been seen declares it full instead, so that a workspace that may live nowhere else
+/// finds no place.
+async fn shut(root: &Client, prometheus: &Prometheus) -> Result<(), SceneError> {
+    let changes = [("experimental.core.kcp.io/unschedulable", "cordoned"), ("fairlead.dev/capacity", "full")];
+    for (annotation, reason) in changes {
+        annotate(root, annotation, json!("1")).await?;
+        if reason == "full" {
+            annotate(root, changes[0].0, Value::Null).await?;
+        }
+        let seen = format!("fairlead_gateway_shard_excluded{{reason=\"{reason}\"}}");
+        until(&seen, || async {
+            match prometheus.series(&seen).await {
+                Ok(0) => Err("nothing".to_owned()),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await?;
+    }
+    Ok(make_workspace(root, "flotsam", "shard-1").await?)
+}
+
+/// Changes an annotation of the shard that is no root shard; null takes it away.
+async fn annotate(root: &Client, annotation: &str, value: Value) -> Result<(), SceneError> {
+    let change = json!({ "metadata": { "annotations": { annotation: value } } });
+    let path = format!("{SHARDS}/shard-1");
+    root.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await?;
+    Ok(())
+}
+
+/// A request whose body never comes; returns when it has been given up.
+async fn slow_body(site: &Site) -> Result<(), SceneError> {
+    let address = site.server("gateway")?.address().to_owned();
+    let mut config = site.anonymous()?.tls_config().as_ref().clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let name = site.anonymous()?.server_name("127.0.0.1")?;
+    let slow = async {
+        let stream = TcpStream::connect(&address).await?;
+        let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let head = format!(
+            "POST /clusters/root{CONFIG_MAPS} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer none\r\n\
+             Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.read(&mut [0; 1024]).await
+    };
+    slow.await.map_err(|error: std::io::Error| SceneError::missing("the end of a slow request", error))?;
+    Ok(())
+}

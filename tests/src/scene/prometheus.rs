@@ -1,0 +1,218 @@
+//! A Prometheus that looks at an installation, and what it is asked.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use fairlead_certs::{CertificateFiles, Client as Role};
+use fairlead_client::{Client, Credentials, Request, TrustRoots};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::site::{Site, client};
+use super::{SceneError, until};
+use crate::harness::{HarnessError, Process, Program, free_port, tool};
+
+/// A running Prometheus.
+pub struct Prometheus {
+    client: Client,
+    // Ends when it is dropped.
+    _process: Process,
+}
+
+/// What is known of something over time.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Series {
+    /// Its labels.
+    #[serde(rename = "metric")]
+    pub labels: BTreeMap<String, String>,
+    /// Of an answer about a moment.
+    #[serde(default)]
+    value: Option<Sample>,
+    /// Of an answer about a range.
+    #[serde(default)]
+    values: Vec<Sample>,
+}
+
+/// A moment, in seconds since the epoch, and what it was then.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "(f64, String)")]
+pub struct Sample {
+    /// When.
+    pub at: f64,
+    /// May be infinite, or no number.
+    pub value: f64,
+}
+
+impl From<(f64, String)> for Sample {
+    fn from((at, text): (f64, String)) -> Self {
+        Self { at, value: text.parse().unwrap_or(f64::NAN) }
+    }
+}
+
+impl Series {
+    /// All of them in their order.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.values.iter().chain(&self.value)
+    }
+}
+
+impl Prometheus {
+    /// Starts it with these rules, looking at all servers of an installation as often.
+    pub(crate) async fn start(
+        folder: &Path,
+        site: &Site,
+        interval: Duration,
+        rules: &Path,
+    ) -> Result<Self, SceneError> {
+        let config = folder.join("prometheus.json");
+        site.write(&config, &configuration(site, interval, rules)?.to_string())?;
+        let port = free_port()?;
+        let arguments = [
+            format!("--config.file={}", config.display()),
+            format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
+            format!("--web.listen-address=127.0.0.1:{port}"),
+            "--log.level=warn".to_owned(),
+        ];
+        let program = Program::at(tool("prometheus")?, "prometheus", folder).args(arguments);
+        let mut process = program.start()?;
+        let client = client(&format!("http://127.0.0.1:{port}"), Credentials::new(TrustRoots::Nothing)?)?;
+        process.until(|| async { client.get("/-/ready").await.map(drop) }).await?;
+        let prometheus = Self { client, _process: process };
+        until("all servers to be scraped", || prometheus.all_up()).await?;
+        Ok(prometheus)
+    }
+
+    /// What an expression says now.
+    pub async fn query(&self, expr: &str) -> Result<Vec<Series>, SceneError> {
+        let answer = self.ask("/api/v1/query", &[("query", expr)]).await?;
+        Ok(match answer["resultType"].as_str() {
+            Some("scalar") => vec![json!({ "metric": {}, "value": answer["result"] })],
+            _ => answer["result"].as_array().cloned().unwrap_or_default(),
+        }
+        .into_iter()
+        .filter_map(|series| serde_json::from_value(series).ok())
+        .collect())
+    }
+
+    /// What it said from then to then, in steps of so many seconds.
+    pub async fn query_range(
+        &self,
+        expr: &str,
+        from: f64,
+        to: f64,
+        step: f64,
+    ) -> Result<Vec<Series>, SceneError> {
+        let [from, to, step] = [from, to, step].map(|number| format!("{number:.3}"));
+        let parameters = [("query", expr), ("start", &from), ("end", &to), ("step", &step)];
+        let answer = self.ask("/api/v1/query_range", &parameters).await?;
+        let all = answer["result"].as_array().cloned().unwrap_or_default();
+        Ok(all.into_iter().filter_map(|series| serde_json::from_value(series).ok()).collect())
+    }
+
+    /// How many series a selector has had in the last hour.
+    pub async fn series(&self, selector: &str) -> Result<usize, SceneError> {
+        let answer = self.ask("/api/v1/series", &[("match[]", selector)]).await?;
+        Ok(answer.as_array().map_or(0, Vec::len))
+    }
+
+    /// All names of metrics that it knows.
+    pub async fn metrics(&self) -> Result<Vec<String>, SceneError> {
+        let answer = self.ask("/api/v1/label/__name__/values", &[]).await?;
+        let names = answer.as_array().into_iter().flatten();
+        Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
+    }
+
+    /// Rules that it could not evaluate, and why.
+    pub async fn failing_rules(&self) -> Result<Vec<String>, SceneError> {
+        let answer = self.ask("/api/v1/rules", &[]).await?;
+        let groups = answer["groups"].as_array().into_iter().flatten();
+        let rules = groups.flat_map(|group| group["rules"].as_array().into_iter().flatten());
+        let failing = rules.filter(|rule| rule["health"] == "err");
+        Ok(failing.map(|rule| format!("{}: {}", rule["name"], rule["lastError"])).collect())
+    }
+
+    async fn all_up(&self) -> Result<(), String> {
+        let up = self.query("up").await.map_err(|error| error.to_string())?;
+        let down = up.iter().filter(|series| series.samples().all(|sample| sample.value < 1.0));
+        let down: Vec<_> = down.map(|series| &series.labels).collect();
+        if up.len() >= 5 && down.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} known, down: {down:?}", up.len()))
+        }
+    }
+
+    async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, SceneError> {
+        let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
+        let body = pairs.collect::<Vec<_>>().join("&");
+        let request = match body.is_empty() {
+            true => Request::new(Method::GET, path),
+            false => Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", body),
+        };
+        // Names of metrics can only be read.
+        let answer = self.client.answer(request).await?;
+        let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        match told["status"] == "success" {
+            true => Ok(told["data"].take()),
+            false => Err(SceneError::missing(
+                format!("{path} {parameters:?}"),
+                String::from_utf8_lossy(&answer.body),
+            )),
+        }
+    }
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(
+            |byte| {
+                if byte.is_ascii_alphanumeric() {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            },
+        )
+        .collect()
+}
+
+/// As `deploy/dashboards/README.md` says, but for the addresses.
+fn configuration(site: &Site, interval: Duration, rules: &Path) -> Result<Value, SceneError> {
+    let layout = site.layout();
+    let rules = std::fs::canonicalize(rules).map_err(HarnessError::system("finding the rules"))?;
+    let tls = |role: &Role| {
+        let CertificateFiles { certificate, key } = layout.client_cert(role);
+        json!({ "ca_file": layout.serving_ca(), "cert_file": certificate, "key_file": key })
+    };
+    let job = |name: &str, role: &Role, servers: Vec<(String, String)>| {
+        let servers = servers
+            .into_iter()
+            .map(|(instance, address)| json!({ "targets": [address], "labels": { "instance": instance } }));
+        json!({
+            "job_name": name, "scheme": "https", "tls_config": tls(role),
+            "static_configs": servers.collect::<Vec<_>>(),
+        })
+    };
+    let mut shards = Vec::new();
+    let mut jobs =
+        vec![job("fairlead-gateway", &Role::Admin, vec![("gateway".to_owned(), site.operators())])];
+    for (name, server) in site.servers()? {
+        let address = server.address().to_owned();
+        match name.as_str() {
+            "gateway" => {}
+            "cache" | "issuer" => {
+                jobs.push(job(&format!("fairlead-{name}"), &Role::ShardAdmin, vec![(name, address)]));
+            }
+            _ => shards.push((name, address)),
+        }
+    }
+    jobs.push(job("fairlead-shard", &Role::ShardAdmin, shards));
+    let every = format!("{}ms", interval.as_millis());
+    Ok(json!({
+        "global": { "scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every },
+        "rule_files": [rules],
+        "scrape_configs": jobs,
+    }))
+}

@@ -1,0 +1,234 @@
+//! The installation: what `fairlead up` makes, with a gateway whose limits can be reached.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fairlead_certs::{Client as Role, Layout};
+use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, Token, TrustRoots};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::{SceneError, until};
+use crate::harness::{HarnessError, Process, Program, free_port};
+
+/// A running installation of a gateway with three doors, two shards, a cache server and an issuer.
+pub struct Site {
+    up: Process,
+    folder: PathBuf,
+    /// Where the door for operators listens.
+    operators: u16,
+}
+
+/// A server, as `fairlead up` knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Server {
+    pub(crate) pid: u32,
+    pub(crate) url: String,
+    ready: bool,
+}
+
+impl Server {
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("https://")
+    }
+}
+
+impl Site {
+    pub(crate) async fn start(folder: &Path) -> Result<Self, SceneError> {
+        let port = free_port()?;
+        let arguments = ["up", "--dir=site", "--shards=2", &format!("--port={port}")].map(str::to_owned);
+        let up = Program::new("fairlead", folder)?.named("up").args(arguments).start()?;
+        let mut site = Self { up, folder: folder.join("site"), operators: free_port()? };
+        // All are ready, and the developer has his rights.
+        let log = site.up.program().log_path();
+        let complete = || async {
+            let told = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            if told.contains("Fairlead is up") { Ok(()) } else { Err(told) }
+        };
+        site.up.until(complete).await?;
+        Ok(site)
+    }
+
+    /// Gives the gateway limits that can be reached, an access log, traces, and a door for operators that is for this
+    /// machine only; it is started again for that.
+    pub(crate) async fn open_to_sight(&mut self) -> Result<(), SceneError> {
+        let peers = self.peers();
+        self.write(&peers, "127.0.0.1/32\n")?;
+        let operators = format!("127.0.0.1:{}", self.operators);
+        let access_log = self.folder.join("access.log");
+        let collector = format!("http://127.0.0.1:{}", free_port()?);
+        self.configure(|config| {
+            let mut door = config["listeners"][0].clone();
+            door["name"] = json!("operators");
+            door["serving"]["address"] = json!(operators);
+            door["peers"] = json!({ "allow": peers });
+            door["shardPick"] = json!(false);
+            if let Some(doors) = config["listeners"].as_array_mut() {
+                doors.push(door);
+            }
+            config["listeners"][1]["quotas"] =
+                json!({ "perIdentity": { "requestsPerSecond": 8 }, "perWorkspace": { "watches": 3 } });
+            config["upstream"]["concurrency"] =
+                json!({ "limit": "fixed", "least": 16, "most": 16, "waiting": 32, "patience": "1s" });
+            config["slowClients"]["body"] = json!("1s");
+            config["accessLog"] = json!({ "to": "file", "file": access_log });
+            config["tracing"] = json!({ "sample": "0.05", "otlpEndpoint": collector });
+        })?;
+        self.kill("gateway").await
+    }
+
+    /// Changes the gateway's configuration file. YAML is a superset of JSON.
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut Value)) -> Result<(), SceneError> {
+        let path = self.folder.join("config/gateway.yaml");
+        let text =
+            std::fs::read_to_string(&path).map_err(HarnessError::system("reading the configuration"))?;
+        let mut config: Value =
+            serde_saphyr::from_str(&text).map_err(|error| SceneError::missing("a configuration", error))?;
+        change(&mut config);
+        self.write(&path, &config.to_string())
+    }
+
+    /// Has the gateway look at its files now.
+    pub(crate) fn reload(&self) -> Result<(), SceneError> {
+        self.signal("gateway", Signal::HUP)
+    }
+
+    /// SIGKILL to one server; returns when it is ready again.
+    pub(crate) async fn kill(&mut self, name: &str) -> Result<(), SceneError> {
+        let before = self.server(name)?.pid;
+        self.signal(name, Signal::KILL)?;
+        self.until_ready_but(name, before).await
+    }
+
+    /// SIGKILL to one server, in whose place something listens for so long that speaks no TLS; returns when it is ready
+    /// again.
+    pub(crate) async fn replace(&mut self, name: &str, for_how_long: Duration) -> Result<(), SceneError> {
+        let before = self.server(name)?;
+        self.signal(name, Signal::KILL)?;
+        let listener = until("the port of a dead server", || TcpListener::bind(before.address())).await?;
+        let impostor = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut hello = [0; 16];
+                    if stream.read(&mut hello).await.is_ok() {
+                        // Whoever hears it hangs up, or has already.
+                        let _ =
+                            stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+                    }
+                });
+            }
+        });
+        tokio::time::sleep(for_how_long).await;
+        impostor.abort();
+        // The listener is dropped with it.
+        let _ = impostor.await;
+        self.until_ready_but(name, before.pid).await
+    }
+
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<(), SceneError> {
+        let pid = i32::try_from(self.server(name)?.pid).ok().and_then(Pid::from_raw);
+        let sent = pid.map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, signal));
+        sent.map_err(|error| SceneError::missing(format!("a signal to {name}"), error))
+    }
+
+    /// What runs, by name.
+    pub(crate) fn servers(&self) -> Result<BTreeMap<String, Server>, SceneError> {
+        servers(&self.folder, self.up.id()).map_err(|error| SceneError::missing("the servers", error))
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Result<Server, SceneError> {
+        self.servers()?.remove(name).ok_or_else(|| SceneError::missing(name, "no such server"))
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(self.folder.join("pki"))
+    }
+
+    /// The list of networks of the door for operators.
+    pub(crate) fn peers(&self) -> PathBuf {
+        self.folder.join("peers.txt")
+    }
+
+    pub(crate) fn write(&self, path: &Path, text: &str) -> Result<(), SceneError> {
+        let written = std::fs::write(path, text);
+        Ok(written.map_err(HarnessError::system(format!("writing {}", path.display())))?)
+    }
+
+    /// Where the door for operators listens.
+    pub(crate) fn operators(&self) -> String {
+        format!("127.0.0.1:{}", self.operators)
+    }
+
+    /// Where the door for tokens listens.
+    pub(crate) fn edge(&self) -> Result<String, SceneError> {
+        let mut edge = None;
+        self.configure(|config| {
+            edge = config["listeners"][1]["serving"]["address"].as_str().map(str::to_owned)
+        })?;
+        edge.ok_or_else(|| SceneError::missing("the address of the door for tokens", "nothing"))
+    }
+
+    /// kcp-admin at the gateway, on a connection of its own.
+    pub(crate) fn admin(&self, prefix: &str) -> Result<Client, SceneError> {
+        let files = self.layout().client_cert(&Role::Admin);
+        let read = |path: &Path| std::fs::read(path).map_err(HarnessError::system("reading a certificate"));
+        let credentials =
+            self.anonymous()?.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?;
+        client(&format!("{}{prefix}", self.server("gateway")?.url), credentials)
+    }
+
+    /// Somebody with a token at the door for tokens, or without.
+    pub(crate) fn at_edge(&self, prefix: &str, token: Option<&str>) -> Result<Client, SceneError> {
+        let anonymous = self.anonymous()?;
+        let credentials = match token {
+            Some(token) => anonymous.with_token(Token::new(token))?,
+            None => anonymous,
+        };
+        client(&format!("https://{}{prefix}", self.edge()?), credentials)
+    }
+
+    /// Trust and nothing else.
+    pub(crate) fn anonymous(&self) -> Result<Credentials, SceneError> {
+        let authority = std::fs::read(self.layout().serving_ca());
+        let authority = authority.map_err(HarnessError::system("reading an authority"))?;
+        Ok(Credentials::new(TrustRoots::Pem(authority))?)
+    }
+
+    /// Until all are ready, one of them with another process than before.
+    async fn until_ready_but(&mut self, name: &str, before: u32) -> Result<(), SceneError> {
+        let (folder, up) = (self.folder.clone(), self.up.id());
+        let ready = || async {
+            let servers = servers(&folder, up)?;
+            let is_there =
+                |(known, server): (&String, &Server)| server.ready && (known != name || server.pid != before);
+            if servers.iter().all(is_there) { Ok(()) } else { Err(format!("{servers:?}")) }
+        };
+        Ok(self.up.until(ready).await?)
+    }
+}
+
+pub(crate) fn client(url: &str, credentials: Credentials) -> Result<Client, SceneError> {
+    let endpoint = Endpoint::parse(url).map_err(|error| SceneError::missing(url, error))?;
+    Ok(Client::new(endpoint, credentials, ClientOptions::default()))
+}
+
+fn servers(folder: &Path, up: u32) -> Result<BTreeMap<String, Server>, String> {
+    let text = std::fs::read(folder.join("state.json")).map_err(|error| error.to_string())?;
+    let record: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    if record["pid"] != up {
+        return Err("the record is of an earlier run".to_owned());
+    }
+    let server = |process: &Value| {
+        let server = Server {
+            pid: process["pid"].as_u64().and_then(|pid| pid.try_into().ok()).unwrap_or_default(),
+            url: process["url"].as_str().unwrap_or_default().to_owned(),
+            ready: process["condition"] == "ready",
+        };
+        (process["name"].as_str().unwrap_or_default().to_owned(), server)
+    };
+    Ok(record["processes"].as_array().into_iter().flatten().map(server).collect())
+}

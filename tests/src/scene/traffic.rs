@@ -1,0 +1,152 @@
+//! Clients of every kind, good and bad, until they are told to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_client::{Client, Request, WriteOptions};
+use http::Method;
+use http::header::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use super::events::{CONFIG_MAPS, WORKSPACES_WITH_SHARDS};
+use super::site::Site;
+use super::{SceneError, person};
+
+/// Clients at work. Dropped, they end.
+pub(crate) struct Traffic {
+    clients: JoinSet<()>,
+}
+
+impl Traffic {
+    /// Begins with all of it.
+    pub(crate) async fn start(site: &Site) -> Result<Self, SceneError> {
+        let mut clients = JoinSet::new();
+        let token = person::token(site).await?;
+        for (workspace, _) in WORKSPACES_WITH_SHARDS {
+            let prefix = format!("/clusters/root:{workspace}");
+            for reader in 0..2 {
+                let client = site.admin(&prefix)?;
+                clients.spawn(repeat(Duration::from_millis(15 + 10 * reader), move || {
+                    get(client.clone(), CONFIG_MAPS)
+                }));
+            }
+            let client = site.admin(&prefix)?;
+            clients.spawn(write(client));
+            let watcher = site.admin(&prefix)?;
+            for _ in 0..6 {
+                clients.spawn(watch(watcher.clone()));
+            }
+        }
+        let strange = [
+            // Somebody who guesses, a wrong path, one who may not.
+            (site.admin("/clusters/root:nowhere")?, CONFIG_MAPS, 300),
+            (site.admin("")?, "/nothing", 900),
+            (site.at_edge("/clusters/root", None)?, CONFIG_MAPS, 400),
+            (site.at_edge("/clusters/root", Some("no.such.token"))?, CONFIG_MAPS, 700),
+            // More than the quota of one user.
+            (site.at_edge("/clusters/root", Some(&token))?, CONFIG_MAPS, 60),
+        ];
+        for (client, path, pause) in strange {
+            clients.spawn(repeat(Duration::from_millis(pause), move || get(client.clone(), path)));
+        }
+        let watcher = site.at_edge("/clusters/root", Some(&token))?;
+        for _ in 0..5 {
+            clients.spawn(watch(watcher.clone()));
+        }
+        let forger = site.admin("/clusters/root")?;
+        clients.spawn(repeat(Duration::from_millis(500), move || forge(forger.clone())));
+        let (edge, operators) = (site.edge()?, site.operators());
+        clients.spawn(repeat(Duration::from_millis(400), move || knock(edge.clone(), "127.0.0.1")));
+        clients.spawn(repeat(Duration::from_millis(800), move || knock(operators.clone(), "127.0.0.2")));
+        clients.spawn(crowd(site.admin("/clusters/root:harbour")?));
+        Ok(Self { clients })
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.clients.abort_all();
+    }
+}
+
+async fn repeat<F: Future<Output = ()>>(pause: Duration, mut what: impl FnMut() -> F) {
+    let mut turns = tokio::time::interval(pause);
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        what().await;
+    }
+}
+
+/// Whatever the answer is, it is seen by those who are watched here.
+async fn get(client: Client, path: &str) {
+    let _ = client.answer(Request::new(Method::GET, path)).await;
+}
+
+async fn write(client: Client) {
+    let options = WriteOptions::default();
+    let mut number = 0_u64;
+    repeat(Duration::from_millis(80), || {
+        number += 1;
+        let name = format!("cargo-{}", number % 20);
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "number": number.to_string() } });
+        let (client, options) = (&client, &options);
+        async move {
+            let _ = client.create::<Value>(CONFIG_MAPS, &object, options).await;
+            if number.is_multiple_of(2) {
+                let _ = client.answer(Request::new(Method::DELETE, format!("{CONFIG_MAPS}/{name}"))).await;
+            }
+        }
+    })
+    .await;
+}
+
+/// A watch that is opened again half a minute later, or when it breaks.
+async fn watch(client: Client) {
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=20");
+    repeat(Duration::from_millis(500), || async {
+        if let Ok(mut watch) = client.watch(&path).await {
+            while let Some(Ok(_)) = watch.next().await {}
+        }
+    })
+    .await;
+}
+
+/// Says who it is in the words of a gateway.
+async fn forge(client: Client) {
+    let header = (HeaderName::from_static("x-remote-user"), HeaderValue::from_static("somebody-else"));
+    let request = Request::new(Method::GET, CONFIG_MAPS).with_header(header.0, header.1);
+    let _ = client.answer(request).await;
+}
+
+/// Connects and speaks no TLS; or, from another address, is not even heard.
+async fn knock(address: String, from: &str) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let stream = async {
+        let socket = TcpSocket::new_v4()?;
+        let from = format!("{from}:0").parse().map_err(std::io::Error::other)?;
+        socket.bind(from)?;
+        let mut stream: TcpStream = socket.connect(address.parse().map_err(std::io::Error::other)?).await?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        stream.read_to_end(&mut Vec::new()).await
+    };
+    // However it is refused.
+    let _ = stream.await;
+}
+
+/// Many at once, more than a shard may work on and than may wait.
+async fn crowd(client: Client) {
+    let client = Arc::new(client);
+    repeat(Duration::from_secs(3), || {
+        let client = Arc::clone(&client);
+        async move {
+            let mut all = JoinSet::new();
+            for _ in 0..150 {
+                let client = Arc::clone(&client);
+                all.spawn(async move { get(Client::clone(&client), CONFIG_MAPS).await });
+            }
+            all.join_all().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,120 @@
+//! A real Prometheus looks at a running installation, and every question of every panel and rule has an answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fairlead_tests::dashboards::filled_in;
+use fairlead_tests::scene::{Prometheus, Scene};
+
+use crate::selectors::selectors;
+use crate::{panels, rules, workspace};
+
+/// How often Prometheus looks, and what panels then call a rate's window.
+const INTERVAL: Duration = Duration::from_secs(1);
+const WINDOW: &str = "30s";
+/// How long a server is gone.
+const OUTAGE: Duration = Duration::from_secs(4);
+/// How long answers may take to come after everything has happened.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_panel_and_every_rule_has_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = workspace().join("deploy/alerts/fairlead.yaml");
+    let mut scene = Scene::begin(folder.path(), INTERVAL, &rules).await.unwrap();
+    scene.play(OUTAGE).await.unwrap();
+    let mut open = questions();
+    assert!(open.len() > 80, "{}", open.len());
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let mut missing = BTreeMap::new();
+        for (what, question) in open {
+            if let Err(reason) = question.ask(&scene.prometheus).await {
+                missing.insert(what, (question, reason));
+            }
+        }
+        if missing.is_empty() {
+            break;
+        }
+        let reasons: Vec<_> = missing.iter().map(|(what, (_, reason))| format!("{what}: {reason}")).collect();
+        assert!(tokio::time::Instant::now() < deadline, "no data:\n{}", reasons.join("\n"));
+        open = missing.into_iter().map(|(what, (question, _))| (what, question)).collect();
+        tokio::time::sleep(INTERVAL).await;
+    }
+    assert_eq!(scene.prometheus.failing_rules().await.unwrap(), [""; 0]);
+    names_are_those_of_metrics(&scene.prometheus).await;
+}
+
+/// Something that Prometheus is asked.
+enum Question {
+    /// It has to have a number to show.
+    Shown(String),
+    /// It may be silent, but what it reads has to be there.
+    Read(Vec<String>),
+}
+
+impl Question {
+    async fn ask(&self, prometheus: &Prometheus) -> Result<(), String> {
+        match self {
+            Self::Shown(expr) => {
+                let series = prometheus.query(expr).await.map_err(|error| error.to_string())?;
+                let mut samples = series.iter().flat_map(|series| series.samples());
+                if samples.any(|sample| !sample.value.is_nan()) {
+                    Ok(())
+                } else {
+                    Err(format!("{} series without a number: {expr}", series.len()))
+                }
+            }
+            Self::Read(selectors) => {
+                for selector in selectors {
+                    let found = prometheus.series(selector).await.map_err(|error| error.to_string())?;
+                    if found == 0 {
+                        return Err(format!("nothing is {selector}"));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn questions() -> BTreeMap<String, Question> {
+    let mut all = BTreeMap::new();
+    for written in panels::all() {
+        for panel in written.dashboard.panels() {
+            for (number, query) in panel.queries.iter().enumerate() {
+                let what = format!("{} / {} {number}", written.dashboard.title, panel.title);
+                all.insert(what, Question::Shown(filled_in(&query.expr, WINDOW)));
+            }
+        }
+        for expr in panels::events(&written) {
+            all.insert(format!("event {expr}"), Question::Shown(expr));
+        }
+    }
+    for rule in rules::all() {
+        let read = selectors(&rule.expr);
+        assert!(!read.is_empty(), "{}", rule.expr);
+        match (rule.record, rule.alert) {
+            (Some(record), _) => _ = all.insert(format!("rule {record}"), Question::Shown(record)),
+            (None, alert) => _ = all.insert(format!("alert {}", alert.unwrap()), Question::Read(read)),
+        }
+    }
+    all
+}
+
+/// Nobody reads what nobody tells, be it in a part of an expression that has an answer without it.
+async fn names_are_those_of_metrics(prometheus: &Prometheus) {
+    let known: BTreeSet<_> = prometheus.metrics().await.unwrap().into_iter().collect();
+    let of_panels = panels::all().into_iter().flat_map(|written| {
+        written.dashboard.panels().flat_map(|panel| panel.queries.clone()).collect::<Vec<_>>()
+    });
+    let exprs = of_panels
+        .map(|query| filled_in(&query.expr, WINDOW))
+        .chain(rules::all().into_iter().map(|rule| rule.expr));
+    let names = exprs
+        .flat_map(|expr| selectors(&expr))
+        .map(|selector| selector.split('{').next().unwrap_or_default().trim().to_owned());
+    // There are alerts only while one is pending or fires.
+    let unknown: BTreeSet<_> = names.filter(|name| name != "ALERTS" && !known.contains(name)).collect();
+    assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
+}

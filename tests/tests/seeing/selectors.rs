@@ -1,0 +1,130 @@
+//! What an expression of PromQL reads.
+
+/// Words of the language that are no names of metrics. Functions need not be here: a bracket follows them.
+const WORDS: [&str; 34] = [
+    "and",
+    "or",
+    "unless",
+    "atan2",
+    "bool",
+    "offset",
+    "inf",
+    "nan",
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "group",
+    "stddev",
+    "stdvar",
+    "count",
+    "count_values",
+    "bottomk",
+    "topk",
+    "quantile",
+    "limitk",
+    "limit_ratio",
+    "start",
+    "end",
+    "step",
+    "true",
+    "false",
+    "keep_metric_names",
+];
+/// After these there are names of labels in brackets.
+const LABELS_FOLLOW: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+
+/// The selectors of series in an expression, with their braces.
+pub fn selectors(expr: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), expr);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' | '\'' | '`' => quoted(rest),
+            '[' => until_closed(rest, ']'),
+            '{' => {
+                let length = until_closed(rest, '}');
+                found.push(rest[..length].to_owned());
+                length
+            }
+            letter if letter.is_ascii_alphabetic() || "_:".contains(letter) => word(rest, &mut found),
+            digit if digit.is_ascii_digit() => length_of(rest, |c| c.is_ascii_alphanumeric() || c == '.'),
+            other => other.len_utf8(),
+        };
+        rest = &rest[length..];
+    }
+    found
+}
+
+/// A name and what belongs to it; returns how long that is.
+fn word(text: &str, found: &mut Vec<String>) -> usize {
+    let length = length_of(text, |c| c.is_ascii_alphanumeric() || "_:".contains(c));
+    let name = &text[..length];
+    let after = &text[length..];
+    let blank = after.len() - after.trim_start().len();
+    let next = after[blank..].chars().next();
+    if LABELS_FOLLOW.contains(&name) && next == Some('(') {
+        return length + blank + until_closed(&after[blank..], ')');
+    }
+    if WORDS.contains(&name) || next == Some('(') {
+        return length;
+    }
+    let braces = if next == Some('{') { blank + until_closed(&after[blank..], '}') } else { 0 };
+    found.push(text[..length + braces].to_owned());
+    length + braces
+}
+
+fn length_of(text: &str, belongs: impl Fn(char) -> bool) -> usize {
+    text.find(|c| !belongs(c)).unwrap_or(text.len())
+}
+
+/// Up to and with the end of a string.
+fn quoted(text: &str) -> usize {
+    let quote = text.chars().next();
+    let mut escaped = false;
+    for (at, letter) in text.char_indices().skip(1) {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            letter if Some(letter) == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Up to and with a bracket, strings left out.
+fn until_closed(text: &str, bracket: char) -> usize {
+    let mut at = 1;
+    while let Some(letter) = text[at..].chars().next() {
+        match letter {
+            '"' | '\'' | '`' => at += quoted(&text[at..]),
+            letter if letter == bracket => return at + 1,
+            letter => at += letter.len_utf8(),
+        }
+    }
+    text.len()
+}
+
+#[test]
+fn selectors_are_found_wherever_they_stand() {
+    for (expr, expected) in [
+        ("up", &["up"] as &[&str]),
+        ("sum by (a, b) (rate(x_total{a=~\"b|}\"}[5m])) > 1e9", &["x_total{a=~\"b|}\"}"]),
+        ("histogram_quantile(0.99, sum by (le) (rate(y_bucket[$w])))", &["y_bucket"]),
+        ("a / on (instance) group_left () b{c='d'} > bool 2", &["a", "b{c='d'}"]),
+        ("time() - max by (x) (m:rate5m {n=\"o\"} offset 1h) or vector(0)", &["m:rate5m {n=\"o\"}"]),
+        (
+            "{job=\"x\"} unless topk(10, z) and sum without (q) (nan_total)",
+            &["{job=\"x\"}", "z", "nan_total"],
+        ),
+        ("\"no{metric}\"", &[]),
+    ] {
+        assert_eq!(selectors(expr), expected, "{expr}");
+    }
+}
