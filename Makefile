@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -75,6 +75,11 @@ soak: build
 h2spec: build
 	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
 	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)
+
+## What tools of others say of a door's TLS: SSLYZE names sslyze, TLSFUZZER the folder of tlsfuzzer, PYTHON one that has what it needs.
+tls-scan: build
+	@if [ ! -x "$(SSLYZE)" ] || [ ! -d "$(TLSFUZZER)/scripts" ]; then echo "set SSLYZE to sslyze (pip install sslyze), TLSFUZZER to the folder of github.com/tlsfuzzer/tlsfuzzer, and PYTHON to one with its requirements" >&2; exit 1; fi
+	@SSLYZE="$(abspath $(SSLYZE))" TLSFUZZER="$(abspath $(TLSFUZZER))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture --test-threads=1 scans $(ARGS)
 
 ## Certificates from pebble, an authority for tests and a program of others. PEBBLE names it.
 pebble: build

@@ -52,6 +52,7 @@ mod frames;
 mod generate;
 mod kubernetes;
 mod random;
+mod scans;
 mod smuggling;
 mod target;
 mod wire;
