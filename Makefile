@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec pebble fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -74,6 +74,11 @@ soak: build
 h2spec: build
 	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
 	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)
+
+## Certificates from pebble, an authority for tests and a program of others. PEBBLE names it.
+pebble: build
+	@if [ ! -x "$(PEBBLE)" ]; then echo "pebble is missing: set PEBBLE to its path (github.com/letsencrypt/pebble)" >&2; exit 1; fi
+	@PEBBLE="$(abspath $(PEBBLE))" cargo test --release -p fairlead-gateway --test behaviour -- --ignored --nocapture pebble $(ARGS)
 
 ## Fuzz whatever clients and administrators write, FUZZ_SECONDS (300) per target, FUZZ_TARGET for one. What fails is kept in gateway/fuzz/corpus and read by `make test`.
 fuzz:

@@ -247,6 +247,11 @@ impl DoorConfig {
             let message = format!("nobody can show by {} to own {host:?}", acme.challenge.name());
             checker.fault("tls.acme", &message, "name each host, or get the certificate in another way");
         }
+        let is_address = |host: &String| host.parse::<std::net::IpAddr>().is_ok();
+        if acme.challenge == AcmeChallenge::TlsAlpn01 && self.hosts.iter().any(is_address) {
+            let message = "an address cannot be shown to be one's own by tls-alpn-01 here";
+            checker.fault("tls.acme.challenge", message, "use http-01");
+        }
         let closed =
             self.tls.transport_client_ca.is_some() || self.peers.allow.is_some() || self.peers.proxy_protocol;
         if acme.challenge == AcmeChallenge::TlsAlpn01 && closed {

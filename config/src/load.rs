@@ -447,6 +447,60 @@ mod tests {
     }
 
     #[test]
+    fn a_door_that_cannot_get_a_certificate_is_found() {
+        let door = "hosts: [a.example], tls: {acme: {}}";
+        let acme = "directoryURL: \"https://a/dir\", termsAgreed: true";
+        for (door, acme, expected) in [
+            (door, acme, ""),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: http-01}}",
+                "directoryURL: \"https://a/dir\", termsAgreed: true, httpAddress: \"[::]:80\"",
+                "",
+            ),
+            (door, "termsAgreed: true", "acme.directoryURL: doors are to get certificates"),
+            (door, "directoryURL: \"https://a/dir\"", "acme.termsAgreed: the authority gives"),
+            (door, "directoryURL: \"http://a/dir\"", "\"http://a/dir\" is not an https URL"),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: http-01}}",
+                acme,
+                "acme.httpAddress: a door answers by http-01",
+            ),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: dns-01}}",
+                acme,
+                "\"dns-01\" is not a possible value",
+            ),
+            ("tls: {acme: {}}", acme, "listeners[0].tls.acme: the names are missing"),
+            (
+                "hosts: [\"*.a.example\"], tls: {acme: {}}",
+                acme,
+                "listeners[0].tls.acme: nobody can show by tls-alpn-01",
+            ),
+            ("hosts: [192.0.2.1], tls: {acme: {}}", acme, "listeners[0].tls.acme.challenge: an address"),
+            (
+                "hosts: [a.example], tls: {acme: {}, transportClientCA: o}",
+                acme,
+                "listeners[0].tls.acme.challenge: the authority connects",
+            ),
+            (
+                "hosts: [a.example], tls: {acme: {}}, peers: {allow: o}",
+                acme,
+                "listeners[0].tls.acme.challenge: the authority connects",
+            ),
+            ("name: a", "contact: [ops]", "acme.contact: \"ops\" is no URL"),
+            ("name: a", "externalAccount: {keyFile: a}", "acme.externalAccount.keyID: the key has no name"),
+        ] {
+            let found = findings::<GatewayConfig>(&format!("listeners: [{{{door}}}]\nacme: {{{acme}}}\n"));
+            assert!(
+                found.contains(expected)
+                    && found.is_empty() == expected.is_empty()
+                    && found.lines().count() < 2,
+                "{door} {acme}: {found}"
+            );
+        }
+    }
+
+    #[test]
     fn beside_a_mapping_file_a_shards_own_credential_is_whole() {
         let config = |shard: &str, mapping: &str| {
             format!("upstream: {{shards: [{{name: a, {shard}}}]}}\npaths: {{{mapping}}}\n")

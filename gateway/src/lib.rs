@@ -5,6 +5,7 @@
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod access_log;
+mod acme;
 mod answer;
 mod authentication;
 mod chance;

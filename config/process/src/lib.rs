@@ -38,4 +38,4 @@ pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use service::ServiceManager;
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
 pub use status_format::StatusFormat;
-pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};
+pub use tls::{ACME_PROTOCOL, ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

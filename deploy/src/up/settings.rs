@@ -106,6 +106,7 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
             ..UpstreamConfig::default()
         },
         drain: drain(),
+        state_file: Some(site.data(&process.name).join("state").into()),
         ..GatewayConfig::default()
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::{ConnectionLimits, TraceContextPolicy};
-use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
+use fairlead_process::{ACME_PROTOCOL, PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
@@ -354,6 +354,10 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
             }
         };
     let session = stream.get_ref().1;
+    if session.alpn_protocol() == Some(ACME_PROTOCOL) {
+        // An authority has seen what it came for.
+        return None;
+    }
     match session.handshake_kind() {
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),

@@ -19,6 +19,13 @@ pub struct Authority {
     pub pem: String,
 }
 
+impl Authority {
+    /// One that can only be believed: its key is somebody else's.
+    pub fn of_others(pem: &str) -> Self {
+        Self { pem: pem.to_owned(), ..Self::new("nobody") }
+    }
+}
+
 /// A certificate with its key.
 #[derive(Clone)]
 pub struct Leaf {
@@ -47,6 +54,16 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// As authorities of the world sign them: for three months.
+    pub fn server_for_the_world(&self, name: &str, key: KeyPair) -> Leaf {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let now = std::time::SystemTime::now();
+        let day = std::time::Duration::from_secs(86_400);
+        (params.not_before, params.not_after) = ((now - day).into(), (now + day * 89).into());
+        params.use_authority_key_identifier_extension = true;
+        self.issue_for(key, params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     pub fn client(&self, name: &str, groups: &[&str]) -> Leaf {
         self.issue(subject(name, groups), ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -65,8 +82,11 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
-        let key = KeyPair::generate().unwrap();
+    fn issue(&self, params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
+        self.issue_for(KeyPair::generate().unwrap(), params, usage)
+    }
+
+    fn issue_for(&self, key: KeyPair, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Leaf { certificate, key: key.serialize_pem() }
