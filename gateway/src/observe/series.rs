@@ -33,9 +33,9 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
         doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
-    // Bytes each way, failed handshakes, workspaces, three of the index, four of what it works on, five of its health, three
-    // of picks.
-    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 5 + 3);
+    // Bytes each way, failed handshakes, workspaces by parent and in fact, three of the index, four of what it works on,
+    // five of its health, three of picks.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
     // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
     let of_doors = doors * (1 + 4 + 1 + QUOTAS + 4);
     // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
