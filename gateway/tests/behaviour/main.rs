@@ -13,6 +13,7 @@ mod document;
 mod edge;
 mod ending;
 mod events;
+mod fairness;
 mod figures;
 mod forms;
 mod golden;
