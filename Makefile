@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -62,6 +62,11 @@ audit:
 ## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others.
 hostile: build
 	@HOSTILE_REQUESTS=$${HOSTILE_REQUESTS:-1000000} cargo test --release -p fairlead-gateway --test hostile -- --nocapture campaign $(ARGS)
+
+## Slow clients, 4,000 at a time in the four modes of slowhttptest, a program of others (SLOWHTTPTEST names it, SLOW_SECONDS: for each mode, 60). Prints how long an honest client waits at most.
+slow: build
+	@command -v "$${SLOWHTTPTEST:-slowhttptest}" >/dev/null || { echo "slowhttptest is missing: install it, or set SLOWHTTPTEST to its path" >&2; exit 1; }
+	@ulimit -n 16384 && cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture slowhttptest $(ARGS)
 
 ## Everything that may go wrong in an installation, with outages of a minute (`make test`: of two seconds). FAULT_SECONDS and FAULT_FILTER choose others.
 faults: build

@@ -17,6 +17,7 @@ mod edge;
 mod ending;
 mod events;
 mod explain;
+mod fairness;
 mod figures;
 mod forms;
 mod golden;
