@@ -414,6 +414,11 @@ async fn by_name(
         "kib" => Response::new(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
+        // A large list, always the same bytes.
+        "mib" => {
+            static MIB: [u8; 1 << 20] = [b'm'; 1 << 20];
+            Response::new(Full::new(Bytes::from_static(&MIB)).map_err(|never| match never {}).boxed_unsync())
+        }
         "mirror" => mirror(request).await,
         "upgrade" => upgrade(peer, request),
         "trailers" => trailers(),

@@ -93,7 +93,7 @@ async fn slowhttptest_at_4000_connections() {
         ("-H", "api", &["-i", "10"][..]),
         ("-B", "api", &["-i", "10", "-s", "8192"]),
         ("-R", "api", &["-a", "10", "-b", "3000", "-t", "HEAD"]),
-        ("-X", "big", &["-w", "512", "-y", "1024", "-n", "5", "-z", "32", "-k", "3"]),
+        ("-X", "mib", &["-w", "512", "-y", "1024", "-n", "5", "-z", "32", "-k", "3"]),
     ] {
         let url = format!("https://localhost:{}/clusters/root:org/{path}", target.address.port());
         let mut tool = Command::new(&program)
