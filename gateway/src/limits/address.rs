@@ -87,9 +87,8 @@ impl AddressQuotas {
             return Err(exceeded(A_MOMENT));
         }
         let connected = Connected(meter);
-        match rules.connections {
-            Some(pace) => connected.0.requests.take(pace, self.now(), Counting::Real).map_err(exceeded)?,
-            None => {}
+        if let Some(pace) = rules.connections {
+            connected.0.requests.take(pace, self.now(), Counting::Real).map_err(exceeded)?;
         }
         Ok(Some(connected))
     }
