@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards sim lint audit hostile faults soak h2spec fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -18,6 +18,7 @@ build:
 
 ## All tests: units, and behaviours of real processes.
 test: build
+	@deploy/tools.sh browser
 	@deploy/tools.sh prometheus
 	cargo test --release --workspace $(ARGS)
 
@@ -62,6 +63,11 @@ audit:
 hostile: build
 	@HOSTILE_REQUESTS=$${HOSTILE_REQUESTS:-1000000} cargo test --release -p fairlead-gateway --test hostile -- --nocapture campaign $(ARGS)
 
+## Slow clients, 4,000 at a time in the four modes of slowhttptest, a program of others (SLOWHTTPTEST names it, SLOW_SECONDS: for each mode, 60). Prints how long an honest client waits at most.
+slow: build
+	@command -v "$${SLOWHTTPTEST:-slowhttptest}" >/dev/null || { echo "slowhttptest is missing: install it, or set SLOWHTTPTEST to its path" >&2; exit 1; }
+	@ulimit -n 16384 && cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture slowhttptest $(ARGS)
+
 ## Everything that may go wrong in an installation, with outages of a minute (`make test`: of two seconds). FAULT_SECONDS and FAULT_FILTER choose others.
 faults: build
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
@@ -75,6 +81,16 @@ h2spec: build
 	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
 	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)
 
+## What tools of others say of a door's TLS: SSLYZE names sslyze, TLSFUZZER the folder of tlsfuzzer, PYTHON one that has what it needs.
+tls-scan: build
+	@if [ ! -x "$(SSLYZE)" ] || [ ! -d "$(TLSFUZZER)/scripts" ]; then echo "set SSLYZE to sslyze (pip install sslyze), TLSFUZZER to the folder of github.com/tlsfuzzer/tlsfuzzer, and PYTHON to one with its requirements" >&2; exit 1; fi
+	@SSLYZE="$(abspath $(SSLYZE))" TLSFUZZER="$(abspath $(TLSFUZZER))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture --test-threads=1 scans $(ARGS)
+
+## Certificates from pebble, an authority for tests and a program of others. PEBBLE names it.
+pebble: build
+	@if [ ! -x "$(PEBBLE)" ]; then echo "pebble is missing: set PEBBLE to its path (github.com/letsencrypt/pebble)" >&2; exit 1; fi
+	@PEBBLE="$(abspath $(PEBBLE))" cargo test --release -p fairlead-gateway --test behaviour -- --ignored --nocapture pebble $(ARGS)
+
 ## Fuzz whatever clients and administrators write, FUZZ_SECONDS (300) per target, FUZZ_TARGET for one. What fails is kept in gateway/fuzz/corpus and read by `make test`.
 fuzz:
 	@gateway/fuzz/run.sh
@@ -82,3 +98,9 @@ fuzz:
 ## Two gateways on one machine, one behind a CDN and one inside, as in deploy/patterns/comer: who can do what at which door, shown with kubectl.
 demo-comer: build
 	@$(BIN)/demo-comer
+
+## Draw the gateway's admin page in headless Chromium before a running installation: target/dashboards/admin-*.png, light and dark.
+admin-page: build
+	@deploy/tools.sh browser
+	@cargo test --release -p fairlead-tests --test behaviour -- admin::an_operator_sees
+	@ls target/dashboards/admin-*.png

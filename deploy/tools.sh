@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is needed besides Rust, if it is missing. Without words: a C compiler and cmake, for aws-lc and zlib.
 # `prometheus`: Prometheus and promtool, for tests; unpacked below target/tools, since to install the package would start a
-# service on this machine. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
+# service on this machine. `browser`: Chromium, its driver and a font, for the test of the admin page. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,6 +40,12 @@ build)
     install ${missing[@]+"${missing[@]}"}
     ;;
 prometheus) prometheus ;;
+browser)
+    missing=()
+    command -v chromium >/dev/null || missing+=(chromium fonts-liberation)
+    command -v chromedriver >/dev/null || missing+=(chromium-driver)
+    install ${missing[@]+"${missing[@]}"}
+    ;;
 drawing)
     command -v rsvg-convert >/dev/null || install librsvg2-bin fonts-dejavu-core
     ;;

@@ -9,6 +9,7 @@
 //! This crate knows who needs which certificate, but not the servers: no sockets, no settings, no requests.
 //! It judges nobody either; who may log in with a certificate is decided by `fairlead-authn`.
 
+mod acme;
 mod apply;
 mod decide;
 mod error;
@@ -24,6 +25,7 @@ mod roles;
 mod self_signed;
 
 pub use self::{
+    acme::{CertificateRequest, challenge_certificate, provisional_certificate, write_secret},
     decide::{Action, Reason, Renewal, Step},
     error::Error,
     inventory::{Host, Inventory, InventoryError, ShardName},

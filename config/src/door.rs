@@ -62,6 +62,9 @@ settings! {
         upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
         /// Whether shards may ask here on which shard a workspace should live.
         shard_pick ("shardPick"): bool = false;
+        /// Whether operators (group system:kcp:admin) find a page about the gateway here, at /services/fairlead/admin/. Only with
+        /// client certificates, which browsers ask their users for.
+        admin_page ("adminPage"): bool = false;
     }
 
     /// A Unix socket.
@@ -162,6 +165,14 @@ impl DoorConfig {
             let message = "shardPick needs client certificates, but clientCA is not set";
             checker.fault("shardPick", message, "set clientCA to the bundle that signs shards' certificates");
         }
+        if self.admin_page && self.client_ca.is_none() {
+            let message = "adminPage needs client certificates, but clientCA is not set";
+            checker.fault(
+                "adminPage",
+                message,
+                "set clientCA to the bundle that signs operators' certificates",
+            );
+        }
         if let Some(pause) = self.watch_keep_alive {
             checker.at_least("watchKeepAlive", pause, Timespan::from_millis(100));
         }
@@ -246,6 +257,11 @@ impl DoorConfig {
         if let Some(host) = self.hosts.iter().find(|host| host.starts_with("*.")) {
             let message = format!("nobody can show by {} to own {host:?}", acme.challenge.name());
             checker.fault("tls.acme", &message, "name each host, or get the certificate in another way");
+        }
+        let is_address = |host: &String| host.parse::<std::net::IpAddr>().is_ok();
+        if acme.challenge == AcmeChallenge::TlsAlpn01 && self.hosts.iter().any(is_address) {
+            let message = "an address cannot be shown to be one's own by tls-alpn-01 here";
+            checker.fault("tls.acme.challenge", message, "use http-01");
         }
         let closed =
             self.tls.transport_client_ca.is_some() || self.peers.allow.is_some() || self.peers.proxy_protocol;

@@ -388,6 +388,8 @@ mod tests {
                 "tls.transportClientCA: peers show",
             ),
             ("tls: {transportClientCA: o}, peers: {clientAddressHeader: CF-Connecting-IP}", ""),
+            ("adminPage: true", "adminPage: adminPage needs client certificates"),
+            ("adminPage: true, clientCA: c", ""),
             (
                 "peers: {clientAddressHeader: CF-Connecting-IP}",
                 "peers.clientAddressHeader: anybody could say",
@@ -443,6 +445,60 @@ mod tests {
         ] {
             let found = findings::<GatewayConfig>(&format!("{text}\n"));
             assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_door_that_cannot_get_a_certificate_is_found() {
+        let door = "hosts: [a.example], tls: {acme: {}}";
+        let acme = "directoryURL: \"https://a/dir\", termsAgreed: true";
+        for (door, acme, expected) in [
+            (door, acme, ""),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: http-01}}",
+                "directoryURL: \"https://a/dir\", termsAgreed: true, httpAddress: \"[::]:80\"",
+                "",
+            ),
+            (door, "termsAgreed: true", "acme.directoryURL: doors are to get certificates"),
+            (door, "directoryURL: \"https://a/dir\"", "acme.termsAgreed: the authority gives"),
+            (door, "directoryURL: \"http://a/dir\"", "\"http://a/dir\" is not an https URL"),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: http-01}}",
+                acme,
+                "acme.httpAddress: a door answers by http-01",
+            ),
+            (
+                "hosts: [a.example], tls: {acme: {challenge: dns-01}}",
+                acme,
+                "\"dns-01\" is not a possible value",
+            ),
+            ("tls: {acme: {}}", acme, "listeners[0].tls.acme: the names are missing"),
+            (
+                "hosts: [\"*.a.example\"], tls: {acme: {}}",
+                acme,
+                "listeners[0].tls.acme: nobody can show by tls-alpn-01",
+            ),
+            ("hosts: [192.0.2.1], tls: {acme: {}}", acme, "listeners[0].tls.acme.challenge: an address"),
+            (
+                "hosts: [a.example], tls: {acme: {}, transportClientCA: o}",
+                acme,
+                "listeners[0].tls.acme.challenge: the authority connects",
+            ),
+            (
+                "hosts: [a.example], tls: {acme: {}}, peers: {allow: o}",
+                acme,
+                "listeners[0].tls.acme.challenge: the authority connects",
+            ),
+            ("name: a", "contact: [ops]", "acme.contact: \"ops\" is no URL"),
+            ("name: a", "externalAccount: {keyFile: a}", "acme.externalAccount.keyID: the key has no name"),
+        ] {
+            let found = findings::<GatewayConfig>(&format!("listeners: [{{{door}}}]\nacme: {{{acme}}}\n"));
+            assert!(
+                found.contains(expected)
+                    && found.is_empty() == expected.is_empty()
+                    && found.lines().count() < 2,
+                "{door} {acme}: {found}"
+            );
         }
     }
 

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
+use crate::gateway::{GatewayError, GatewayVerb};
 use crate::login::{LoginCommand, LoginError, LogoutCommand};
 use crate::site::SiteError;
 use crate::status::{StatusCommand, StatusError};
@@ -26,6 +27,10 @@ pub fn main() -> ExitCode {
         Verb::Down(down) => down.run().map_err(Failure::from),
         Verb::Status(status) => status.run().map_err(Failure::from),
         Verb::Ws(ws) => ws.run().map_err(Failure::from),
+        Verb::Gateway(gateway) => match gateway.run() {
+            Ok(code) => return code,
+            Err(error) => Err(Failure::from(error)),
+        },
         Verb::Login(login) => login.run().map_err(Failure::from),
         Verb::Logout(logout) => logout.run().map_err(Failure::from),
         Verb::Certs(CertsVerb::Init(init)) => init.run().map_err(Failure::from),
@@ -58,6 +63,9 @@ enum Verb {
     Status(StatusCommand),
     /// Go to, make and list workspaces, as kcp's `kubectl ws` does
     Ws(WsCommand),
+    /// Check, reload, drain, upgrade and ask a gateway
+    #[command(subcommand)]
+    Gateway(GatewayVerb),
     /// Sign in at an OpenID issuer and print the token for kubectl
     Login(LoginCommand),
     /// Forget the tokens of earlier sign-ins
@@ -92,6 +100,7 @@ enum Failure {
     Status(#[from] StatusError),
     Certs(#[from] CertsError),
     Ws(#[from] WsError),
+    Gateway(#[from] GatewayError),
     Login(#[from] LoginError),
 }
 
@@ -103,6 +112,7 @@ impl Failure {
             Self::Up(error) => error.hint(),
             Self::Site(error) => error.hint(),
             Self::Status(error) => error.hint(),
+            Self::Gateway(error) => error.hint(),
             Self::Login(error) => error.hint(),
             Self::Certs(_) => None,
         };

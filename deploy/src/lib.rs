@@ -7,6 +7,7 @@
 mod certs;
 mod command;
 mod config;
+mod gateway;
 mod kubeconfigs;
 mod login;
 mod output;

@@ -59,6 +59,11 @@ impl Answer {
         Self::new(response, why)
     }
 
+    /// Nobody on the way, and no browser, may keep it.
+    pub(crate) fn forbid_storing(&mut self) {
+        self.response.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+
     /// 403 with kcp's words: the name is empty because nobody has asked yet who it is. `path` is decoded.
     pub(crate) fn no_such_workspace(method: &Method, path: &str) -> Self {
         let verb = method.as_str().to_ascii_lowercase();

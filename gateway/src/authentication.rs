@@ -225,6 +225,7 @@ impl DoorAuthentication {
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+            admin_page: config.admin_page,
             screen: Screen::new(&config),
             trace_context: config.trace_context,
             answers: AnswerPolicy {

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fairlead_authn::in_cluster_claim;
 use fairlead_client::Client;
 use fairlead_config::{KcpBehaviour, SlowClientsConfig};
-use fairlead_process::{Drain, Health, Status};
+use fairlead_process::{Drain, Health, Reloads, Shutdown, Status};
 use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri};
@@ -19,9 +19,11 @@ use tokio::time::Instant;
 use crate::access_log::AccessLog;
 use crate::answer::Answer;
 use crate::cors::{AllowedOrigin, Cors};
+use crate::doors::ShownDoor;
+use crate::explain::{At, Outcome, Steps};
 use crate::identity::{AssertionNames, Believed, Home, KcpStamping, Sender, identify};
 use crate::index::IndexReport;
-use crate::limits::{Exceeded, Kind, Ticket, Whom};
+use crate::limits::{Counting, Exceeded, Kind, Ticket, Whom};
 use crate::listener::Connection;
 use crate::local::MetricsReaders;
 use crate::mapping::{Backend, LivePaths, Paths, Target};
@@ -36,7 +38,9 @@ use crate::request::{
 use crate::route::{Caller, Route, Router};
 use crate::screen::Turned;
 use crate::seen::Seen;
+use crate::status::CertificateFile;
 use crate::table::RoutingTable;
+use crate::tail::Tail;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
 use crate::upstream::{Share, Upstream, Upstreams};
@@ -81,7 +85,15 @@ pub(crate) struct Core {
     /// How much header is accepted.
     pub(crate) header_limits: ArcSwap<HeaderLimits>,
     /// The doors, for the status.
-    pub(crate) doors: ArcSwap<Vec<crate::local::DoorStatus>>,
+    pub(crate) doors: ArcSwap<Vec<ShownDoor>>,
+    /// What the certificates of files are told by.
+    pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
+    /// What keeps files fresh, for the status.
+    pub(crate) reloads: Reloads,
+    /// Who watches requests as they end.
+    pub(crate) tail: Arc<Tail>,
+    /// What ends the process, for the status.
+    pub(crate) shutdown: Shutdown,
     /// When the process began.
     pub(crate) started: Instant,
 }
@@ -106,6 +118,28 @@ pub(crate) struct Asked<'a> {
     pub(crate) sender: Option<Sender>,
     /// What is remembered of it.
     pub(crate) seen: &'a Seen,
+    /// Who wants to know each step, where it is only rehearsed: then nothing is counted.
+    pub(crate) steps: Option<&'a Steps>,
+}
+
+impl Asked<'_> {
+    /// Tells a step to whoever wants to know it.
+    pub(crate) fn tell(&self, at: At, outcome: Outcome, says: impl FnOnce() -> String) {
+        if let Some(steps) = self.steps {
+            steps.tell(at, outcome, says);
+        }
+    }
+
+    /// Tells several steps.
+    fn tell_all(&self, at: At, outcome: Outcome, say: impl FnOnce() -> Vec<String>) {
+        if let Some(steps) = self.steps {
+            say().into_iter().for_each(|says| steps.tell(at, outcome, || says));
+        }
+    }
+
+    fn counting(&self) -> Counting {
+        if self.steps.is_some() { Counting::Rehearsed } else { Counting::Real }
+    }
 }
 
 /// What happens to a request.
@@ -116,7 +150,18 @@ pub(crate) enum Decision {
     /// The gateway answers at once.
     Answer(Answer),
     /// The gateway answers, but has to read the body first.
-    PickShard,
+    Ask(Question),
+}
+
+/// What the gateway is asked with a body, by somebody who may.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Question {
+    /// Where a workspace should live.
+    Pick,
+    /// What would become of a request.
+    Explain,
+    /// What happens from now on.
+    Tail,
 }
 
 /// A request on its way to a shard.
@@ -151,7 +196,7 @@ impl Core {
     pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
         let local = LocalEndpoint::parse(asked.uri.path());
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
-            && let Err(exceeded) = asked.connection.door.quotas.arrive()
+            && let Err(exceeded) = asked.connection.door.quotas.arrive(asked.counting())
         {
             let answer = self.limited(asked, exceeded);
             return Decision::Answer(answer.into_wanted_form(asked.headers, asked.uri.query()));
@@ -160,6 +205,7 @@ impl Core {
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
             && let Err(turned) = screen(asked)
         {
+            asked.tell(At::Host, Outcome::Refused, || turned.to_string());
             return Decision::Answer(
                 Answer::turned_away(turned).into_wanted_form(asked.headers, asked.uri.query()),
             );
@@ -191,7 +237,7 @@ impl Core {
                     None => answer,
                 })
             }
-            (Ok(Decision::PickShard), _) => Decision::PickShard,
+            (Ok(Decision::Ask(question)), _) => Decision::Ask(question),
         }
     }
 
@@ -223,15 +269,20 @@ impl Core {
         };
         let whom =
             Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
-        let ticket = quotas.admit(kind, &whom).map_err(|exceeded| self.limited(asked, exceeded))?;
+        asked.tell_all(At::Quota, Outcome::Noted, || quotas.standing(kind, &whom));
+        let ticket = quotas.admit(kind, &whom, asked.counting());
+        let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
     }
 
     fn limited(&self, asked: &Asked<'_>, exceeded: Exceeded) -> Answer {
         let door = &asked.connection.door;
-        tracing::debug!(door = %door.name, peer = %asked.connection.peer, ?exceeded, "429");
-        self.metrics.limited(&door.name, &exceeded);
+        if asked.steps.is_none() {
+            tracing::debug!(door = %door.name, peer = %asked.connection.peer, ?exceeded, "429");
+            self.metrics.limited(&door.name, &exceeded);
+        }
+        asked.tell(At::Quota, Outcome::Refused, || exceeded.to_string());
         Answer::too_many(exceeded.to_string(), exceeded.wait, "limited")
     }
 
@@ -240,7 +291,9 @@ impl Core {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
         let paths = self.paths.load();
-        match RequestPath::parse(asked.uri.path(), paths.clusters) {
+        let path = RequestPath::parse(asked.uri.path(), paths.clusters);
+        asked.tell(At::Path, outcome_of(&path), || told_path(&path));
+        match path {
             Ok(RequestPath::Local(endpoint)) => {
                 drop(paths);
                 // Boxed, because it is rare and large: every request's task would have room for it.
@@ -248,9 +301,17 @@ impl Core {
             }
             path if asked.sender.is_none() && authenticates_first(asked) => {
                 drop((path, paths));
+                asked.tell(At::Credential, Outcome::Noted, || {
+                    "this door judges credentials before it looks for a workspace".to_owned()
+                });
                 let sender = match self.identify(asked).await? {
                     // Whom only a shard could judge is nobody yet.
-                    Sender::PassedOn => return Err(Answer::unauthorized()),
+                    Sender::PassedOn => {
+                        asked.tell(At::Credential, Outcome::Refused, || {
+                            "only a shard could judge it, and none is asked before".to_owned()
+                        });
+                        return Err(Answer::unauthorized());
+                    }
                     known @ Sender::Known(_) => Some(known),
                 };
                 // Boxed, because it is itself.
@@ -285,7 +346,11 @@ impl Core {
             return None;
         }
         let cluster = in_cluster_claim(asked.headers)?;
-        Some(cluster_path(&cluster, other.raw))
+        let path = cluster_path(&cluster, other.raw);
+        asked.tell(At::Path, Outcome::Noted, || {
+            format!("a service account's token, not judged yet, makes it {path}")
+        });
+        Some(path)
     }
 
     async fn to_home(&self, asked: &Asked<'_>, paths: &Paths, path: &str) -> Result<Decision, Answer> {
@@ -338,9 +403,11 @@ impl Core {
         other: OtherPath<'_>,
     ) -> Result<Decision, Answer> {
         let Some((mapping, matched)) = paths.find(other.raw) else {
+            asked.tell(At::Mapping, Outcome::Refused, || "nothing is mapped to this path".to_owned());
             self.identify(asked).await?;
             return Err(Answer::not_found());
         };
+        asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
         let route = {
             let reference = match (&matched.cluster, paths.clusters) {
                 (_, ClusterPaths::Ordinary) => Ok(None),
@@ -386,7 +453,7 @@ impl Core {
         } else {
             Caller::Anonymous
         };
-        let route = self.router.route(reference, caller).await;
+        let route = self.router.route_telling(reference, caller, asked.steps).await;
         asked.seen.phase(Phase::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
@@ -434,16 +501,25 @@ impl Core {
             addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
         }
         let start = Instant::now();
-        let judged = identify(asked.connection, asked.headers, asked.uri, home).await;
+        let judged = identify(asked.connection, asked.headers, asked.uri, home, asked.steps).await;
         asked.seen.phase(Phase::Auth, start.elapsed());
         if let Ok(Sender::Known(identity)) = &judged {
             asked.seen.identity(identity);
             let policy = asked.connection.door.policy.load();
-            policy.screen.user(identity.user()).map_err(Answer::turned_away)?;
+            policy.screen.user(identity.user()).map_err(|turned| {
+                asked.tell(At::Identity, Outcome::Refused, || turned.to_string());
+                Answer::turned_away(turned)
+            })?;
+        }
+        if matches!(judged, Ok(Sender::PassedOn)) {
+            asked.tell(At::Identity, Outcome::Noted, || {
+                "nobody here judges what is shown: the shard gets it as it is, and says who it is".to_owned()
+            });
         }
         judged.map_err(|rejected| {
+            asked.tell(At::Identity, Outcome::Refused, || rejected.to_string());
             tracing::debug!(door = %asked.connection.door.name, peer = %asked.connection.peer, %rejected, "not authenticated");
-            if shows_one {
+            if shows_one && asked.steps.is_none() {
                 addresses.failed(asked.address);
             }
             // Whatever certificate there is: the workspace's issuers were asked about no token.
@@ -459,12 +535,25 @@ impl Core {
         let answer = match endpoint {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
-            LocalEndpoint::Status => self.status(&self.identify(asked).await?),
+            LocalEndpoint::Status => self.status(&self.identify(asked).await?).await,
+            LocalEndpoint::Figures => self.figures(&self.identify(asked).await?).await,
+            LocalEndpoint::Admin(file) => {
+                let sender = self.identify(asked).await?;
+                self.admin_page(asked, &sender, file)?
+            }
+            LocalEndpoint::Tail => {
+                Self::is_operator(&self.identify(asked).await?, crate::tail::PATH)?;
+                return Ok(Decision::Ask(Question::Tail));
+            }
             LocalEndpoint::Top => self.top_workspaces(&self.identify(asked).await?).await,
+            LocalEndpoint::Explain => {
+                self.may_explain(asked, &self.identify(asked).await?)?;
+                return Ok(Decision::Ask(Question::Explain));
+            }
             LocalEndpoint::ShardPicks => {
                 let sender = self.identify(asked).await?;
                 self.may_pick(asked, &sender)?;
-                return Ok(Decision::PickShard);
+                return Ok(Decision::Ask(Question::Pick));
             }
         };
         Ok(Decision::Answer(answer))
@@ -569,6 +658,23 @@ fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
     };
     policy.screen.host(authority, asked.connection.server_name.as_deref())?;
     policy.screen.headers(asked.headers)
+}
+
+fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> Outcome {
+    if path.is_ok() { Outcome::Passed } else { Outcome::Refused }
+}
+
+fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
+    match path {
+        Ok(RequestPath::Local(_)) => "the gateway answers it itself".to_owned(),
+        Ok(RequestPath::Cluster(target)) => {
+            let rest = if target.rest.is_empty() { "nothing more" } else { &*target.rest };
+            format!("workspace {}, and in it {rest}", target.reference)
+        }
+        Ok(RequestPath::Other(_)) => "no workspace's own: mapped paths are looked through".to_owned(),
+        Err(PathError::Unclean(location)) => format!("not clean: clients are sent to {location}"),
+        Err(error) => error.to_string(),
+    }
 }
 
 fn authenticates_first(asked: &Asked<'_>) -> bool {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlead_authn::{Identity, Outcome, WorkspaceAuthenticator, is_identity_header};
+use fairlead_authn::{Identity, Observer, Outcome, WorkspaceAuthenticator, is_identity_header};
 use http::Uri;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 
+use crate::explain::Steps;
 use crate::listener::Connection;
 
 /// The group of shards, who may ask for picks.
@@ -130,7 +131,9 @@ pub(crate) async fn identify(
     headers: &HeaderMap,
     target: &Uri,
     home: Option<&Home<'_>>,
+    steps: Option<&Steps>,
 ) -> Result<Sender, Rejected> {
+    let observer = steps.map(|steps| steps as &dyn Observer);
     let policy = connection.door.policy.load();
     let presented = connection.credentials.is_presented();
     if !presented && !policy.credentials_needed && home.is_none() {
@@ -143,11 +146,11 @@ pub(crate) async fn identify(
     }
     let now = SystemTime::now();
     let outcome = match home {
-        None => policy.chain.authenticate(&connection.credentials, headers, now).await,
+        None => policy.chain.authenticate_before(observer, &connection.credentials, headers, now).await,
         Some(Home { authenticator, cluster }) => {
             let (chain, credentials) = (&policy.chain, &connection.credentials);
             // Boxed, because few workspaces have any, and every request's task would have room for it.
-            Box::pin(chain.authenticate_in(credentials, headers, now, authenticator, cluster)).await
+            Box::pin(chain.authenticate_in(observer, credentials, headers, now, authenticator, cluster)).await
         }
     };
     match outcome {

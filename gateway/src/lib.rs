@@ -5,6 +5,8 @@
 //! path, never on it: `index` keeps the table true, `pick` answers shards. It knows no resources, schemas or stores.
 
 mod access_log;
+mod acme;
+mod admin;
 mod answer;
 mod authentication;
 mod chance;
@@ -13,6 +15,8 @@ mod core;
 mod cors;
 mod doors;
 mod ending;
+mod explain;
+mod figures;
 mod flags;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -39,7 +43,9 @@ mod seen;
 mod server;
 mod service_accounts;
 mod shard_credentials;
+mod status;
 mod table;
+mod tail;
 mod top;
 mod trace;
 mod upgrade;

@@ -1,7 +1,7 @@
-//! The endpoints that the gateway answers itself: health, metrics, status, shard picks.
+//! The endpoints that the gateway answers itself: health, metrics, figures, shard picks.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fairlead_authn::UserInfo;
@@ -11,25 +11,28 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::core::{Asked, Core};
+use crate::figures::figures;
 use crate::identity::{OPERATORS, SHARDS, Sender};
 use crate::listener::ShardPicks;
 use crate::pick::{PickError, PickRequest};
+use crate::request::Reference;
+use crate::route::{Caller, Route};
+use crate::tail::Filter;
 use crate::top::TopReport;
-use crate::upstream::{Fault, Standing};
 
 /// How long the root shard's answer about a reader of metrics is believed, as in kcp.
 const ALLOWED_FOR: Duration = Duration::from_secs(300);
 const DENIED_FOR: Duration = Duration::from_secs(30);
 /// Readers remembered at most.
 const MAX_READERS: usize = 1024;
-/// The largest question for a shard that is read.
-pub(crate) const MAX_PICK_BYTES: usize = 64 << 10;
+/// The largest question that is read.
+pub(crate) const MAX_QUESTION_BYTES: usize = 64 << 10;
 
 impl Core {
     pub(crate) fn probe(&self, uri: &Uri) -> Answer {
@@ -73,6 +76,39 @@ impl Core {
         }
     }
 
+    /// Whether the sender is an operator, who asks for what is at this path.
+    pub(crate) fn is_operator(sender: &Sender, path: &str) -> Result<(), Answer> {
+        match sender {
+            Sender::PassedOn => Err(Answer::unauthorized()),
+            Sender::Known(identity) if !sender.is_in(OPERATORS) => {
+                Err(Answer::forbidden(&identity.user().name, "get", path))
+            }
+            Sender::Known(_) => Ok(()),
+        }
+    }
+
+    /// Tells figures of requests since the process began.
+    pub(crate) async fn figures(&self, sender: &Sender) -> Answer {
+        if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/figures").await {
+            return refused;
+        }
+        let figures = figures(&self.metrics.families(), SystemTime::now());
+        let mut answer = Answer::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
+        answer.forbid_storing();
+        answer
+    }
+
+    /// The filter, where its workspace is in the table just now.
+    pub(crate) async fn with_cluster(&self, mut filter: Filter) -> Filter {
+        let reference = filter.workspace.as_deref().and_then(|workspace| Reference::parse(workspace).ok());
+        if let Some(reference) = reference
+            && let Route::Shard { cluster, .. } = self.router.route(&reference, Caller::Anonymous).await
+        {
+            filter.cluster = Some(cluster);
+        }
+        filter
+    }
+
     /// Tells which workspaces are busy, by path where the table knows it.
     pub(crate) async fn top_workspaces(&self, sender: &Sender) -> Answer {
         if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/top").await {
@@ -85,22 +121,6 @@ impl Core {
             Ok(Ok(body)) => Answer::json(StatusCode::OK, body, "top"),
             Ok(Err(error)) => Answer::status(&Status::internal(error), "internal"),
             Err(error) => Answer::status(&Status::internal(error), "internal"),
-        }
-    }
-
-    pub(crate) fn status(&self, sender: &Sender) -> Answer {
-        match sender {
-            Sender::PassedOn => Answer::unauthorized(),
-            Sender::Known(identity) if !sender.is_in(OPERATORS) => {
-                Answer::forbidden(&identity.user().name, "get", "/services/fairlead/v1/status")
-            }
-            Sender::Known(_) => {
-                let report = self.report();
-                match serde_json::to_vec(&report) {
-                    Ok(body) => Answer::json(StatusCode::OK, body, "status"),
-                    Err(error) => Answer::status(&Status::internal(error), "internal"),
-                }
-            }
         }
     }
 
@@ -141,131 +161,6 @@ impl Core {
             Err(PickError::NoShardFits(why)) => no_shard_fits(&why),
         }
     }
-
-    fn report(&self) -> StatusReport {
-        let now = Instant::now();
-        let root = self.table.load();
-        let servers = self.upstreams.shards();
-        let shards = root.shards().map(|shard| {
-            let server = servers.iter().find(|server| server.name == shard.spec.name);
-            let mirrors = self.index.of(shard.index, now);
-            let counts = root.counts(shard.index);
-            let standing = self.picker.standing(shard.index);
-            ShardStatus {
-                name: Arc::clone(&shard.spec.name),
-                url: Arc::clone(&shard.spec.url),
-                synced: shard.is_synced(),
-                watching: mirrors.watching,
-                age_seconds: mirrors.age.map(|age| age.as_secs_f64()),
-                workspaces: counts.clusters,
-                child_workspaces: counts.workspaces,
-                unschedulable: shard.spec.cordoned,
-                draining: shard.spec.marks.draining,
-                excluded: standing.as_ref().and_then(|standing| standing.exclusion),
-                weight: standing.as_ref().map(|standing| standing.weight),
-                capacity: standing.as_ref().and_then(|standing| standing.capacity),
-                reserved: standing.as_ref().map_or(0, |standing| standing.reserved),
-                requests_per_second: standing.as_ref().map_or(0.0, |standing| standing.rate),
-                busy: standing.as_ref().map_or(0.0, |standing| standing.busy),
-                lists: mirrors.relists,
-                watches: mirrors.restarts,
-                last_error: mirrors.last_error,
-                healthy: server.is_none_or(|server| server.is_healthy),
-                left_alone: server.is_some_and(|server| server.left_alone),
-                addresses: server.map_or(0, |server| server.addresses.known),
-                ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
-            }
-        });
-        let mut shards: Vec<ShardStatus> = shards.collect();
-        shards.sort_by(|one, other| one.name.cmp(&other.name));
-        StatusReport {
-            version: env!("CARGO_PKG_VERSION"),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            synced: root.is_synced(),
-            doors: Vec::clone(&self.doors.load()),
-            shards,
-        }
-    }
-}
-
-/// What `fairlead status` shows of the gateway.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusReport {
-    version: &'static str,
-    uptime_seconds: u64,
-    synced: bool,
-    doors: Vec<DoorStatus>,
-    shards: Vec<ShardStatus>,
-}
-
-/// A door in the status.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DoorStatus {
-    /// Its name.
-    pub(crate) name: Arc<str>,
-    /// Where it listens.
-    pub(crate) address: String,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ShardStatus {
-    name: Arc<str>,
-    url: Arc<str>,
-    synced: bool,
-    watching: bool,
-    age_seconds: Option<f64>,
-    /// Logical clusters of workspaces on the shard.
-    workspaces: u32,
-    /// Workspaces whose parent lives on the shard.
-    child_workspaces: u32,
-    unschedulable: bool,
-    draining: bool,
-    /// Why it gets no new workspaces.
-    excluded: Option<&'static str>,
-    weight: Option<u32>,
-    capacity: Option<u32>,
-    /// Workspaces picked here that the index does not show yet.
-    reserved: u32,
-    requests_per_second: f64,
-    /// Reads and writes that wait for it at any moment.
-    busy: f64,
-    lists: u64,
-    watches: u64,
-    last_error: Option<Arc<str>>,
-    /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
-    healthy: bool,
-    /// Requests for it fail at once.
-    left_alone: bool,
-    /// How many addresses it has, as far as anybody has asked.
-    addresses: usize,
-    ejected: Vec<EjectedAddress>,
-}
-
-/// An address that fails.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EjectedAddress {
-    address: String,
-    why: Fault,
-    /// How often in a row.
-    times: u32,
-    for_seconds: u64,
-    /// It gets no requests. Otherwise too many fail, or there is no other.
-    left_out: bool,
-}
-
-fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
-    let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
-        address: address.to_string(),
-        why: out.fault,
-        times: out.times,
-        for_seconds: out.since.elapsed().as_secs(),
-        left_out: addresses.leaves_out,
-    });
-    ejected.collect()
 }
 
 /// 422, final: no fallback helps. The reason is ours, so it is not among Kubernetes' own.

@@ -1,6 +1,6 @@
 //! `fairlead-gateway --config <file>`, or with kcp-front-proxy's flags: the gateway as a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -76,9 +76,40 @@ fn main() -> ExitCode {
                 let config = fairlead_config::load(&file)?;
                 serve(Plan { config, followed: Some(file), warnings: Vec::new() }, inherited)
             }
+            Parsed::Check(file) => check(&file),
             Parsed::Text(_) => Ok(()),
         }),
     }
+}
+
+/// Says what is wrong with a configuration, or that nothing is.
+fn check(file: &Path) -> Result<(), Failure> {
+    let config: GatewayConfig = fairlead_config::load(file)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::Runtime)?.block_on(async {
+        let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
+        let environment = environment(&config, metrics, InheritedSockets::default())?;
+        Gateway::check(&config, &environment)
+            .map_err(|refused| Failure::Config(ConfigError::Faulty(refused.at(file))))
+    })?;
+    println!("{}: this configuration can be used", file.display());
+    Ok(())
+}
+
+fn environment(
+    config: &GatewayConfig,
+    metrics: Metrics,
+    inherited: InheritedSockets,
+) -> Result<Environment, Failure> {
+    let shutdown = Shutdown::new(&config.drain);
+    Ok(Environment {
+        reloads: Reloads::new(&metrics)?,
+        tasks: Tasks::new(shutdown.clone()),
+        metrics,
+        shutdown,
+        names: Names::of_the_system(),
+        inherited: Arc::new(inherited),
+    })
 }
 
 fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
@@ -105,15 +136,8 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
     runtime.block_on(async {
         let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
-        let shutdown = Shutdown::new(&config.drain);
-        let environment = Environment {
-            reloads: Reloads::new(&metrics)?,
-            tasks: Tasks::new(shutdown.clone()),
-            metrics,
-            shutdown: shutdown.clone(),
-            names: Names::of_the_system(),
-            inherited: Arc::new(inherited),
-        };
+        let environment = environment(&config, metrics, inherited)?;
+        let shutdown = environment.shutdown.clone();
         let life = Life::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
         let gateway = Gateway::start(config, &environment)?;
         let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Runtime)?;

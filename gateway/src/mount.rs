@@ -9,8 +9,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::answer::Answer;
 use crate::core::{Asked, Core, Decision, Forward, unknown_workspace};
+use crate::explain::{At, Outcome};
 use crate::identity::Sender;
-use crate::mapping::{BackendUrl, Paths, Target};
+use crate::mapping::{BackendUrl, Paths};
 use crate::request::{ClusterPaths, Reference, RequestPath};
 use crate::route::{Caller, Route};
 use crate::upstream::{BackendSpec, Upstream};
@@ -48,21 +49,27 @@ impl Core {
         sender: Sender,
     ) -> Result<Decision, Answer> {
         let Some(target) = BackendUrl::parse(url) else {
+            asked.tell(At::Mount, Outcome::Refused, || format!("{url} is no URL of a server"));
             return Err(unknown_workspace(asked));
         };
         let rules = self.mounts.load();
         let hops = hops_so_far(asked).saturating_add(1);
         if hops > rules.hops {
+            asked.tell(At::Mount, Outcome::Refused, || format!("more than {} mounts in a row", rules.hops));
             return Err(Answer::loop_detected());
         }
         let path = format!("{}{rest}", target.path());
         // The URL is a tenant's: what is not clean could leave the prefix that it is matched by.
         if RequestPath::parse(&path, paths.clusters).is_err() {
+            asked.tell(At::Mount, Outcome::Refused, || format!("the path of {url} is not clean"));
             tracing::debug!(url, "a mount has a path that is not clean");
             return Err(unknown_workspace(asked));
         }
         let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
             if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
+                asked.tell(At::Mount, Outcome::Refused, || {
+                    "its host is not among paths.mountHosts".to_owned()
+                });
                 tracing::debug!(url, "a mount leads to a host that it may not");
                 return Err(Answer::unavailable(
                     "the workspace is mounted from a host that is not allowed",
@@ -81,12 +88,14 @@ impl Core {
             };
             Forward::new(upstream, text, sender, paths, paths.asserted_to_shards.clone())?
         } else {
-            let Some((mapping, _)) = paths.find(&path) else {
+            let mapping = paths.find(&path).map(|(mapping, _)| mapping);
+            let Some((mapping, backend)) =
+                mapping.and_then(|mapping| Some((mapping, mapping.target.backend()?)))
+            else {
+                asked.tell(At::Mount, Outcome::Refused, || format!("no server is mapped to {path}"));
                 return Err(Answer::not_found());
             };
-            let Target::Backend(backend) = &mapping.target else {
-                return Err(Answer::not_found());
-            };
+            asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
             let text = backend.path_and_query(&path, asked.uri.query());
             Forward::new(self.backend(backend)?, text, sender, paths, mapping.asserted_by.clone())?
         };
@@ -105,7 +114,8 @@ impl Core {
     ) -> Result<Arc<Upstream>, Answer> {
         let route = match (policy, named) {
             (ServicesPolicy::RootShard, _) => {
-                let root = self.router.route(&Reference::root(), Caller::Anonymous).await;
+                let root =
+                    self.router.route_telling(&Reference::root(), Caller::Anonymous, asked.steps).await;
                 if !matches!(root, Route::Shard { .. }) {
                     return Err(Answer::unavailable("the root shard is not known yet", "not_synced"));
                 }
@@ -117,7 +127,9 @@ impl Core {
                     rest.split('/').nth(2).map(|segment| percent_decode_str(segment).decode_utf8_lossy());
                 let reference = scope.and_then(|segment| Reference::parse(segment).ok());
                 match reference {
-                    Some(reference) => self.router.route(&reference, Caller::Anonymous).await,
+                    Some(reference) => {
+                        self.router.route_telling(&reference, Caller::Anonymous, asked.steps).await
+                    }
                     None => Route::Unknown,
                 }
             }
@@ -128,6 +140,9 @@ impl Core {
                 Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
             }
             Route::Mount(_) | Route::Unavailable | Route::Unknown => {
+                asked.tell(At::Mapping, Outcome::Refused, || {
+                    "the path names no logical cluster whose shard could serve it".to_owned()
+                });
                 tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
                 let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
                                ask the shard itself";

@@ -63,6 +63,7 @@ pub(crate) struct GatewayMetrics {
     response_bytes: IntCounterVec,
     tls_errors: IntCounterVec,
     indexed: IntGaugeVec,
+    workspaces: IntGaugeVec,
     first_byte: HistogramVec,
     total: HistogramVec,
     open: [IntGauge; CLASSES.len()],
@@ -257,6 +258,11 @@ impl GatewayMetrics {
                 "[ALPHA] Failed TLS handshakes with a shard, by the kind of failure.",
                 &["shard", "error_type"],
             )?,
+            workspaces: registry.int_gauges(
+                "fairlead_gateway_shard_workspaces",
+                "Logical clusters of workspaces that live on a shard.",
+                shard,
+            )?,
             indexed: registry.int_gauges(
                 "kcp_indexed_logicalclusters",
                 "[ALPHA] Workspaces in the index whose parent lives on a shard.",
@@ -396,6 +402,11 @@ impl GatewayMetrics {
                 cluster,
             )?,
         })
+    }
+
+    /// Everything that is counted, as it is now.
+    pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
+        self.registry.registry().gather()
     }
 
     /// How many connections each door may have open.
@@ -538,13 +549,16 @@ impl GatewayMetrics {
             forget(&self.connections, &door);
         }
         self.indexed.reset();
+        self.workspaces.reset();
         self.index_age.reset();
         self.index_restarts.reset();
         self.index_relists.reset();
         for shard in root.shards() {
             let label = &[&*shard.spec.name];
             let report = index.of(shard.index, now);
-            self.indexed.with_label_values(label).set(i64::from(root.counts(shard.index).workspaces));
+            let counts = root.counts(shard.index);
+            self.indexed.with_label_values(label).set(i64::from(counts.workspaces));
+            self.workspaces.with_label_values(label).set(i64::from(counts.clusters));
             let age = report.age.map_or(f64::INFINITY, |age| age.as_secs_f64());
             self.index_age.with_label_values(label).set(age);
             self.index_restarts

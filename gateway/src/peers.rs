@@ -56,6 +56,11 @@ impl Peers {
         Ok(Self { networks, client_header, proxy_protocol: door.peers.proxy_protocol })
     }
 
+    /// Whether not everybody may connect.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.networks.is_some()
+    }
+
     /// Whether a connection from this address is accepted.
     pub(crate) fn admit(&self, peer: IpAddr) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.load().contain(peer))

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use crate::explain::{At, Outcome, Steps};
 use crate::request::Reference;
 use crate::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
 
@@ -140,8 +141,25 @@ impl Router {
     }
 
     /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
-    pub(crate) async fn route(&self, reference: &Reference<'_>, caller: Caller) -> Route {
+    pub(crate) fn route<'r>(
+        &'r self,
+        reference: &'r Reference<'_>,
+        caller: Caller,
+    ) -> impl Future<Output = Route> + Send + 'r {
+        self.route_telling(reference, caller, None)
+    }
+
+    /// The same, told step by step to whoever wants to know. What is rehearsed so is not remembered.
+    pub(crate) async fn route_telling(
+        &self,
+        reference: &Reference<'_>,
+        caller: Caller,
+        steps: Option<&Steps>,
+    ) -> Route {
         let began = Instant::now();
+        if let Some(steps) = steps {
+            self.tell_walk(reference, steps);
+        }
         loop {
             let missing = match self.resolve(reference) {
                 Ok(route) => return route,
@@ -149,11 +167,18 @@ impl Router {
             };
             let may_appear = missing.below_known || reference.is_id_shaped();
             if caller == Caller::Anonymous || !may_appear {
+                if let Some(steps) = steps {
+                    steps.tell(At::Workspace, Outcome::Noted, || not_waited_for(caller));
+                }
                 return self.verdict(missing);
             }
             let patience = self.patience.load();
-            let wait = if self.is_remembered(missing.key) { patience.wait_remembered } else { patience.wait };
+            let is_remembered = self.is_remembered(missing.key);
+            let wait = if is_remembered { patience.wait_remembered } else { patience.wait };
             drop(patience);
+            if let Some(steps) = steps {
+                steps.tell(At::Workspace, Outcome::Noted, || waited_for(wait, is_remembered));
+            }
             let Some(waiter) = Waiter::register(self, missing.key) else {
                 return Route::Busy;
             };
@@ -170,7 +195,9 @@ impl Router {
                 return match self.resolve(reference) {
                     Ok(route) => route,
                     Err(missing) => {
-                        self.remember(missing.key);
+                        if steps.is_none() {
+                            self.remember(missing.key);
+                        }
                         self.verdict(missing)
                     }
                 };
@@ -224,6 +251,39 @@ impl Router {
         })
     }
 
+    /// The walk as the table has it at this moment.
+    fn tell_walk(&self, reference: &Reference<'_>, steps: &Steps) {
+        let root = self.table.load();
+        let resolution = root.resolve_telling(reference, &mut |walked| {
+            steps.tell(At::Workspace, Outcome::Passed, || walked.to_string());
+        });
+        match resolution {
+            Resolution::Found(found) if found.recently_moved => {
+                steps.tell(At::Workspace, Outcome::Noted, || {
+                    "it has moved here from another shard a moment ago: watches have to list again".to_owned()
+                });
+            }
+            Resolution::Found(_) => {}
+            Resolution::Mount(mount) => {
+                let behind = mount.behind.map_or("", |_| "; nothing is to be found behind a mount");
+                let state = if mount.unavailable { "it, or something above it, is not ready" } else { "ready" };
+                let outcome = if mount.unavailable || mount.behind.is_some() { Outcome::Refused } else { Outcome::Passed };
+                steps.tell(At::Mount, outcome, || format!("mounted from {}: {state}{behind}", mount.url));
+            }
+            Resolution::Unavailable => steps.tell(At::Workspace, Outcome::Refused, || {
+                "a workspace of this path is Unavailable, and so is everything below it; by its id it can be reached"
+                    .to_owned()
+            }),
+            Resolution::NotSynced => steps.tell(At::Workspace, Outcome::Refused, || {
+                "it is not there, but not all shards have been read yet".to_owned()
+            }),
+            Resolution::Unknown(missing) => steps.tell(At::Workspace, Outcome::Refused, || match missing.shard {
+                Some(_) => "the logical cluster has no workspace of that name".to_owned(),
+                None => "no shard has a logical cluster of that id".to_owned(),
+            }),
+        }
+    }
+
     fn is_remembered(&self, key: TableKey) -> bool {
         let misses = self.misses.lock();
         misses.get(&key).and_then(|miss| miss.remembered_until).is_some_and(|until| Instant::now() < until)
@@ -242,6 +302,21 @@ impl Router {
             miss.remembered_until = Some(now + self.patience.load().memory);
         }
     }
+}
+
+fn not_waited_for(caller: Caller) -> String {
+    match caller {
+        Caller::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
+        Caller::WithCredentials => {
+            "a name at the top is no generated id: it is not about to appear".to_owned()
+        }
+    }
+}
+
+fn waited_for(wait: Duration, is_remembered: bool) -> String {
+    let why =
+        if is_remembered { ", less than usual because it was asked for in vain a moment ago" } else { "" };
+    format!("it may be about to appear: waits up to {} ms{why}", wait.as_millis())
 }
 
 /// One waiting request; leaves the books when dropped, also when its client went away.

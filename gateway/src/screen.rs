@@ -73,6 +73,11 @@ impl Screen {
         if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Turned::Misdirected) }
     }
 
+    /// A name that the door has, if it has some.
+    pub(crate) fn a_host(&self) -> Option<&str> {
+        self.hosts.iter().map(|host| &**host).find(|host| !host.starts_with('.'))
+    }
+
     /// Judges its headers.
     ///
     /// # Errors

@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
+use crate::acme::{Acme, BindPatience};
 use crate::core::{Core, root_cluster};
 use crate::cors::{BadOrigin, Cors};
-use crate::doors::{DoorError, DoorParts, Doors};
+use crate::doors::{DoorError, DoorParts, Doors, PreparedDoors, Sockets};
 use crate::identity::Believed;
 use crate::index::{
     IndexOptions, IndexParts, IndexReport, ShardSelection, WorkspaceAuthentication, what_is_missing,
@@ -36,6 +37,7 @@ use crate::request::HeaderLimits;
 use crate::route::{Freshness, LabelsBehindMounts, Patience, Router};
 use crate::service_accounts::ShardLookup;
 use crate::shard_credentials::{ShardKubeconfigError, shard_clients};
+use crate::status::certificate_files;
 use crate::table::TableWriter;
 use crate::top::TopWorkspaces;
 use crate::trace::Tracing;
@@ -80,8 +82,14 @@ pub type SharedGateway = Arc<Mutex<Gateway>>;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A door cannot be opened.
-    #[error(transparent)]
-    Door(#[from] DoorError),
+    #[error("{error}")]
+    Door {
+        /// The setting that it is about.
+        key: String,
+        /// Why.
+        #[source]
+        error: DoorError,
+    },
     /// A file that is needed cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -131,7 +139,7 @@ impl Refused {
     }
 
     /// The same with its place in the file.
-    fn at(self, file: &Path) -> Finding {
+    pub fn at(self, file: &Path) -> Finding {
         fairlead_config::finding(file, &self.key, self.reason, self.hint)
     }
 }
@@ -139,7 +147,7 @@ impl Refused {
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Door(error) => error.hint(),
+            Self::Door { error, .. } => error.hint(),
             Self::Load(_)
             | Self::Kubeconfig(_)
             | Self::Cors(_)
@@ -151,22 +159,87 @@ impl FatalError for StartError {
     }
 }
 
+impl StartError {
+    /// The setting that it is about.
+    fn key(&self) -> &str {
+        match self {
+            Self::Door { key, .. } => key,
+            Self::Kubeconfig(_) => "index",
+            Self::Load(_) => "upstream",
+            Self::Cors(_) => "corsAllowedOrigins",
+            Self::AccessLog { .. } => "accessLog.file",
+            Self::Collector(_) => "tracing.otlpEndpoint",
+            Self::Threads(_) | Self::Metrics(_) => "",
+        }
+    }
+}
+
+/// What a process makes of its settings before anything runs.
+struct Assembled {
+    core: Arc<Core>,
+    lanes: Arc<Lanes>,
+    doors: Doors,
+    acme: Acme,
+    prepared: PreparedDoors,
+    index: IndexParts,
+    ready: watch::Receiver<bool>,
+}
+
 impl Gateway {
+    /// Does with settings whatever starting with them would do, short of listening and running.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn check(config: &GatewayConfig, environment: &Environment) -> Result<(), Refused> {
+        match Self::assemble(config, environment, Sockets::Unbound) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused { hint: error.hint(), ..Refused::because(error.key(), &error) }),
+        }
+    }
+
     /// Binds the doors and starts everything as tasks of the environment. Ready only after the first sync of
     /// the index; until then what is not known yet gets 503.
     ///
     /// # Errors
     /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
+        let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
+        let Assembled { core, lanes, mut doors, acme, prepared, index, ready } = assembled;
+        let Environment { tasks, shutdown, inherited, .. } = environment;
+        // A predecessor has the socket until it drains.
+        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
+        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Door {
+            key: "acme.httpAddress".to_owned(),
+            error: DoorError::Bind { address: address.to_string(), source },
+        })?;
+        if let Some(responder) = responder {
+            tasks.spawn("acme", responder.serve(shutdown.clone()));
+        }
+        let log = core.access_log.configure(&config.access_log);
+        log.map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
+        tasks.spawn("index", crate::index::run(index, shutdown.clone()));
+        doors.apply(prepared);
+        for name in inherited.close_rest() {
+            tracing::warn!(socket = name, "no door listens where this inherited socket does: closed");
+        }
+        let shutdown = shutdown.clone();
+        Ok(Self { doors: doors.addresses(), core, lanes, opened: doors, config, shutdown, ready })
+    }
+
+    fn assemble(
+        config: &GatewayConfig,
+        environment: &Environment,
+        sockets: Sockets,
+    ) -> Result<Assembled, StartError> {
         // Before anything of pingora runs: it would take another provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
         let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
         gateway_metrics.set_connections_limit(config.limits.max_connections);
-        let clients = shard_clients(&config, reloads, names)?;
-        warn_of_holes(&config);
+        let clients = shard_clients(config, reloads, names)?;
+        warn_of_holes(config);
         let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
-        let (paths, credential) = paths(&config, &as_kcp, clients.root.endpoint(), reloads)?;
+        let (paths, credential) = paths(config, &as_kcp, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
         let table = writer.table();
@@ -176,8 +249,8 @@ impl Gateway {
         let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
         let upstreams = Arc::new(Upstreams::new(
             credential,
-            own_credentials(&config, reloads)?,
-            upstream_options(&config),
+            own_credentials(config, reloads)?,
+            upstream_options(config),
             shard_metrics(&gateway_metrics),
             names.clone(),
         ));
@@ -204,7 +277,7 @@ impl Gateway {
         let when_ready = ready.subscribe();
         let failing = reloads.clone();
         health.note("reloads", &[Probe::Ready], move || {
-            let failures: Vec<String> = failing.failures().into_iter().map(|(what, _)| what).collect();
+            let failures: Vec<String> = failing.failures().into_iter().map(told_to_anybody).collect();
             (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
         });
         let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
@@ -216,14 +289,14 @@ impl Gateway {
                 Ok(())
             }
         });
-        router.set_labels_behind_mounts(behind_mounts(&config));
-        let authentication = workspace_authentication(&config);
+        router.set_labels_behind_mounts(behind_mounts(config));
+        let authentication = workspace_authentication(config);
         let index = IndexParts {
             writer,
             router: Arc::clone(&router),
             picker: Arc::clone(&picker),
             clients: clients.clone(),
-            options: index_options(&config),
+            options: index_options(config),
             ready,
             report: Arc::clone(&report),
             authentication: authentication.clone(),
@@ -234,7 +307,7 @@ impl Gateway {
             table,
             router,
             paths,
-            mounts: ArcSwap::from_pointee(mount_rules(&config)),
+            mounts: ArcSwap::from_pointee(mount_rules(config)),
             cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
             as_kcp,
             workspaces: authentication.map(WorkspaceAuthenticators::new),
@@ -248,14 +321,15 @@ impl Gateway {
             index: report,
             slow_clients: ArcSwap::from_pointee(config.slow_clients.clone()),
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
-            header_limits: ArcSwap::from_pointee(header_limits(&config)),
+            header_limits: ArcSwap::from_pointee(header_limits(config)),
             doors: ArcSwap::default(),
+            certificate_files: ArcSwap::from_pointee(certificate_files(&config)),
+            reloads: reloads.clone(),
+            tail: Arc::default(),
+            shutdown: shutdown.clone(),
             started: Instant::now(),
         });
-        core.paths.set_believed_at_doors(believed_at_doors(&config));
-        core.access_log
-            .configure(&config.access_log)
-            .map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
+        core.paths.set_believed_at_doors(believed_at_doors(config));
         let traces = core.traces.prepare(&config.tracing);
         core.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
         let app = Arc::new(DataPlane::new(Arc::clone(&core)));
@@ -263,7 +337,9 @@ impl Gateway {
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&core.router), clients));
         let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
-        let mut doors = Doors::new(DoorParts {
+        let acme = Acme::of(config, reloads, metrics, names)?;
+        let doors = Doors::new(DoorParts {
+            acme: acme.clone(),
             core: Arc::clone(&core),
             app,
             lanes: Arc::clone(&lanes),
@@ -275,21 +351,9 @@ impl Gateway {
             // Until a successor knows as much as its predecessor, that one serves.
             gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
         });
-        let prepared = doors.prepare(&config).map_err(|(_, error)| error)?;
-        tasks.spawn("index", crate::index::run(index, shutdown.clone()));
-        doors.apply(prepared);
-        for name in inherited.close_rest() {
-            tracing::warn!(socket = name, "no door listens where this inherited socket does: closed");
-        }
-        Ok(Self {
-            doors: doors.addresses(),
-            core,
-            lanes,
-            opened: doors,
-            config,
-            shutdown: shutdown.clone(),
-            ready: when_ready,
-        })
+        let prepared = doors.prepare(config, sockets);
+        let prepared = prepared.map_err(|(key, error)| StartError::Door { key, error })?;
+        Ok(Assembled { core, lanes, doors, acme, prepared, index, ready: when_ready })
     }
 
     /// Returns when everything was read once, as `/readyz` says it.
@@ -331,7 +395,7 @@ impl Gateway {
     /// [`Refused`] if something of it cannot be; then nothing has changed.
     pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), Refused> {
         // All that can fail comes first.
-        let prepared = self.opened.prepare(&config).map_err(Refused::door)?;
+        let prepared = self.opened.prepare(&config, Sockets::Bound).map_err(Refused::door)?;
         let cors = Cors::new(&config.cors_allowed_origins)
             .map_err(|error| Refused::because("corsAllowedOrigins", &error))?;
         let log = self.core.access_log.prepare(&config.access_log);
@@ -342,6 +406,7 @@ impl Gateway {
         if self.config.as_kcp != config.as_kcp {
             warn_of_holes(&config);
         }
+        self.core.certificate_files.store(Arc::new(certificate_files(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
         self.opened.apply(prepared);
         self.doors = self.opened.addresses();
@@ -395,6 +460,21 @@ pub fn follow_configuration(
     Ok(())
 }
 
+/// What could not be reloaded, and where the fault is, if that is said: whoever may ask whether we are ready learns no
+/// folders and no contents.
+fn told_to_anybody((what, reason): (String, String)) -> String {
+    let place = reason.split_whitespace().find_map(|word| {
+        let word = word.trim_matches(|end: char| !end.is_alphanumeric());
+        let (file, line) = word.rsplit('/').next()?.split_once(':')?;
+        (file.contains('.') && line.starts_with(|digit: char| digit.is_ascii_digit()))
+            .then(|| format!("{file}:{line}"))
+    });
+    match place {
+        Some(place) => format!("{what} ({place})"),
+        None => what,
+    }
+}
+
 fn header_limits(config: &GatewayConfig) -> HeaderLimits {
     HeaderLimits {
         fields: config.limits.max_header_fields,
@@ -415,6 +495,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
         IndexConfig { miss_wait, ..config.index.clone() }
     };
     let mut needed = Vec::new();
+    if old.acme != new.acme {
+        needed.push("acme");
+    }
     if files(old) != files(new) {
         needed.push("upstream");
     }

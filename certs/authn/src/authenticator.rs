@@ -1,6 +1,6 @@
 //! What an authenticator is asked and may answer.
 
-use std::{pin::Pin, sync::Arc, time::SystemTime};
+use std::{fmt, pin::Pin, sync::Arc, time::SystemTime};
 
 use http::{HeaderMap, HeaderName};
 use thiserror::Error;
@@ -57,6 +57,34 @@ pub struct Presented<'a> {
     pub token: Option<&'a BearerToken<'a>>,
     /// The time of the request.
     pub now: SystemTime,
+    /// Who wants to hear what each authenticator says, if anybody does.
+    pub observer: Option<&'a dyn Observer>,
+}
+
+/// Hears how a request is judged. What is judged before one leaves no trace: nobody is remembered for it.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// An authenticator has been asked. One that asks others in turn is heard after them.
+    fn heard(&self, authenticator: &'static str, verdict: &Verdict);
+
+    /// An authenticator was not asked, because it has accepted the same credential a moment ago.
+    fn remembered(&self, authenticator: &'static str, identity: &Identity);
+
+    /// Somebody was accepted, and `after` is what the chain makes of everybody who is.
+    fn finished(&self, before: &Identity, after: &Identity);
+}
+
+impl<'a> Presented<'a> {
+    /// Asks one authenticator, and lets the observer hear it.
+    pub(crate) async fn ask(&self, authenticator: &'a dyn Authenticator) -> Verdict {
+        let verdict = match authenticator.authenticate(self) {
+            Answer::Ready(verdict) => verdict,
+            Answer::Pending(verdict) => verdict.await,
+        };
+        if let Some(observer) = self.observer {
+            observer.heard(authenticator.name(), &verdict);
+        }
+        verdict
+    }
 }
 
 /// A verdict, now or later.

@@ -135,6 +135,16 @@ impl ClientCertificate {
     }
 }
 
+/// The first and the last second in which a certificate is valid, whatever it is for.
+///
+/// # Errors
+/// It cannot be read.
+pub fn validity(der: &CertificateDer<'_>) -> Result<(SystemTime, SystemTime), CertificateError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Malformed)?;
+    let validity = certificate.validity();
+    Ok((time(validity.not_before)?, time(validity.not_after)?))
+}
+
 fn texts<'a>(
     attributes: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>,
 ) -> Result<Vec<String>, CertificateError> {

@@ -12,8 +12,8 @@ use std::{
 use http::HeaderMap;
 
 use crate::{
-    Answer, Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
-    Presented, Reason, Verdict, WorkspaceAuthenticator, authenticator::in_one_line,
+    Authenticator, BearerToken, ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method,
+    Observer, Presented, Reason, Verdict, WorkspaceAuthenticator, authenticator::in_one_line,
 };
 
 /// Authenticators in the order in which they are asked; the first that accepts decides.
@@ -59,8 +59,19 @@ impl Chain {
     }
 
     /// Who sends a request. For a connection with a known certificate this allocates nothing.
-    pub async fn authenticate(
+    pub fn authenticate<'a>(
+        &'a self,
+        connection: &'a ConnectionCredentials,
+        headers: &'a HeaderMap,
+        now: SystemTime,
+    ) -> impl Future<Output = Outcome> + Send + 'a {
+        self.authenticate_before(None, connection, headers, now)
+    }
+
+    /// The same before an observer, who hears why.
+    pub async fn authenticate_before(
         &self,
+        observer: Option<&dyn Observer>,
         connection: &ConnectionCredentials,
         headers: &HeaderMap,
         now: SystemTime,
@@ -70,15 +81,12 @@ impl Chain {
             Ok(token) => token.map(Box::new),
             Err(error) => return Rejection::of("bearer token", error.into()),
         };
-        let request = Presented { connection, headers, token: token.as_deref(), now };
+        let request = Presented { connection, headers, token: token.as_deref(), now, observer };
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
-            let verdict = match authenticator.authenticate(&request) {
-                Answer::Ready(verdict) => verdict,
-                Answer::Pending(verdict) => verdict.await,
-            };
-            match verdict {
+            match request.ask(&**authenticator).await {
                 Verdict::Accepted(identity) => {
+                    let before = observer.map(|_| Arc::clone(&identity));
                     // Only this one is never the same object at the next request.
                     let identity = match identity.method() {
                         Method::RequestHeader => self.finish(identity),
@@ -89,6 +97,9 @@ impl Chain {
                             identity.finish(self.id, |identity| self.finish(identity))
                         }
                     };
+                    if let (Some(observer), Some(before)) = (observer, before) {
+                        observer.finished(&before, &identity);
+                    }
                     return Outcome::Identified(identity);
                 }
                 Verdict::NoOpinion => {}
@@ -113,21 +124,26 @@ impl Chain {
     /// [judges none](Chain::judges_tokens), a proxy may leave it to the next server.
     pub async fn authenticate_in(
         &self,
+        observer: Option<&dyn Observer>,
         connection: &ConnectionCredentials,
         headers: &HeaderMap,
         now: SystemTime,
         workspace: &WorkspaceAuthenticator,
         cluster: &str,
     ) -> Outcome {
-        let rejection = match self.authenticate(connection, headers, now).await {
+        let rejection = match self.authenticate_before(observer, connection, headers, now).await {
             Outcome::Rejected(rejection) if !rejection.is_final => rejection,
             outcome => return outcome,
         };
         let Ok(Some(token)) = BearerToken::from_headers(headers) else {
             return Outcome::Rejected(rejection);
         };
-        let request = Presented { connection, headers, token: Some(&token), now };
-        match workspace.authenticate(&request, cluster).await {
+        let request = Presented { connection, headers, token: Some(&token), now, observer };
+        let verdict = workspace.authenticate(&request, cluster).await;
+        if let Some(observer) = observer {
+            observer.heard("workspace", &verdict);
+        }
+        match verdict {
             Verdict::Accepted(identity) => Outcome::Identified(identity),
             Verdict::NoOpinion => Outcome::Rejected(rejection),
             Verdict::Declined(reason) | Verdict::Refused(reason) => {

@@ -75,10 +75,10 @@ mod webhook;
 mod workspace;
 
 pub use self::{
-    authenticator::{Answer, Authenticator, CredentialKind, Presented, Reason, Verdict},
+    authenticator::{Answer, Authenticator, CredentialKind, Observer, Presented, Reason, Verdict},
     authorities::{BundleError, CertificateAuthorities, SharedAuthorities, TrustError, TrustPurpose},
     bearer::{BearerToken, MalformedToken, remove_bearer_token},
-    certificate::{CertificateError, ClientCertificate, ClientCertificateAuthenticator},
+    certificate::{CertificateError, ClientCertificate, ClientCertificateAuthenticator, validity},
     chain::{Chain, ChainBuilder, Outcome, Rejection},
     connection::ConnectionCredentials,
     groups::GroupFilter,

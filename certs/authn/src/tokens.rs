@@ -49,16 +49,14 @@ impl TokenUnion {
         self.authenticators.is_empty()
     }
 
-    async fn judge(&self, request: &Presented<'_>, token: &BearerToken<'_>) -> Verdict {
+    async fn judge<'a>(&'a self, request: &Presented<'a>, token: &BearerToken<'_>) -> Verdict {
         let mut reasons = Vec::new();
         for authenticator in &self.authenticators {
-            let verdict = match authenticator.authenticate(request) {
-                Answer::Ready(verdict) => verdict,
-                Answer::Pending(verdict) => verdict.await,
-            };
-            match verdict {
+            match request.ask(&**authenticator).await {
                 Verdict::Accepted(identity) => {
-                    self.remember(token, &identity, request.now);
+                    if request.observer.is_none() {
+                        self.remember(token, &identity, request.now);
+                    }
                     return Verdict::Accepted(identity);
                 }
                 Verdict::NoOpinion => {}
@@ -91,6 +89,9 @@ impl Authenticator for TokenUnion {
             return Answer::Ready(Verdict::NoOpinion);
         };
         if let Some(identity) = self.accepted.get(token.digest(), request.now) {
+            if let Some(observer) = request.observer {
+                observer.remembered(self.name(), &identity);
+            }
             return Answer::Ready(Verdict::Accepted(identity));
         }
         let request = *request;

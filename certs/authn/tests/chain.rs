@@ -5,15 +5,15 @@
 use std::{
     fs,
     path::Path,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, Mutex},
     time::{Duration, SystemTime},
 };
 
 use fairlead_authn::{
     Answer, Authenticator, CertificateAuthorities, Chain, ClientCertificateAuthenticator,
-    ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method, Outcome, Presented, Reason,
-    RequestHeaderAuthenticator, RequestHeaderNames, SharedAuthorities, TokenFile, TrustPurpose, UserInfo,
-    Verdict,
+    ConnectionCredentials, CredentialKind, GroupFilter, Identity, Method, Observer, Outcome, Presented,
+    Reason, RequestHeaderAuthenticator, RequestHeaderNames, SharedAuthorities, TokenFile, TokenUnion,
+    TrustPurpose, UserInfo, Verdict,
 };
 use fairlead_certs::{Client, Inventory, Layout, Plan, Renewal, Server};
 use futures_util::FutureExt;
@@ -595,6 +595,66 @@ fn authenticators_may_ask_somebody_else() {
         rejection.to_string(),
         "remote: cannot be judged now: connection refused; token file: the bearer token is not known"
     );
+}
+
+/// What an observer is told, one line each.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Observer for Heard {
+    fn heard(&self, authenticator: &'static str, verdict: &Verdict) {
+        let word = match verdict {
+            Verdict::Accepted(_) => "accepts",
+            Verdict::NoOpinion => "has no opinion",
+            Verdict::Declined(_) | Verdict::Refused(_) => "declines",
+        };
+        self.0.lock().unwrap().push(format!("{authenticator} {word}"));
+    }
+
+    fn remembered(&self, authenticator: &'static str, identity: &Identity) {
+        self.0.lock().unwrap().push(format!("{authenticator} remembers {}", identity.user().name));
+    }
+
+    fn finished(&self, before: &Identity, after: &Identity) {
+        let groups = [before, after].map(|identity| identity.user().groups.join(" "));
+        self.0.lock().unwrap().push(groups.join(" -> "));
+    }
+}
+
+#[test]
+fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
+    let other = TokenFile::parse("other,bob,8\n", Path::new("other.csv")).unwrap();
+    let tokens =
+        TokenUnion::new().with(other).with(TokenFile::parse(TOKENS, Path::new("tokens.csv")).unwrap());
+    let chain = Chain::builder()
+        .with(ClientCertificateAuthenticator::new(SharedAuthorities::new(authorities())))
+        .with(tokens)
+        .filter_groups(GroupFilter::privileged())
+        .build();
+    let token = headers(&[("authorization", "Bearer good-token")]);
+    let observed = || {
+        let (heard, connection) = (Heard::default(), none());
+        let judged = chain.authenticate_before(Some(&heard), &connection, &token, PKI.start);
+        let outcome = judged.now_or_never().expect("nobody here waits");
+        assert_eq!(summary(&outcome), "ann: system:authenticated team-a");
+        heard.0.into_inner().unwrap()
+    };
+    let groups = "team-a system:masters -> system:authenticated team-a";
+    for _ in 0..2 {
+        let expected = [
+            "client certificate has no opinion",
+            "token file declines",
+            "token file accepts",
+            "bearer token accepts",
+            groups,
+        ];
+        assert_eq!(observed(), expected);
+    }
+    // What a real request has left behind is told.
+    assert!(summary(&ask(&chain, &none(), &[("authorization", "Bearer good-token")])).starts_with("ann:"));
+    let expected =
+        ["client certificate has no opinion", "bearer token remembers ann", "bearer token accepts", groups];
+    assert_eq!(observed(), expected);
 }
 
 #[test]

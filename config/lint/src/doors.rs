@@ -56,7 +56,11 @@ fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certifica
 
 /// What a door shows its clients, and whether it fits the names that they ask for.
 fn shown(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
-    let default = survey.serving(&below(key, "serving"), &door.serving);
+    // What comes from an authority is for the names that were asked for.
+    let default = match &door.tls.acme {
+        None => survey.serving(&below(key, "serving"), &door.serving),
+        Some(_) => None,
+    };
     let mut named = Vec::new();
     for (index, entry) in door.tls.server_names.iter().enumerate() {
         let at = format!("{key}.tls.serverNames[{index}]");

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use fairlead_config::PemFault;
@@ -100,6 +100,17 @@ pub struct Reloads {
     told: Told,
 }
 
+/// How one value that is made from files stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReloadStanding {
+    /// As registered.
+    pub what: String,
+    /// When what is in effect was loaded.
+    pub loaded: SystemTime,
+    /// Why what the files say now is not in effect.
+    pub failure: Option<String>,
+}
+
 /// A value could not be made from its files. At start the operator has to act; later the last good value stays.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} cannot be loaded: {reason}")]
@@ -181,7 +192,8 @@ impl Reloads {
             }
             Err(error) => Err(chain(&error)),
         };
-        let mut watched = Watched { files, stamps, digest, failure: None, swap: Box::new(swap) };
+        let mut watched =
+            Watched { files, stamps, digest, failure: None, loaded: SystemTime::now(), swap: Box::new(swap) };
         watched.follow(named);
         let (keeper, state) = (self.keeper.clone(), Mutex::new(watched));
         self.entries.lock().push(Arc::new(Entry { what: what.to_owned(), keeper, state }));
@@ -207,6 +219,17 @@ impl Reloads {
             Some((entry.what.clone(), failure))
         });
         failed.collect()
+    }
+
+    /// Everything that is kept fresh, and since when.
+    pub fn standings(&self) -> Vec<ReloadStanding> {
+        let told = self.current().into_iter().filter_map(|entry| {
+            // One that is being loaded right now is neither good nor bad yet.
+            let (loaded, failure) =
+                entry.state.try_lock().map(|state| (state.loaded, state.failure.clone()))?;
+            Some(ReloadStanding { what: entry.what.clone(), loaded, failure })
+        });
+        told.collect()
     }
 
     /// Tells of each look that was asked for.
@@ -282,6 +305,7 @@ impl Reloads {
         match (state.swap)() {
             Ok(named) => {
                 state.failure = None;
+                state.loaded = SystemTime::now();
                 self.told.success(what, &named);
                 state.follow(named);
                 tracing::info!(what, "reloaded");
@@ -324,6 +348,7 @@ struct Watched {
     stamps: Vec<Option<Stamp>>,
     digest: u64,
     failure: Option<String>,
+    loaded: SystemTime,
     swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
 use fairlead_config::ConnectionLimits;
-use fairlead_process::{BoundServer, ConnectionInfo, FatalError};
+use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads};
 use futures_util::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
@@ -50,6 +50,31 @@ async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
     }
     assert!(ids[0] == ids[1] && ids[2] == ids[3] && ids[0] != ids[2], "{ids:?}");
     assert_eq!(server.metric("fairlead_connections_open{listener=\"test\"}"), Some(2.0));
+}
+
+#[tokio::test]
+async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("peers");
+    std::fs::write(&file, "192.0.2.0/24\n").unwrap();
+    let peers = |reloads: &Reloads| AllowedPeers::of(Some(&file), "the test", reloads).unwrap();
+    let server =
+        TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<Incoming>| {
+            reply("fine")
+        });
+    let refused = "fairlead_server_errors_total{listener=\"test\",why=\"peer\"}";
+    let client = server.pki.client(&[b"h2"]);
+    assert!(server.connect(&client).await.is_err());
+    assert_eq!(server.metric(refused), Some(1.0));
+    std::fs::write(&file, "192.0.2.0/24\n127.0.0.1\n").unwrap();
+    server.reloads.check_now();
+    assert!(server.connect(&client).await.is_ok());
+    // What cannot be read changes nothing.
+    std::fs::write(&file, "nobody\n").unwrap();
+    server.reloads.check_now();
+    assert!(server.connect(&client).await.is_ok());
+    assert_eq!(server.metric(refused), Some(1.0));
+    assert!(AllowedPeers::of(Some(&file), "another", &server.reloads).is_err());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fairlead_certs::Client as Identity;
 use fairlead_client::ClientError;
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::command::default_directory;
-use crate::output::print;
+use crate::output::{Format, print};
 use crate::site::{ProcessRecord, Record, Site, SiteError};
 use crate::up::{ProbeError, client};
 use process::Usage;
@@ -34,12 +34,6 @@ pub(crate) struct StatusCommand {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// Why there is nothing to show.

@@ -3,6 +3,7 @@
 use jiff::{Timestamp, Unit};
 
 use super::{GatewayStatus, ProcessStatus, ShardStatus, Status};
+use crate::output::aligned;
 
 /// Processes, doors, shards.
 pub(super) fn table(status: &Status, now: Timestamp) -> String {
@@ -71,19 +72,6 @@ fn shard_row(shard: &ShardStatus) -> Vec<String> {
         shard.age_seconds.map_or_else(dash, |age| format!("{age:.1} s")),
         shard.url.clone(),
     ]
-}
-
-/// Columns as wide as their widest cell.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {

@@ -89,6 +89,7 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
                 serving: serving(&certificates, process.address, &Server::Gateway),
                 client_ca: Some(certificates.client_ca().into()),
                 shard_pick: true,
+                admin_page: true,
                 ..DoorConfig::default()
             },
             edge(site, topology),
@@ -106,6 +107,7 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
             ..UpstreamConfig::default()
         },
         drain: drain(),
+        state_file: Some(site.data(&process.name).join("state").into()),
         ..GatewayConfig::default()
     }
 }

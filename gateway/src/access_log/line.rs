@@ -106,7 +106,7 @@ impl Line<'_> {
 }
 
 /// How a path names its workspace.
-fn workspace(path: &str) -> Option<&str> {
+pub(crate) fn workspace(path: &str) -> Option<&str> {
     let named = path.strip_prefix("/clusters/")?.split('/').next()?;
     (!named.is_empty()).then_some(named)
 }
@@ -200,6 +200,31 @@ fn write_time(out: &mut Vec<u8>, time: SystemTime) {
     let millis = since.subsec_millis();
     let digit = |place: u32| b'0' + (millis / place % 10) as u8;
     out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z']);
+}
+
+/// A line about a request for this path with this answer.
+#[cfg(test)]
+pub(crate) fn a_line(path: &str, code: u16) -> Line<'_> {
+    Line {
+        time: UNIX_EPOCH,
+        audit_id: None,
+        listener: "internal",
+        client: IpAddr::from([192, 0, 2, 1]),
+        connection: 7,
+        asked: Some(Asked { protocol: Version::HTTP_2, method: "GET", path }),
+        class: "read",
+        code,
+        user: Some("alice"),
+        groups: 1,
+        impersonated: None,
+        cluster: Some("0rg0000000000001"),
+        shard: Some("alpha"),
+        why: None,
+        request_bytes: 0,
+        response_bytes: 0,
+        phases: &[],
+        trace_id: None,
+    }
 }
 
 #[cfg(test)]

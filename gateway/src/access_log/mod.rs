@@ -20,7 +20,9 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 
 use crate::chance::is_drawn;
-pub(crate) use line::{Asked, Line, beginning};
+#[cfg(test)]
+pub(crate) use line::a_line;
+pub(crate) use line::{Asked, Line, beginning, workspace};
 use output::{LogFile, Output, Rotation, Torn};
 
 /// How long a batch waits for more lines.

@@ -18,11 +18,11 @@ use fairlead_config::DoorConfig;
 use fairlead_process::{InheritedSockets, Reloads, Shutdown, Tasks};
 use tokio::sync::watch;
 
+use crate::acme::{Acme, Keeping};
 use crate::authentication::{DoorAuthentication, PreparedPolicy};
 use crate::core::Core;
 use crate::lanes::Lanes;
 use crate::listener::{BoundDoor, Door, DoorAddress, Frame, Serving, Slots, serve};
-use crate::local::DoorStatus;
 use crate::proxy::DataPlane;
 pub(crate) use prepare::DoorError;
 
@@ -39,6 +39,8 @@ pub(crate) struct DoorParts {
     pub(crate) lanes: Arc<Lanes>,
     /// Who knows whether a service account is still there.
     pub(crate) lookup: Arc<dyn ServiceAccountLookup>,
+    /// What gets certificates from an authority.
+    pub(crate) acme: Acme,
     /// What keeps files fresh.
     pub(crate) reloads: Reloads,
     /// What ends the process.
@@ -57,6 +59,26 @@ pub(crate) struct Doors {
     open: Vec<OpenDoor>,
     /// How many sockets are served, those that drain among them.
     serving: Arc<AtomicUsize>,
+}
+
+/// Whether doors that are prepared have their sockets already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// They do.
+    Bound,
+    /// They will not be opened.
+    Unbound,
+}
+
+/// A door that is listened at, for whoever shows it.
+#[derive(Clone)]
+pub(crate) struct ShownDoor {
+    /// The door.
+    pub(crate) door: Arc<Door>,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// Its settings.
+    pub(crate) config: DoorConfig,
 }
 
 /// All doors as settings want them, which cannot fail any more.
@@ -80,6 +102,8 @@ struct OpenDoor {
     door: Arc<Door>,
     authentication: Arc<DoorAuthentication>,
     listening: Listening,
+    /// Its certificate, if that is an authority's to give.
+    keeping: Option<Keeping>,
 }
 
 /// A socket that is served.
@@ -108,7 +132,12 @@ impl Doors {
         let mut closing = Vec::new();
         for PreparedDoor { config, wanted, bound, change } in prepared {
             let known = before.iter().position(|open| open.config.name == config.name);
-            let known = known.map(|at| before.swap_remove(at));
+            let mut known = known.map(|at| before.swap_remove(at));
+            let asked = |config: &DoorConfig| (config.tls.acme.clone(), config.hosts.clone());
+            let kept = known.as_mut().and_then(|known| {
+                let keeping = known.keeping.take();
+                keeping.filter(|_| asked(&known.config) == asked(&config))
+            });
             let (door, authentication) = match (change, &known) {
                 (Change::Known(policy, frame), Some(known)) => {
                     let (door, authentication) = (&known.door, &known.authentication);
@@ -132,7 +161,8 @@ impl Doors {
                 }
                 (None, None) => continue,
             };
-            self.open.push(OpenDoor { config, door, authentication, listening });
+            let keeping = kept.or_else(|| self.parts.acme.keep(&config, &self.parts.shutdown));
+            self.open.push(OpenDoor { config, door, authentication, listening, keeping });
         }
         closing.extend(before);
         for closed in closing {
@@ -236,11 +266,13 @@ impl Doors {
         self.open.iter().filter_map(address).collect()
     }
 
+    /// Tells whoever shows them.
     fn tell(&self) {
-        let statuses = self.open.iter().map(|open| DoorStatus {
-            name: Arc::clone(&open.door.name),
+        let shown = self.open.iter().map(|open| ShownDoor {
+            door: Arc::clone(&open.door),
             address: open.listening.address.to_string(),
+            config: open.config.clone(),
         });
-        self.parts.core.doors.store(Arc::new(statuses.collect()));
+        self.parts.core.doors.store(Arc::new(shown.collect()));
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_config::{DoorConfig, GatewayConfig};
-use fairlead_process::{LoadError, TlsSource, chain};
+use fairlead_process::{ClientCertificates, LoadError, TlsSource, chain};
 
-use super::{Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors};
+use super::{Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors, Sockets};
+use crate::acme::AcmeError;
 use crate::authentication::DoorAuthentication;
 use crate::limits::DoorQuotas;
 use crate::listener::{BoundDoor, CertificateMeaning, Door, DoorAddress, Frame};
@@ -46,6 +47,9 @@ pub enum DoorError {
     /// What is said of its peers cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// There is no certificate for it, and none can be made.
+    #[error("door {0} cannot show a certificate: {1}")]
+    Acme(String, #[source] AcmeError),
     /// Doors that were closed are still draining.
     #[error("there are too many doors, those that still drain among them")]
     TooMany,
@@ -67,7 +71,8 @@ impl DoorError {
             | Self::Sender(_)
             | Self::Credentials(_)
             | Self::NewCredentials { .. }
-            | Self::Peers(_) => None,
+            | Self::Peers(_)
+            | Self::Acme(..) => None,
         }
     }
 
@@ -80,6 +85,7 @@ impl DoorError {
             Self::Sender(_) => ".upstreamIdentity",
             Self::Credentials(_) | Self::NewCredentials { .. } => ".authentication",
             Self::Peers(_) => ".peers",
+            Self::Acme(..) => ".tls.acme",
             Self::TooMany => "",
         }
     }
@@ -90,22 +96,34 @@ impl Doors {
     ///
     /// # Errors
     /// [`DoorError`] with the key of the setting that it is about; all doors are as they were.
-    pub(crate) fn prepare(&self, config: &GatewayConfig) -> Result<PreparedDoors, (String, DoorError)> {
+    pub(crate) fn prepare(
+        &self,
+        config: &GatewayConfig,
+        sockets: Sockets,
+    ) -> Result<PreparedDoors, (String, DoorError)> {
         let prepared = config.listeners.iter().enumerate().map(|(place, door)| {
             let known = self.open.iter().find(|open| open.config.name == door.name);
             let prepared = match known {
                 Some(known) => self.prepare_change(known, door, config),
-                None => self.prepare_new(door, config),
+                None => self.prepare_new(door, config, sockets),
             };
             prepared.map_err(|error| (format!("listeners[{place}]{}", error.key()), error))
         });
         Ok(PreparedDoors(prepared.collect::<Result<_, _>>()?))
     }
 
-    fn prepare_new(&self, door: &DoorConfig, config: &GatewayConfig) -> Result<PreparedDoor, DoorError> {
+    fn prepare_new(
+        &self,
+        door: &DoorConfig,
+        config: &GatewayConfig,
+        sockets: Sockets,
+    ) -> Result<PreparedDoor, DoorError> {
         let DoorParts { core, lookup, reloads, .. } = &self.parts;
         let wanted = address_of(door);
-        let bound = Some(self.socket(&door.name, &wanted)?);
+        let bound = match sockets {
+            Sockets::Bound => Some(self.socket(&door.name, &wanted)?),
+            Sockets::Unbound => None,
+        };
         let frame = self.frame(door, config)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
@@ -166,15 +184,22 @@ impl Doors {
         let trusted = &door.authentication.request_header.client_ca;
         let what = format!("serving certificate of door {}", door.name);
         let authorities = [door.client_ca.as_deref(), trusted.as_deref()];
+        let certificates = match door.client_ca.as_ref().or(trusted.as_ref()) {
+            Some(_) => CertificateMeaning::Identity,
+            None => CertificateMeaning::Transport,
+        };
+        let client_certificates = match certificates {
+            CertificateMeaning::Identity => ClientCertificates::Requested,
+            // Browsers would bother their users, and nobody looks at them.
+            CertificateMeaning::Transport => ClientCertificates::NotRequested,
+        };
         let tls = TlsSource::https(&door.serving)
             .with_policy(&door.tls)
-            .announcing(authorities.into_iter().flatten())
-            .watch(&what, &reloads);
+            .announcing(authorities.into_iter().flatten());
+        let tls = self.parts.acme.source(door, TlsSource { client_certificates, ..tls });
+        let tls = tls.map_err(|error| DoorError::Acme(door.name.clone(), error))?.watch(&what, &reloads);
         Ok(Frame {
-            certificates: match door.client_ca.as_ref().or(trusted.as_ref()) {
-                Some(_) => CertificateMeaning::Identity,
-                None => CertificateMeaning::Transport,
-            },
+            certificates,
             peers: Peers::of(door, &reloads)?,
             tls: tls.map_err(DoorError::Tls)?,
             limits: config.limits.clone(),

@@ -79,6 +79,8 @@ impl FatalError for FlagError {
 pub enum Parsed {
     /// The flags.
     Flags(Box<FrontProxyFlags>),
+    /// No flags, but a configuration file that is only to be checked.
+    Check(PathBuf),
     /// No flags, but a configuration file.
     File(PathBuf),
     /// Help or a version was asked for: print this and be done.
@@ -104,6 +106,10 @@ impl FrontProxyFlags {
                 return Err(FlagError::Usage(first.trim_start_matches("error: ").to_owned()));
             }
         };
+        if let Some(file) = matches.get_one::<String>("check") {
+            let file = PathBuf::from(file);
+            return Given(matches).nothing_beside(file).map(Parsed::Check);
+        }
         let file = matches.get_many::<String>("config").and_then(Iterator::last);
         let file = file.map(PathBuf::from);
         let given = Given(matches);

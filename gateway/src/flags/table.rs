@@ -211,7 +211,8 @@ pub(super) fn command() -> Command {
         .about("The front proxy with kcp-front-proxy's flags, or with --config and nothing else.")
         .version(env!("CARGO_PKG_VERSION"))
         .args_override_self(true)
-        .arg(config());
+        .arg(config())
+        .arg(check());
     FLAGS.iter().fold(command, |command, flag| {
         let arg = Arg::new(flag.name).long(flag.name).help(flag.help);
         let arg = match flag.kind {
@@ -235,6 +236,16 @@ fn config() -> Arg {
         .action(ArgAction::Append)
         .value_name("FILE")
         .help("Configuration file, in place of all flags; `fairlead config defaults gateway` prints one")
+}
+
+/// Instead of starting.
+fn check() -> Arg {
+    Arg::new("check")
+        .long("check")
+        .num_args(1)
+        .value_name("FILE")
+        .conflicts_with("config")
+        .help("Load this configuration as --config would, say what is wrong with it, and end")
 }
 
 /// Underscores in the names of flags count as dashes, as in Kubernetes.

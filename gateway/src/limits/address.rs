@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use fairlead_config::AddressQuotaConfig;
 
 use super::meter::{Meter, Meters};
-use super::quota::{A_MOMENT, Exceeded, Scope, What};
+use super::quota::{A_MOMENT, Counting, Exceeded, Scope, What};
 use super::rate::Pace;
 
 /// The quotas of addresses at a door.
@@ -83,13 +83,12 @@ impl AddressQuotas {
     pub(crate) fn connect(&self, address: IpAddr) -> Result<Option<Connected>, Exceeded> {
         let Some((rules, meter)) = self.of(address) else { return Ok(None) };
         let exceeded = |wait| Exceeded { scope: Scope::Address, what: What::Connections, wait };
-        if !meter.open(CONNECTIONS, rules.open) {
+        if !meter.open(CONNECTIONS, rules.open, Counting::Real) {
             return Err(exceeded(A_MOMENT));
         }
         let connected = Connected(meter);
-        match rules.connections {
-            Some(pace) => connected.0.requests.take(pace, self.now()).map_err(exceeded)?,
-            None => {}
+        if let Some(pace) = rules.connections {
+            connected.0.requests.take(pace, self.now(), Counting::Real).map_err(exceeded)?;
         }
         Ok(Some(connected))
     }

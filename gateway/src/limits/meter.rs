@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::quota::Counting;
 use super::rate::Debt;
 
 /// What somebody has asked and what of it is open. 24 bytes.
@@ -20,9 +21,10 @@ pub(super) struct Meter {
 
 impl Meter {
     /// One more of a kind, if there are fewer than `most`.
-    pub(super) fn open(&self, kind: usize, most: Option<u32>) -> bool {
+    pub(super) fn open(&self, kind: usize, most: Option<u32>, counting: Counting) -> bool {
         let most = most.unwrap_or(u32::MAX);
-        let more = |open: u32| (open < most).then_some(open + 1);
+        let one = u32::from(counting == Counting::Real);
+        let more = |open: u32| (open < most).then_some(open + one);
         self.open[kind].fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -103,9 +105,15 @@ mod tests {
         let meters = Meters::default();
         let pace = Pace::new(1, 1);
         let busy = meters.of("busy", 0);
-        assert!(busy.open(0, None));
+        assert!(busy.open(0, None, Counting::Real));
         for key in 0..50_000_u64 {
-            assert!(meters.of(&key.to_string(), key).requests.take(pace, 2_000_000_000 * key).is_ok());
+            assert!(
+                meters
+                    .of(&key.to_string(), key)
+                    .requests
+                    .take(pace, 2_000_000_000 * key, Counting::Real)
+                    .is_ok()
+            );
         }
         assert!(meters.len() > 10_000, "they owe something");
         let later = u64::MAX >> 2;
@@ -128,8 +136,12 @@ mod tests {
     #[test]
     fn what_is_open_is_counted_up_to_the_limit() {
         let meter = Meter::default();
-        assert_eq!((0..5).filter(|_| meter.open(1, Some(3))).count(), 3);
+        assert_eq!((0..5).filter(|_| meter.open(1, Some(3), Counting::Real)).count(), 3);
         meter.close(1);
-        assert!(meter.open(1, Some(3)) && !meter.open(1, Some(3)) && meter.open(2, Some(1)));
+        assert!(
+            meter.open(1, Some(3), Counting::Real)
+                && !meter.open(1, Some(3), Counting::Real)
+                && meter.open(2, Some(1), Counting::Real)
+        );
     }
 }

@@ -9,6 +9,6 @@ mod quota;
 mod rate;
 
 pub(crate) use address::Connected;
-pub(crate) use quota::{DoorQuotas, Exceeded, Kind, Ticket, Whom};
+pub(crate) use quota::{Counting, DoorQuotas, Exceeded, Kind, Ticket, Whom};
 #[cfg(test)]
 pub(crate) use quota::{Scope, What};

@@ -114,6 +114,15 @@ impl What {
     }
 }
 
+/// Whether what is asked counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Counting {
+    /// It does.
+    Real,
+    /// The answer is that of a real one, and nothing is counted.
+    Rehearsed,
+}
+
 /// Who asks, and where, as far as quotas tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whom<'w> {
@@ -153,6 +162,12 @@ struct Quota {
     requests: Option<Pace>,
     bytes: Option<Pace>,
     open: [Option<u32>; 3],
+}
+
+impl Rules {
+    fn exempt(&self, whom: &Whom<'_>) -> bool {
+        whom.groups.iter().any(|group| self.exempt.contains(group))
+    }
 }
 
 impl Quota {
@@ -211,12 +226,12 @@ impl DoorQuotas {
     ///
     /// # Errors
     /// [`Exceeded`], which then has cost nearly nothing.
-    pub(crate) fn arrive(&self) -> Result<(), Exceeded> {
+    pub(crate) fn arrive(&self, counting: Counting) -> Result<(), Exceeded> {
         if !self.count() {
             return Ok(());
         }
         match self.rules.load().all.requests {
-            Some(pace) => self.all.requests.take(pace, self.now()).map_err(|wait| Exceeded {
+            Some(pace) => self.all.requests.take(pace, self.now(), counting).map_err(|wait| Exceeded {
                 scope: Scope::All,
                 what: What::Rate,
                 wait,
@@ -229,7 +244,12 @@ impl DoorQuotas {
     ///
     /// # Errors
     /// [`Exceeded`]; nothing of it is counted as open then.
-    pub(crate) fn admit(self: &Arc<Self>, kind: Kind, whom: &Whom<'_>) -> Result<Option<Ticket>, Exceeded> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        kind: Kind,
+        whom: &Whom<'_>,
+        counting: Counting,
+    ) -> Result<Option<Ticket>, Exceeded> {
         if !self.count() {
             return Ok(None);
         }
@@ -241,22 +261,23 @@ impl DoorQuotas {
             if let Some(pace) = quota.bytes {
                 meter.bytes.check(pace, now).map_err(|wait| exceeded(What::Bytes, wait))?;
             }
-            if !meter.open(kind as usize, quota.open[kind as usize]) {
+            if !meter.open(kind as usize, quota.open[kind as usize], counting) {
                 return Err(exceeded(What::Open(kind), A_MOMENT));
             }
-            held.push(Held { meter, kind, bytes: quota.bytes });
             // Everybody's were taken when it arrived.
-            if let (Some(pace), false) = (quota.requests, scope == Scope::All) {
-                let meter = &held[held.len() - 1].meter;
-                meter.requests.take(pace, now).map_err(|wait| exceeded(What::Rate, wait))?;
+            let taken = match quota.requests.filter(|_| scope != Scope::All) {
+                Some(pace) => meter.requests.take(pace, now, counting),
+                None => Ok(()),
+            };
+            if counting == Counting::Real {
+                held.push(Held { meter, kind, bytes: quota.bytes });
             }
-            Ok(())
+            taken.map_err(|wait| exceeded(What::Rate, wait))
         };
         if !rules.all.is_none() {
             hold(Scope::All, Arc::clone(&self.all), &rules.all)?;
         }
-        let is_exempt = || whom.groups.iter().any(|group| rules.exempt.contains(group));
-        if (rules.identity.is_none() && rules.workspace.is_none()) || is_exempt() {
+        if (rules.identity.is_none() && rules.workspace.is_none()) || rules.exempt(whom) {
             return Ok(Some(Ticket { held, quotas: Arc::clone(self) }));
         }
         if !rules.identity.is_none() {
@@ -266,6 +287,38 @@ impl DoorQuotas {
             hold(Scope::Workspace, self.workspaces.of(workspace, now), &rules.workspace)?;
         }
         Ok(Some(Ticket { held, quotas: Arc::clone(self) }))
+    }
+
+    /// What is left of each quota that counts for somebody, in words.
+    pub(crate) fn standing(&self, kind: Kind, whom: &Whom<'_>) -> Vec<String> {
+        let (rules, now) = (self.rules.load(), self.now());
+        let mut told = Vec::new();
+        let mut tell = |scope: Scope, meter: &Meter, quota: &Quota| {
+            if let Some(pace) = quota.requests {
+                let (left, per_second) = (meter.requests.left(pace, now), pace.per_second());
+                told.push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
+            }
+            if let Some(pace) = quota.bytes {
+                let (left, per_second) = (meter.bytes.left(pace, now), pace.per_second());
+                told.push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
+            }
+            if let Some(most) = quota.open[kind as usize] {
+                let open = meter.open[kind as usize].load(Ordering::Relaxed);
+                told.push(format!("{}: {open} of {most} {} now", scope.noun(), What::Open(kind).noun()));
+            }
+        };
+        tell(Scope::All, &self.all, &rules.all);
+        if rules.exempt(whom) {
+            told.push("a group of the user is exempt from quotas of its own".to_owned());
+            return told;
+        }
+        if !rules.identity.is_none() {
+            tell(Scope::Identity, &self.identities.of(whom.identity, now), &rules.identity);
+        }
+        if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
+            tell(Scope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
+        }
+        told
     }
 
     fn now(&self) -> u64 {
@@ -336,8 +389,8 @@ mod tests {
     #[test]
     fn without_a_quota_nothing_is_counted() {
         let quotas = quotas(DoorQuotasConfig::default());
-        assert!(quotas.arrive().is_ok());
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a")).unwrap().is_none());
+        assert!(quotas.arrive(Counting::Real).is_ok());
+        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap().is_none());
     }
 
     #[test]
@@ -350,19 +403,19 @@ mod tests {
             exempt_groups: vec!["operators".to_owned()],
             ..DoorQuotasConfig::default()
         });
-        let admit = |user, workspace| quotas.admit(Kind::Request, &whom(user, workspace));
+        let admit = |user, workspace| quotas.admit(Kind::Request, &whom(user, workspace), Counting::Real);
         let open: Vec<_> = (0..2).map(|_| admit("bob", "a").unwrap()).collect();
         assert_eq!(exceeded(admit("bob", "b")), (Scope::Identity, What::Open(Kind::Request)));
         let eve = admit("eve", "a").unwrap();
         assert_eq!(exceeded(admit("eve", "a")), (Scope::Workspace, What::Open(Kind::Request)));
         assert!(admit("eve", "b").is_ok(), "one that was refused is not open");
 
-        let watch = quotas.admit(Kind::Watch, &whom("bob", "a")).unwrap();
-        let again = quotas.admit(Kind::Watch, &whom("bob", "a"));
+        let watch = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap();
+        let again = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real);
         assert_eq!(exceeded(again), (Scope::Identity, What::Open(Kind::Watch)));
         let operators = ["operators".to_owned()];
         let operator = Whom { groups: &operators, ..whom("bob", "a") };
-        assert!(quotas.admit(Kind::Watch, &operator).is_ok());
+        assert!(quotas.admit(Kind::Watch, &operator, Counting::Real).is_ok());
         drop((open, eve, watch));
         assert!(admit("bob", "a").is_ok());
     }
@@ -375,13 +428,13 @@ mod tests {
             per_identity: QuotaConfig { burst: Some(3), ..rate(1) },
             ..DoorQuotasConfig::default()
         });
-        let ask = |user| quotas.admit(Kind::Request, &whom(user, "a"));
+        let ask = |user| quotas.admit(Kind::Request, &whom(user, "a"), Counting::Real);
         assert_eq!((0..10).filter(|_| ask("bob").is_ok()).count(), 3);
         assert_eq!(exceeded(ask("bob")), (Scope::Identity, What::Rate));
         assert_eq!((0..10).filter(|_| ask("eve").is_ok()).count(), 3);
-        let arrived = (0..200).filter(|_| quotas.arrive().is_ok()).count();
+        let arrived = (0..200).filter(|_| quotas.arrive(Counting::Real).is_ok()).count();
         assert!((20..=25).contains(&arrived), "{arrived}");
-        let exceeded = (0..100).find_map(|_| quotas.arrive().err()).unwrap();
+        let exceeded = (0..100).find_map(|_| quotas.arrive(Counting::Real).err()).unwrap();
         assert_eq!((exceeded.scope, exceeded.what), (Scope::All, What::Rate));
     }
 
@@ -389,10 +442,13 @@ mod tests {
     fn bytes_that_were_carried_hold_up_the_next_request() {
         let bytes = QuotaConfig { bytes_per_second: Some(ByteSize::mib(1)), ..QuotaConfig::default() };
         let quotas = quotas(DoorQuotasConfig { per_workspace: bytes, ..DoorQuotasConfig::default() });
-        let ticket = quotas.admit(Kind::Watch, &whom("bob", "a")).unwrap().unwrap();
+        let ticket = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
         ticket.carried(100 << 20);
-        assert_eq!(exceeded(quotas.admit(Kind::Request, &whom("eve", "a"))), (Scope::Workspace, What::Bytes));
-        assert!(quotas.admit(Kind::Request, &whom("eve", "b")).is_ok());
+        assert_eq!(
+            exceeded(quotas.admit(Kind::Request, &whom("eve", "a"), Counting::Real)),
+            (Scope::Workspace, What::Bytes)
+        );
+        assert!(quotas.admit(Kind::Request, &whom("eve", "b"), Counting::Real).is_ok());
     }
 
     #[test]
@@ -402,10 +458,11 @@ mod tests {
             ..DoorQuotasConfig::default()
         };
         let quotas = quotas(most(5));
-        let open: Vec<_> = (0..5).map(|_| quotas.admit(Kind::Watch, &whom("bob", "a")).unwrap()).collect();
+        let open: Vec<_> =
+            (0..5).map(|_| quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap()).collect();
         quotas.set(&most(2));
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a")).is_err());
+        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).is_err());
         drop(open);
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a")).is_ok());
+        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).is_ok());
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::quota::Counting;
+
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Pace {
@@ -25,6 +27,13 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// As it was set.
+    pub(super) fn per_second(self) -> u64 {
+        (1_000_000_000_u64 << FRACTION) / self.cost
+    }
+}
+
 fn nanos(cost: u64, count: u64) -> u64 {
     let all = (u128::from(cost) * u128::from(count)) >> FRACTION;
     u64::try_from(all).unwrap_or(u64::MAX >> 1).min(u64::MAX >> 1)
@@ -39,11 +48,12 @@ impl Debt {
     ///
     /// # Errors
     /// How long until it may.
-    pub(super) fn take(&self, pace: Pace, now: u64) -> Result<(), Duration> {
+    pub(super) fn take(&self, pace: Pace, now: u64, counting: Counting) -> Result<(), Duration> {
         let one = nanos(pace.cost, 1).max(1);
-        let more = |paid: u64| {
-            let paid = paid.max(now).saturating_add(one);
-            (paid - now <= pace.tolerance.max(one)).then_some(paid)
+        let more = |before: u64| {
+            let paid = before.max(now).saturating_add(one);
+            let after = if counting == Counting::Real { paid } else { before };
+            (paid - now <= pace.tolerance.max(one)).then_some(after)
         };
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
@@ -60,6 +70,13 @@ impl Debt {
     pub(super) fn check(&self, pace: Pace, now: u64) -> Result<(), Duration> {
         let debt = self.0.load(Ordering::Relaxed).saturating_sub(now);
         if debt <= pace.tolerance { Ok(()) } else { Err(Duration::from_nanos(debt - pace.tolerance)) }
+    }
+
+    /// How many may still be at once.
+    pub(super) fn left(&self, pace: Pace, now: u64) -> u64 {
+        let debt = self.0.load(Ordering::Relaxed).saturating_sub(now);
+        let left = u128::from(pace.tolerance.saturating_sub(debt)) << FRACTION;
+        u64::try_from(left / u128::from(pace.cost)).unwrap_or(u64::MAX)
     }
 
     /// Counts what was used. What would take longer than a minute to pay is given away: one large answer must not shut
@@ -90,15 +107,19 @@ mod tests {
         for (per_second, burst) in [(1, 1), (10, 1), (10, 25), (5_000, 7)] {
             let (pace, debt) = (Pace::new(per_second, burst), Debt::default());
             let begin = 5 * SECOND;
-            let at_once = (0..burst + 10).filter(|_| debt.take(pace, begin).is_ok()).count() as u64;
+            let at_once =
+                (0..burst + 10).filter(|_| debt.take(pace, begin, Counting::Real).is_ok()).count() as u64;
             assert_eq!(at_once, burst, "{per_second}/s");
-            let wait = debt.take(pace, begin).err().map_or(0, |wait| wait.as_nanos() as u64);
+            let wait = debt.take(pace, begin, Counting::Real).err().map_or(0, |wait| wait.as_nanos() as u64);
             assert!(wait > 0 && wait <= SECOND / per_second + 1, "{wait}");
-            assert!(debt.take(pace, begin + wait).is_ok(), "what it says is enough: {wait}");
+            assert!(debt.take(pace, begin + wait, Counting::Real).is_ok(), "what it says is enough: {wait}");
             // Three seconds in steps of a millisecond.
             let later = (1..=3_000_u64).map(|step| begin + SECOND + step * (SECOND / 1_000));
             let allowed: u64 = later
-                .map(|now| (0..per_second / 500 + 2).filter(|_| debt.take(pace, now).is_ok()).count() as u64)
+                .map(|now| {
+                    (0..per_second / 500 + 2).filter(|_| debt.take(pace, now, Counting::Real).is_ok()).count()
+                        as u64
+                })
                 .sum();
             // What was saved up in the second before counts, too.
             let most = burst.min(per_second) + 3 * per_second;
@@ -133,9 +154,9 @@ mod tests {
     fn numbers_that_are_out_of_all_proportion_do_no_harm() {
         for (per_second, burst) in [(1, u64::MAX), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, 0)] {
             let (pace, debt) = (Pace::new(per_second, burst), Debt::default());
-            assert!(debt.take(pace, u64::MAX >> 2).is_ok());
+            assert!(debt.take(pace, u64::MAX >> 2, Counting::Real).is_ok());
             debt.charge(pace, u64::MAX, u64::MAX >> 2);
-            let _ = debt.take(pace, u64::MAX >> 2);
+            let _ = debt.take(pace, u64::MAX >> 2, Counting::Real);
         }
     }
 }

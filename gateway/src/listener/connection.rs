@@ -55,7 +55,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: u64,
         (door, certificates): (Arc<Door>, CertificateMeaning),
         drain: Drain,

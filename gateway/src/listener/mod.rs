@@ -21,7 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::{ConnectionLimits, TraceContextPolicy};
-use fairlead_process::{PeerChain, ReloadableTls, Shutdown};
+use fairlead_process::{ACME_PROTOCOL, PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
@@ -106,6 +106,8 @@ pub(crate) struct DoorPolicy {
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
+    /// Whether there is a page for operators.
+    pub(crate) admin_page: bool,
     /// What is demanded of every request.
     pub(crate) screen: Screen,
     /// What becomes of answers.
@@ -134,6 +136,7 @@ impl DoorPolicy {
             workspaces: false,
             in_cluster_clients: false,
             picks: ShardPicks::Hidden,
+            admin_page: false,
             screen: Screen::default(),
             answers: AnswerPolicy::default(),
             trace_context: TraceContextPolicy::Restart,
@@ -354,6 +357,10 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
             }
         };
     let session = stream.get_ref().1;
+    if session.alpn_protocol() == Some(ACME_PROTOCOL) {
+        // An authority has seen what it came for.
+        return None;
+    }
     match session.handshake_kind() {
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),

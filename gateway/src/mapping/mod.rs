@@ -7,6 +7,7 @@ mod live;
 mod pattern;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use fairlead_client::Endpoint;
@@ -107,6 +108,34 @@ impl Paths {
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
         Self { clusters, asserted_to_shards, believed: None, mappings }
+    }
+}
+
+impl Target {
+    /// The server, if it is one.
+    pub(crate) fn backend(&self) -> Option<&Backend> {
+        match self {
+            Self::Backend(backend) => Some(backend),
+            Self::Services(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Backend(backend) => write!(formatter, "{} leads to {}", self.pattern, backend.spec.url),
+            Target::Services(ServicesPolicy::RootShard) => {
+                write!(formatter, "{} leads to the root shard's virtual workspaces", self.pattern)
+            }
+            Target::Services(_) => {
+                write!(
+                    formatter,
+                    "{} leads to the virtual workspaces of the shard of its logical cluster",
+                    self.pattern
+                )
+            }
+        }
     }
 }
 

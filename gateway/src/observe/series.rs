@@ -12,6 +12,7 @@ use rcgen::BasicConstraints;
 
 use super::*;
 use crate::access_log::AccessLog;
+use crate::acme::AcmeMetrics;
 use crate::limits::{Kind, Scope, What};
 use crate::pick::PickMetrics;
 use crate::table::{ShardSpec, TableWriter};
@@ -32,11 +33,11 @@ fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
         doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
-    // Bytes each way, failed handshakes, workspaces, three of the index, four of what it works on, five of its health, three
-    // of picks.
-    let of_servers = servers * (2 + TLS_ERRORS.len() + 1 + 3 + 4 + 5 + 3);
-    // Connections, handshakes by result, refused peers, quotas.
-    let of_doors = doors * (1 + 4 + 1 + QUOTAS);
+    // Bytes each way, failed handshakes, workspaces by parent and in fact, three of the index, four of what it works on,
+    // five of its health, three of picks.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
+    // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
+    let of_doors = doors * (1 + 4 + 1 + QUOTAS + 4);
     // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
     let of_files = reloaded * 7;
     // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
@@ -99,7 +100,9 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
         server.ejected();
         TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
     }
+    let acme = AcmeMetrics::new(&registry).unwrap();
     for (series, door) in series.iter().zip(doors) {
+        acme.everything(door);
         metrics.door(door);
         for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
             let open = [Kind::Request, Kind::Watch, Kind::Upgrade].map(What::Open);

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::uri::{Authority, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Request, Response, StatusCode, Uri, Version};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -23,9 +22,10 @@ use super::client::Client;
 use super::context::Context;
 use super::failure::{self, Broken, Failure};
 use super::keep_alive::{self, KeepAlive};
+use super::rehearsal::{self, is_safe};
 use super::spare::Spare;
 use super::upload::{Sink, Upload};
-use super::{CLIENT_LEFT, DataPlane, answer_itself, date, forward, record};
+use super::{CLIENT_LEFT, DataPlane, answer_itself, date, record};
 use crate::core::{Core, Forward};
 use crate::ending::Ending;
 use crate::observe::Phase;
@@ -229,46 +229,16 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Makes of the request what the shard is to see.
     fn prepare(&mut self) -> Result<(), Failure> {
-        let hop = forward::Hop::of(&self.request.headers);
-        self.name_authority()?;
-        let decided = forward::Forwarded {
-            path_and_query: &self.forward.path_and_query,
-            sender: &self.forward.sender,
-            asserted_by: self.forward.asserted_by.as_deref(),
-            believed: self.forward.believed.as_deref(),
-            as_kcp: self.core.kcp_stamping(),
-            hops: self.forward.hops,
-            client: self.context.client,
-            class: self.context.class,
-        };
-        let forged = forward::prepare(self.request, &hop, &decided)?;
+        let forged = rehearsal::as_sent(
+            self.core,
+            self.forward,
+            self.request,
+            self.context.client,
+            self.context.class,
+        )?;
         self.core.metrics.forged(forged);
         record::stamp(self.context, &mut self.request.headers);
-        self.request.headers.remove(header::TRANSFER_ENCODING);
-        if is_safe(&self.request.method) {
-            self.request.headers.remove(header::CONTENT_LENGTH);
-        }
         self.request.version = Version::HTTP_2;
-        Ok(())
-    }
-
-    /// The authority stands in the target, where HTTP/2 wants it; a client may have written it as `Host`, which then
-    /// goes. A client that need not name any (HTTP/1.0) means the server.
-    fn name_authority(&mut self) -> Result<(), Failure> {
-        let head = &mut *self.request;
-        let invalid = |_| Failure::Malformed("it names no authority");
-        let authority = match (head.headers.remove(header::HOST), head.uri.authority()) {
-            (Some(host), _) => Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes()))
-                .map_err(invalid)?,
-            (None, Some(authority)) => authority.clone(),
-            (None, None) => Authority::try_from(self.forward.upstream.authority()).map_err(invalid)?,
-        };
-        let mut uri = std::mem::take(&mut head.uri).into_parts();
-        uri.scheme = Some(Scheme::HTTPS);
-        uri.authority = Some(authority);
-        // Replaced by what was decided; only the rest of the target counts here.
-        uri.path_and_query = Some(self.forward.path_and_query.clone());
-        head.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
         Ok(())
     }
 
@@ -745,10 +715,6 @@ fn body_for_http1(request: &Request<()>, ended: bool) -> (RequestBody, Sink) {
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let (sink, parts) = mpsc::channel(1);
     (RequestBody::Streamed { parts, length }, Sink::Http1(sink))
-}
-
-fn is_safe(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 fn copy(request: &Parts) -> Request<()> {

@@ -17,11 +17,14 @@ mod http1;
 mod http2;
 mod keep_alive;
 mod record;
+pub(crate) mod rehearsal;
 mod spare;
+mod tail;
 mod tunnel;
 mod upload;
 
 use std::future::ready;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +40,14 @@ use pingora::server::ShutdownWatch;
 use tokio::time::timeout;
 
 use crate::answer::{AUDIT_ID, Answer};
-use crate::core::{Asked, Core, Decision, Forward};
+use crate::core::{Asked, Core, Decision, Forward, Question};
 use crate::listener::{Connection, connection_of};
-use crate::local::MAX_PICK_BYTES;
+use crate::local::MAX_QUESTION_BYTES;
+use crate::peers::Unclear;
 use crate::request::RequestClass;
 use client::{BodyError, Client, Left};
 use context::Context;
-use exchange::Exchange;
+use exchange::{Exchange, drain};
 
 /// The status of requests whose client left before there was an answer, in metrics only.
 const CLIENT_LEFT: u16 = 499;
@@ -122,16 +126,15 @@ async fn serve<C: Client>(
         context.keep_alive = connection.door.policy.load().answers.keep_alive;
     }
     record::arrived(core, &mut context, head);
-    let refused = match said {
-        Err(unclear) => Some(Answer::bad_request(unclear.to_string())),
-        Ok(_) => (fault.is_some() || head.method == Method::CONNECT).then(|| refusal(fault)),
-    };
+    let refused = refusal(&said, fault, &head.method);
     let decision = match refused {
         Some(answer) => Decision::Answer(answer.into_wanted_form(&head.headers, head.uri.query())),
         None => {
             let Parts { method, uri, headers, .. } = &*head;
             let seen = &context.seen;
-            core.decide(&Asked { method, uri, headers, class, address, connection, sender: None, seen }).await
+            let (sender, steps) = (None, None);
+            core.decide(&Asked { method, uri, headers, class, address, connection, sender, seen, steps })
+                .await
         }
     };
     if !matches!(decision, Decision::Forward(_)) {
@@ -140,8 +143,18 @@ async fn serve<C: Client>(
     }
     let code = match decision {
         Decision::Answer(answer) => answer_itself(core, client, &context, &head.method, answer).await,
-        Decision::PickShard => {
-            let answer = pick_shard(core, client).await;
+        Decision::Ask(Question::Tail) => {
+            // Boxed, because it is rare and large.
+            let streaming = Box::pin(async {
+                drain(client).await;
+                tail::stream(plane, client, &context, head).await
+            });
+            streaming.await
+        }
+        Decision::Ask(question) => {
+            let asker = &context;
+            // Boxed, because it is rare and large.
+            let answer = Box::pin(answer_question(core, client, question, asker, head)).await;
             answer_itself(core, client, &context, &head.method, answer).await
         }
         Decision::Forward(forward) if class == RequestClass::Upgrade => {
@@ -163,10 +176,14 @@ async fn serve<C: Client>(
 }
 
 /// The answer to a request that means nothing here.
-fn refusal(fault: Option<host::Fault>) -> Answer {
-    match fault {
-        Some(fault) => Answer::bad_request(fault),
-        None => Answer::status(&fairlead_process::Status::unknown_method(), "method"),
+fn refusal(said: &Result<IpAddr, Unclear>, fault: Option<host::Fault>, method: &Method) -> Option<Answer> {
+    match (said, fault) {
+        (Err(unclear), _) => Some(Answer::bad_request(unclear.to_string())),
+        (_, Some(fault)) => Some(Answer::bad_request(fault)),
+        _ if *method == Method::CONNECT => {
+            Some(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
+        }
+        _ => None,
     }
 }
 
@@ -190,7 +207,7 @@ async fn answer_itself<C: Client>(
     };
     let untaken = core.slow_clients.load().answer.get();
     match timeout(untaken, written).await.unwrap_or(Err(Left)) {
-        Ok(()) => exchange::drain(client).await,
+        Ok(()) => drain(client).await,
         Err(Left) => tracing::debug!("the client left before it could be told"),
     }
     code
@@ -214,20 +231,38 @@ fn own_head(core: &Core, context: &Context, answer: Answer) -> (response::Parts,
     (head, body)
 }
 
-/// Reads the question of a shard and answers it.
-async fn pick_shard<C: Client>(core: &Core, client: &mut C) -> Answer {
+/// Reads a question and answers it.
+async fn answer_question<C: Client>(
+    core: &Core,
+    client: &mut C,
+    question: Question,
+    context: &Context,
+    head: &Parts,
+) -> Answer {
+    let body = match read_body(client).await {
+        Ok(body) => body,
+        Err(answer) => return answer,
+    };
+    match question {
+        Question::Pick => core.pick_shard(&body),
+        Question::Tail => Answer::not_found(),
+        Question::Explain => core.explain(context.connection(), context.client, head, &body).await,
+    }
+}
+
+async fn read_body<C: Client>(client: &mut C) -> Result<BytesMut, Answer> {
     let mut body = BytesMut::new();
     loop {
         match client.read().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() > MAX_PICK_BYTES => {
-                let status = fairlead_process::Status::request_entity_too_large(MAX_PICK_BYTES as u64);
-                return Answer::status(&status, "body_too_large");
+            Ok(Some(chunk)) if body.len() + chunk.len() > MAX_QUESTION_BYTES => {
+                let status = fairlead_process::Status::request_entity_too_large(MAX_QUESTION_BYTES as u64);
+                return Err(Answer::status(&status, "body_too_large"));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Ok(None) => return core.pick_shard(&body),
-            Err(BodyError::Malformed(why)) => return Answer::bad_request(why),
+            Ok(None) => return Ok(body),
+            Err(BodyError::Malformed(why)) => return Err(Answer::bad_request(why)),
             // Nobody reads it.
-            Err(BodyError::Left(_)) => return Answer::bad_request("the request was broken off"),
+            Err(BodyError::Left(_)) => return Err(Answer::bad_request("the request was broken off")),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn arrived(core: &Core, context: &mut Context, head: &mut Parts) {
         head.headers.remove(TRACEPARENT);
         head.headers.remove(TRACESTATE);
     }
-    let (is_logged, is_traced) = (core.access_log.is_on(), core.traces.is_on());
+    let (is_logged, is_traced) = (core.access_log.is_on() || core.tail.is_read(), core.traces.is_on());
     if !is_logged && !is_traced {
         return;
     }
@@ -53,7 +53,7 @@ pub(super) fn arrived(core: &Core, context: &mut Context, head: &mut Parts) {
 
 /// Something is here that is no request.
 pub(super) fn unreadable(core: &Core, context: &mut Context) {
-    if core.access_log.is_on() {
+    if core.access_log.is_on() || core.tail.is_read() {
         context.kept = Some(Box::default());
     }
 }
@@ -152,14 +152,15 @@ impl Ended<'_> {
             is_own: noted.why.is_some(),
             is_traced: context.trace.is_some(),
         };
-        if !self.core.access_log.wants(outcome) {
+        let (is_logged, is_watched) = (self.core.access_log.wants(outcome), self.core.tail.is_read());
+        if !is_logged && !is_watched {
             return;
         }
         let (mut times, connection) = ([("", Duration::ZERO); TIMES], context.connection());
         let user = noted.identity.as_ref().map(|identity| identity.user());
         let trace_id = kept.trace.map(|id| id.to_string());
         let asked = kept.asked.as_ref();
-        self.core.access_log.log(&Line {
+        let line = Line {
             time: SystemTime::now(),
             audit_id: kept.audit_id.get().map(HeaderValue::as_bytes),
             listener: &connection.door.name,
@@ -182,7 +183,13 @@ impl Ended<'_> {
             response_bytes: context.response_bytes + u64::from(noted.own_bytes),
             phases: self.times(&mut times),
             trace_id: trace_id.as_deref(),
-        });
+        };
+        if is_logged {
+            self.core.access_log.log(&line);
+        }
+        if is_watched {
+            self.core.tail.tell(&line);
+        }
     }
 
     fn trace(&self) {

@@ -11,7 +11,7 @@ mod priority;
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
 pub(crate) use path::{
-    ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath, cluster_path,
-    cluster_within,
+    AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,
+    cluster_path, cluster_within,
 };
 pub(crate) use priority::Priority;

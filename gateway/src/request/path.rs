@@ -56,12 +56,30 @@ pub(crate) enum LocalEndpoint {
     Ready,
     /// `/metrics`.
     Metrics,
+    /// Something at `/services/fairlead/admin/`.
+    Admin(AdminFile),
+    /// `/services/fairlead/v1/explain`.
+    Explain,
+    /// `/services/fairlead/v1/figures`.
+    Figures,
     /// `/services/fairlead/v1/shard-picks`.
     ShardPicks,
     /// `/services/fairlead/v1/status`.
     Status,
+    /// `/services/fairlead/v1/tail`.
+    Tail,
     /// `/services/fairlead/v1/top`.
     Top,
+}
+
+/// What the admin page is made of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AdminFile {
+    /// Its address without the slash at the end.
+    Elsewhere,
+    Page,
+    Style,
+    Script,
 }
 
 /// A reference to a logical cluster that is well formed: labels joined by colons, the first of them the id
@@ -192,8 +210,15 @@ impl LocalEndpoint {
             "/livez" | "/livez/ping" => Self::Live,
             "/readyz" | "/readyz/informer-sync" => Self::Ready,
             "/metrics" => Self::Metrics,
+            "/services/fairlead/admin" => Self::Admin(AdminFile::Elsewhere),
+            "/services/fairlead/admin/" => Self::Admin(AdminFile::Page),
+            "/services/fairlead/admin/style.css" => Self::Admin(AdminFile::Style),
+            "/services/fairlead/admin/script.js" => Self::Admin(AdminFile::Script),
+            "/services/fairlead/v1/explain" => Self::Explain,
+            "/services/fairlead/v1/figures" => Self::Figures,
             "/services/fairlead/v1/shard-picks" => Self::ShardPicks,
             "/services/fairlead/v1/status" => Self::Status,
+            "/services/fairlead/v1/tail" => Self::Tail,
             "/services/fairlead/v1/top" => Self::Top,
             _ => return None,
         })

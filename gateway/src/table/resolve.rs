@@ -1,8 +1,9 @@
 //! From a reference to the shard that serves it.
 
+use std::fmt;
 use std::sync::Arc;
 
-use super::bucket::{Entry, Flags};
+use super::bucket::{Entry, Flags, SEPARATOR};
 use super::{Root, ShardEntry, ShardIndex, TableKey, cluster, types, workspace};
 use crate::request::Reference;
 
@@ -56,6 +57,35 @@ pub(crate) struct Missing {
     pub(crate) shard: Option<ShardIndex>,
 }
 
+/// A step of the walk to a logical cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Walked<'t> {
+    /// A shard answers for a logical cluster.
+    Cluster { id: &'t str, shard: &'t str, workspace_type: Option<&'t Arc<str>> },
+    /// A workspace is there.
+    Workspace { key: &'t [u8], leads_to: &'t str, is_mount: bool, unavailable: bool },
+}
+
+impl fmt::Display for Walked<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster { id, shard, workspace_type } => {
+                write!(formatter, "logical cluster {id} is on shard {shard}")?;
+                workspace_type.map_or(Ok(()), |name| write!(formatter, ", of type {name}"))
+            }
+            Self::Workspace { key, leads_to, is_mount, unavailable } => {
+                let name = String::from_utf8_lossy(key);
+                let name = name.rsplit_once(char::from(SEPARATOR)).map_or(&*name, |(_, name)| name);
+                let unavailable = if *unavailable { ", and is Unavailable" } else { "" };
+                if *is_mount {
+                    return write!(formatter, "workspace {name} is mounted{unavailable}");
+                }
+                write!(formatter, "workspace {name} leads to logical cluster {leads_to}{unavailable}")
+            }
+        }
+    }
+}
+
 impl Root {
     /// Resolves a reference on this view. Two probes per label, each of some adjacent lines of memory; the two of one
     /// label wait for theirs at the same time. No lock, no allocation.
@@ -64,6 +94,15 @@ impl Root {
     /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
     /// if the whole path exists. A mount is a leaf.
     pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
+        self.resolve_telling(reference, &mut |_| {})
+    }
+
+    /// The same, told label by label.
+    pub(crate) fn resolve_telling<'t>(
+        &'t self,
+        reference: &'t Reference<'_>,
+        tell: &mut impl FnMut(Walked<'t>),
+    ) -> Resolution<'t> {
         let (mut id, mut names) = reference.labels();
         let mut unavailable = false;
         let mut below_known = false;
@@ -77,18 +116,26 @@ impl Root {
             let Some(current) = self.owner(id) else {
                 return self.missing_cluster(id, below_known);
             };
+            tell(Walked::Cluster {
+                id,
+                shard: &current.shard.spec.name,
+                workspace_type: current.workspace_type,
+            });
             let Some(below) = below else {
                 return if unavailable { Resolution::Unavailable } else { Resolution::Found(current) };
             };
             let found =
                 self.bucket(below.number).find(below).find(|entry| entry.shard == current.shard.index.0);
-            let Some(Entry { flags, value, .. }) = found else {
+            let Some(found) = found else {
                 return self.missing_workspace(below.number, current);
             };
+            let Entry { flags, value, .. } = found;
             unavailable |= flags.has(Flags::UNAVAILABLE);
             let Ok(value) = std::str::from_utf8(value) else {
                 return self.missing_workspace(below.number, current);
             };
+            let (is_mount, is_away) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
+            tell(Walked::Workspace { key: found.key, leads_to: value, is_mount, unavailable: is_away });
             if flags.has(Flags::MOUNT) {
                 let behind = names.next().map(|_| Missing {
                     key: TableKey(below.number),

@@ -185,6 +185,15 @@ pub(crate) struct ShardReport {
     pub(crate) addresses: Standing,
 }
 
+/// How one server is doing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlook {
+    /// Why a new connection is not to be expected.
+    pub(crate) trouble: Option<&'static str>,
+    /// Its requests, where they are limited.
+    pub(crate) occupancy: Option<Occupancy>,
+}
+
 /// The server cannot be found. A retry may help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
@@ -341,6 +350,18 @@ impl Upstreams {
         upstream.admission.enter(share, options).await
     }
 
+    /// How a server is doing, as far as a request for it would notice.
+    pub(crate) fn outlook(&self, upstream: &Upstream) -> Outlook {
+        let options = self.options();
+        let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
+            (true, _) => Some("it could not be connected to, and is left alone for a while"),
+            (false, true) => Some("it could not be connected to a moment ago, or all its addresses fail"),
+            (false, false) => None,
+        };
+        let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
+        Outlook { trouble, occupancy }
+    }
+
     /// How every shard is doing, by name.
     pub(crate) fn shards(&self) -> Vec<ShardReport> {
         let options = self.options();
@@ -452,6 +473,12 @@ impl Signs for Upstreams {
 impl Upstream {
     fn is(&self, url: &Arc<str>, credential: &Arc<Reloadable<UpstreamCredential>>) -> bool {
         self.url == *url && Arc::ptr_eq(&self.credential, credential)
+    }
+
+    /// Its URL without a path.
+    pub(crate) fn base(&self) -> String {
+        let scheme = if self.endpoint.is_tls() { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority())
     }
 
     /// The same server, as somebody else and on connections of their own.

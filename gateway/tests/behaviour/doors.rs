@@ -398,7 +398,8 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     assert!(line.contains("cannot listen on 127.0.0.1"), "{line}");
     let client = client(&world, address).await;
     let ready = client.get("/readyz?verbose").await;
-    assert!(ready.status == 200 && ready.text.contains("configuration"), "{}", ready.text);
+    assert!(ready.status == 200 && ready.text.contains("configuration (gateway.yaml:5:"), "{}", ready.text);
+    assert!(!ready.text.contains(&world.directory.path().display().to_string()), "{}", ready.text);
     // The fault passes without a change of the file.
     drop(taken);
     gateway.signal(Signal::HUP);

@@ -227,6 +227,56 @@ async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_most_shards_fail_new_workspaces_go_to_all_of_them() {
+    let world = World::with(Choices { config: Some(quick), ..Choices::default() }).await;
+    let others = [world.another_shard("beta").await, world.another_shard("gamma").await];
+    for shard in &others {
+        let (name, id) = (shard.state.name.as_str(), format!("{}00000000001", shard.state.name));
+        shard.state.put("logicalclusters", &id, logical_cluster(&id, Some(name)));
+        world.register(name, &shard.url());
+        world.put_workspace("root", name, json!({"cluster": id}), "Ready");
+    }
+    let client = world.http2(Some(&world.user())).await;
+    let status = world.http2(Some(&world.operator())).await;
+    let asker = world.client_ca.client("system:fairlead:shard:alpha", &["system:fairlead:shard"]);
+    let picks = world.http2(Some(&asker)).await;
+    let pick = async |number: usize| {
+        let uid = format!("uid-{number}");
+        let question = json!({"workspaceUID": uid, "parentCluster": "root", "selector": {}}).to_string();
+        let path = "/services/fairlead/v1/shard-picks";
+        picks.send(request(Method::POST, path, &[], &question)).await.json()["shard"].clone()
+    };
+    for path in [ORG, "/clusters/root/api", "/clusters/root:beta/api", "/clusters/root:gamma/api"] {
+        let known = async { while client.get(path).await.status != 200 {} };
+        timeout(LIMIT, known).await.expect("a shard is not known");
+    }
+    let fail = async |shard: &Shard, path: &str| {
+        shard.state.failing.store(true, Ordering::SeqCst);
+        let failing = async {
+            while shard_in(&status, &shard.state.name).await["healthy"] == true {
+                client.send(request(Method::POST, path, &[], "")).await;
+            }
+        };
+        timeout(LIMIT, failing).await.expect("the status never shows it");
+    };
+    fail(&world.alpha, ORG).await;
+    fail(&others[0], "/clusters/root:beta/api").await;
+    for number in 0..50 {
+        let picked = pick(number).await;
+        assert!(picked == "root" || picked == "gamma", "{picked}");
+    }
+    fail(&others[1], "/clusters/root:gamma/api").await;
+    let all = async {
+        for number in 1_000.. {
+            if ["alpha", "beta"].contains(&pick(number).await.as_str().unwrap_or_default()) {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, all).await.expect("all go to the only one that is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_settings_hold_from_the_next_failure_on() {
     let mut several = Several::start().await;
     let mut config = several.world.config.clone();

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod access_log;
+mod acme;
 mod as_kcp;
 mod authentication;
 mod breaking;
 mod cdn;
+mod commands;
 mod contract;
 mod credentials;
 mod document;
@@ -14,6 +16,8 @@ mod doors;
 mod edge;
 mod ending;
 mod events;
+mod explain;
+mod fairness;
 mod figures;
 mod forms;
 mod golden;
@@ -35,6 +39,7 @@ mod own_credentials;
 mod paths;
 mod peers;
 mod picks;
+#[allow(dead_code, reason = "shared with the hostile tests")]
 mod pki;
 mod process;
 #[allow(dead_code, reason = "shared with the hostile tests")]
@@ -52,6 +57,7 @@ mod sessions;
 mod shard;
 mod streaming;
 mod switches;
+mod tail;
 mod tokens;
 mod traces;
 mod tunnels;

@@ -10,7 +10,9 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
+use crate::explain::Foretold;
 use crate::mapping::clusters;
+use crate::pki::Leaf;
 use crate::shard::Shard;
 use crate::world::{Another, Answer, Choices, Http2, World, connect, logical_cluster, request};
 
@@ -197,7 +199,8 @@ async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
         for (gateway, expected) in gateways.into_iter().zip([here, as_kcp]) {
             for protocol in [&b"h2"[..], b"http/1.1"] {
                 let address = gateway.gateway.doors[*door as usize].1;
-                let answer = ask(world, address, protocol, *shown, path).await;
+                let certificate = certificate(world, *shown);
+                let answer = ask_with(world, address, protocol, certificate.as_ref(), *shown, path).await;
                 let protocol = protocol.escape_ascii();
                 assert_eq!(
                     outcome(&answer),
@@ -205,9 +208,35 @@ async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
                     "{situation}: {shown:?}, {path}, {protocol}: {answer:?}"
                 );
                 judge_form(&answer, path);
+                let foretold = foretell(world, gateway, *door, certificate, *shown, path).await;
+                // A server that is not there is found out by going there.
+                if !situation.starts_with("process down") {
+                    foretold.assert_agrees_with(&answer, situation);
+                }
             }
         }
     }
+}
+
+/// What an operator is told about the request of [`ask`].
+async fn foretell(
+    world: &World,
+    gateway: &Another,
+    door: Door,
+    certificate: Option<Leaf>,
+    shown: Shown,
+    path: &str,
+) -> Foretold {
+    let mut question = json!({
+        "path": path, "listener": gateway.gateway.doors[door as usize].0, "headers": {"x-remote-user": "forged"},
+    });
+    if let Some(certificate) = certificate {
+        question["certificate"] = json!(certificate.certificate);
+    }
+    if let Some(token) = token(shown) {
+        question["token"] = json!(token);
+    }
+    Foretold::ask(world, gateway.address, &question).await
 }
 
 /// What is the same for all answers of a kind.
@@ -248,21 +277,22 @@ fn outcome(answer: &Answer) -> String {
 }
 
 async fn ask(world: &World, door: SocketAddr, protocol: &[u8], shown: Shown, path: &str) -> Answer {
-    let certificate = match shown {
-        Alice => Some(world.user()),
-        Stranger => Some(world.serving_ca.client("stranger", &["system:masters"])),
-        _ => None,
-    };
-    let token = match shown {
-        GoodToken => Some("Bearer good"),
-        BadToken => Some("Bearer bad"),
-        _ => None,
-    };
+    ask_with(world, door, protocol, certificate(world, shown).as_ref(), shown, path).await
+}
+
+async fn ask_with(
+    world: &World,
+    door: SocketAddr,
+    protocol: &[u8],
+    certificate: Option<&Leaf>,
+    shown: Shown,
+    path: &str,
+) -> Answer {
     let mut asked = request(Method::GET, path, &[("x-remote-user", "forged")], "");
-    if let Some(token) = token {
-        asked.headers_mut().insert("authorization", token.parse().unwrap());
+    if let Some(token) = token(shown) {
+        asked.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
-    let stream = connect(door, &world.serving_ca, certificate.as_ref(), protocol).await.unwrap();
+    let stream = connect(door, &world.serving_ca, certificate, protocol).await.unwrap();
     if protocol == b"h2" {
         return Http2::over(stream).await.send(asked).await;
     }
@@ -271,6 +301,22 @@ async fn ask(world: &World, door: SocketAddr, protocol: &[u8], shown: Shown, pat
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     Answer::of(sender.send_request(asked).await.unwrap()).await
+}
+
+fn certificate(world: &World, shown: Shown) -> Option<Leaf> {
+    match shown {
+        Alice => Some(world.user()),
+        Stranger => Some(world.serving_ca.client("stranger", &["system:masters"])),
+        _ => None,
+    }
+}
+
+fn token(shown: Shown) -> Option<&'static str> {
+    match shown {
+        GoodToken => Some("good"),
+        BadToken => Some("bad"),
+        _ => None,
+    }
 }
 
 fn two_doors(world: &mut World) {

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
@@ -17,6 +20,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 pub struct Authority {
     issuer: Arc<Issuer<'static, KeyPair>>,
     pub pem: String,
+}
+
+impl Authority {
+    /// One that can only be believed: its key is somebody else's.
+    pub fn of_others(pem: &str) -> Self {
+        Self { pem: pem.to_owned(), ..Self::new("nobody") }
+    }
 }
 
 /// A certificate with its key.
@@ -32,6 +42,8 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Strict verifiers ask for it.
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).unwrap().pem();
         Self { issuer: Arc::new(Issuer::new(params, key)), pem }
     }
@@ -45,6 +57,16 @@ impl Authority {
     pub fn server_named(&self, name: &str) -> Leaf {
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// As authorities of the world sign them: for three months.
+    pub fn server_for_the_world(&self, name: &str, key: KeyPair) -> Leaf {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let now = std::time::SystemTime::now();
+        let day = std::time::Duration::from_secs(86_400);
+        (params.not_before, params.not_after) = ((now - day).into(), (now + day * 89).into());
+        params.use_authority_key_identifier_extension = true;
+        self.issue_for(key, params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     pub fn client(&self, name: &str, groups: &[&str]) -> Leaf {
@@ -65,8 +87,11 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
-        let key = KeyPair::generate().unwrap();
+    fn issue(&self, params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
+        self.issue_for(KeyPair::generate().unwrap(), params, usage)
+    }
+
+    fn issue_for(&self, key: KeyPair, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Leaf {
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Leaf { certificate, key: key.serialize_pem() }

@@ -25,6 +25,15 @@ use tokio_rustls::TlsAcceptor;
 /// Not really compressed: nobody on the way may look.
 pub const GZIP: &[u8] = b"\x1f\x8b\x08\0k8s\0\xff\xfe\r\n0\r\n\r\n";
 
+/// How many requests for `work` a shard does at a time.
+pub const WORKERS: usize = 16;
+
+/// How long one takes: so much longer than anything on the way that it is the queue that decides, not the machine; and
+/// not all as long, or those that began together would always end together.
+fn work(number: usize) -> std::time::Duration {
+    std::time::Duration::from_millis(25 + (number as u64 * 37) % 51)
+}
+
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 pub struct Shard {
@@ -61,6 +70,8 @@ pub struct State {
     pub most_waiting: AtomicUsize,
     /// Who may be served by `slow`.
     slow: Semaphore,
+    /// Who may be served by `work`.
+    workers: Semaphore,
     /// The order in which requests for `turn-…` came.
     pub turns: Mutex<Vec<String>>,
     /// Whatever requests said about who sends them, each with the first request that said so.
@@ -121,6 +132,7 @@ impl Shard {
             waiting: watch::Sender::new(0),
             most_waiting: AtomicUsize::new(0),
             slow: Semaphore::new(2),
+            workers: Semaphore::new(WORKERS),
             turns: Mutex::default(),
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
@@ -402,6 +414,11 @@ async fn by_name(
         "kib" => Response::new(
             Full::new(Bytes::from(vec![b'k'; 1024])).map_err(|never| match never {}).boxed_unsync(),
         ),
+        // A large list, always the same bytes.
+        "mib" => {
+            static MIB: [u8; 1 << 20] = [b'm'; 1 << 20];
+            Response::new(Full::new(Bytes::from_static(&MIB)).map_err(|never| match never {}).boxed_unsync())
+        }
         "mirror" => mirror(request).await,
         "upgrade" => upgrade(peer, request),
         "trailers" => trailers(),
@@ -440,6 +457,11 @@ async fn by_name(
         "slow" => {
             let _turn = state.slow.acquire().await.unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            json_response(&json!({}))
+        }
+        "work" => {
+            let _worker = state.workers.acquire().await.unwrap();
+            tokio::time::sleep(work(state.requests.load(Ordering::SeqCst))).await;
             json_response(&json!({}))
         }
         name if name.starts_with("turn-") => {

@@ -127,7 +127,7 @@ impl Fleet {
         self.load.goes_on_for(self.load.pace.second / 4).await;
     }
 
-    async fn upgrade(&mut self) {
+    async fn upgrade(&self) {
         let before = self.serving.state().pid;
         self.serving.signal(Signal::QUIT);
         self.serving.until(|state| state.pid != before && state.phase == ProcessPhase::Ready).await;

@@ -16,7 +16,8 @@
 //! | data dribble, internal data buffering | CVE-2019-9511, -9517 | [`floods`]`::answers_that_are_not_taken_cve_2019_9511_and_9517` |
 //! | reset flood | CVE-2019-9514 | [`floods`]`::rapid_reset_cve_2023_44487`, `…::made_you_reset_cve_2025_8671` |
 //! | raw limits of the library | pingora, who builds `H2Options` | [`floods`]`::the_limits_of_http2_are_announced` |
-//! | slow headers, silent peers | slowloris | `b::peers::peers_that_say_nothing_or_too_slowly_are_let_go` |
+//! | slow headers, silent peers | slowloris | `b::peers::peers_that_say_nothing_or_too_slowly_are_let_go`, [`slow`] |
+//! | slow bodies, slow reading, ranges | R-U-Dead-Yet, slow read, CVE-2011-3192 | [`slow`]`::slow_clients_cost_others_nothing_and_are_let_go`, with slowhttptest at 4,000 connections `make slow` |
 //! | CL.TE, TE.CL, TE.TE | many | [`smuggling`]`::cl_te_and_te_cl`, `…::te_te` |
 //! | lengths read in two ways | CVE-2021-40346, CVE-2023-40225 | [`smuggling`]`::contradicting_and_odd_lengths_cve_2021_40346_and_2023_40225` |
 //! | HTTP/1.0 with chunks | pingora CVE-2026-2835 | [`smuggling`]`::http_1_0_with_chunks_cve_2026_2835` |
@@ -52,6 +53,8 @@ mod frames;
 mod generate;
 mod kubernetes;
 mod random;
+mod scans;
+mod slow;
 mod smuggling;
 mod target;
 mod wire;

@@ -44,8 +44,10 @@ pub struct AtRest {
 
 impl Target {
     pub async fn start() -> Self {
-        let choice: fn(&mut fairlead_config::GatewayConfig) =
-            |config| config.index.miss_wait = "1ms".parse().unwrap();
+        Self::with(|config| config.index.miss_wait = "1ms".parse().unwrap()).await
+    }
+
+    pub async fn with(choice: fn(&mut fairlead_config::GatewayConfig)) -> Self {
         let world = World::with(Choices { config: Some(choice), ..Choices::default() }).await;
         let old = world.old_workspace().await;
         let file = world.directory.path().join("gateway.yaml");

@@ -18,6 +18,8 @@ const HEAD: f64 = 64.0;
 /// A series with its name in the legend.
 pub(super) struct Drawn {
     pub(super) name: String,
+    /// The name says which of several it is.
+    pub(super) told: bool,
     /// Moments and values.
     pub(super) samples: Vec<(f64, f64)>,
 }
@@ -162,7 +164,11 @@ fn drawn(legend: &str, series: &Series) -> Drawn {
         .labels
         .iter()
         .fold(legend.to_owned(), |name, (label, value)| name.replace(&format!("{{{{{label}}}}}"), value));
-    Drawn { name, samples: series.samples().map(|sample| (sample.at, sample.value)).collect() }
+    Drawn {
+        told: name != legend,
+        name,
+        samples: series.samples().map(|sample| (sample.at, sample.value)).collect(),
+    }
 }
 
 /// A table's cells: the queries joined by the labels that are columns, under the heads that the file gives them.

@@ -1,5 +1,7 @@
 //! Lines over time, with their axes and a legend.
 
+use std::collections::BTreeMap;
+
 use super::Span;
 use super::page::{Drawn, Look};
 use super::scale::{Scale, moments};
@@ -27,8 +29,12 @@ pub(super) fn plot(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, 
         true => stacked.iter().map(Vec::as_slice).collect(),
         false => series.iter().map(|one| one.samples.as_slice()).collect(),
     };
-    let scale =
-        Scale::of(lines.iter().flat_map(|line| line.iter().map(|(_, value)| *value)), look.log, look.max);
+    let scale = Scale::of(
+        lines.iter().flat_map(|line| line.iter().map(|(_, value)| *value)),
+        look.log,
+        look.unit == "bytes",
+        look.max,
+    );
     axes(canvas, area, look, span, &scale);
     let at = |(moment, value): (f64, f64)| {
         let x = area.x + (moment - span.from) / (span.to - span.from) * area.width;
@@ -41,7 +47,10 @@ pub(super) fn plot(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, 
             let points: Vec<_> = piece.iter().map(|point| at(*point)).collect();
             if let ([first, ..], [.., last]) = (points.as_slice(), points.as_slice()) {
                 let floor = area.y + area.height;
-                let corners = [(last.0, floor), (first.0, floor)];
+                let corners = match below(&lines, number, look.stack) {
+                    Some(line) => line.iter().rev().map(|point| at(*point)).collect(),
+                    None => vec![(last.0, floor), (first.0, floor)],
+                };
                 let opacity = if look.stack { 0.45 } else { 0.06 };
                 canvas.area(&[points.as_slice(), &corners].concat(), colour, opacity);
             }
@@ -77,16 +86,22 @@ fn axes(canvas: &mut Canvas, area: Place, look: &Look, span: Span, scale: &Scale
     }
 }
 
-/// Each series on top of those before it.
+/// What a line of a pile lies on.
+fn below<'l>(lines: &[&'l [(f64, f64)]], number: usize, stack: bool) -> Option<&'l [(f64, f64)]> {
+    if stack { lines.get(number.checked_sub(1)?).copied() } else { None }
+}
+
+/// Each series on top of those before it, at every moment of any of them.
 fn stacked(series: &[Drawn]) -> Vec<Vec<(f64, f64)>> {
-    let mut pile = std::collections::BTreeMap::<u64, f64>::new();
+    // Moments are whole milliseconds.
+    let key = |moment: f64| (moment * 1000.0).round() as i64;
+    let mut pile: BTreeMap<i64, f64> =
+        series.iter().flat_map(|one| one.samples.iter().map(|(moment, _)| (key(*moment), 0.0))).collect();
     let on_top = |one: &Drawn| {
-        let point = |(moment, value): &(f64, f64)| {
-            let below = pile.entry(moment.to_bits()).or_default();
-            *below += if value.is_nan() { 0.0 } else { *value };
-            (*moment, *below)
-        };
-        one.samples.iter().map(point).collect()
+        for (moment, value) in one.samples.iter().filter(|(_, value)| value.is_finite()) {
+            *pile.entry(key(*moment)).or_default() += value;
+        }
+        pile.iter().map(|(moment, value)| (*moment as f64 / 1000.0, *value)).collect()
     };
     series.iter().map(on_top).collect()
 }

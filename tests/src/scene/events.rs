@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use fairlead_client::{Client, ClientError, PatchType, WriteOptions};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::site::Site;
 use super::{Prometheus, SceneError, until};
@@ -49,7 +47,6 @@ pub(crate) async fn play(
 ) -> Result<(), SceneError> {
     let root = site.admin("/clusters/root")?;
     shut(&root, prometheus).await?;
-    slow_body(site).await?;
     // A good change, and one that cannot be loaded.
     site.configure(|config| config["index"]["missWait"] = json!("200ms"))?;
     site.reload()?;
@@ -64,7 +61,7 @@ pub(crate) async fn play(
         for number in 0..20 {
             let role = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": { "name": format!("pilot-{number}"), "annotations": { "core.kcp.io/replicate": "*" } },
+                "metadata": { "name": format!("pilot-{number}"), "annotations": { "internal.kcp.io/replicate": "true" } },
             });
             let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
             let _ = root.create::<Value>(roles, &role, &WriteOptions::default()).await;
@@ -117,25 +114,5 @@ async fn annotate(root: &Client, annotation: &str, value: Value) -> Result<(), S
     let change = json!({ "metadata": { "annotations": { annotation: value } } });
     let path = format!("{SHARDS}/shard-1");
     root.patch::<Value>(&path, PatchType::Merge, &change, &WriteOptions::default()).await?;
-    Ok(())
-}
-
-/// A request whose body never comes; returns when it has been given up.
-async fn slow_body(site: &Site) -> Result<(), SceneError> {
-    let address = site.server("gateway")?.address().to_owned();
-    let mut config = site.anonymous()?.tls_config().as_ref().clone();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let name = site.anonymous()?.server_name("127.0.0.1")?;
-    let slow = async {
-        let stream = TcpStream::connect(&address).await?;
-        let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        let head = format!(
-            "POST /clusters/root{CONFIG_MAPS} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer none\r\n\
-             Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
-        );
-        stream.write_all(head.as_bytes()).await?;
-        stream.read(&mut [0; 1024]).await
-    };
-    slow.await.map_err(|error: std::io::Error| SceneError::missing("the end of a slow request", error))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::site::{Site, client};
 use super::{SceneError, until};
-use crate::harness::{HarnessError, Process, Program, free_port, tool};
+use crate::harness::{HarnessError, Process, Program, encoded, free_port, tool};
 
 /// A running Prometheus.
 pub struct Prometheus {
@@ -145,8 +145,9 @@ impl Prometheus {
     }
 
     async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, SceneError> {
-        let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
-        let body = pairs.collect::<Vec<_>>().join("&");
+        let fields: Vec<_> =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let body = encoded(&fields);
         let request = match body.is_empty() {
             true => Request::new(Method::GET, path),
             false => Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", body),
@@ -162,20 +163,6 @@ impl Prometheus {
             )),
         }
     }
-}
-
-fn encoded(text: &str) -> String {
-    text.bytes()
-        .map(
-            |byte| {
-                if byte.is_ascii_alphanumeric() {
-                    char::from(byte).to_string()
-                } else {
-                    format!("%{byte:02X}")
-                }
-            },
-        )
-        .collect()
 }
 
 /// As `deploy/dashboards/README.md` says, but for the addresses.

@@ -174,11 +174,14 @@ impl Site {
 
     /// kcp-admin at the gateway, on a connection of its own.
     pub(crate) fn admin(&self, prefix: &str) -> Result<Client, SceneError> {
+        client(&format!("{}{prefix}", self.server("gateway")?.url), self.as_admin()?)
+    }
+
+    /// What kcp-admin shows.
+    pub(crate) fn as_admin(&self) -> Result<Credentials, SceneError> {
         let files = self.layout().client_cert(&Role::Admin);
         let read = |path: &Path| std::fs::read(path).map_err(HarnessError::system("reading a certificate"));
-        let credentials =
-            self.anonymous()?.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?;
-        client(&format!("{}{prefix}", self.server("gateway")?.url), credentials)
+        Ok(self.anonymous()?.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?)
     }
 
     /// Somebody with a token at the door for tokens, or without.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_client::{Client, Request, WriteOptions};
+use fairlead_client::{Client, Credentials, Request, WriteOptions};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
@@ -60,6 +61,8 @@ impl Traffic {
         let (edge, operators) = (site.edge()?, site.operators());
         clients.spawn(repeat(Duration::from_millis(400), move || knock(edge.clone(), "127.0.0.1")));
         clients.spawn(repeat(Duration::from_millis(800), move || knock(operators.clone(), "127.0.0.2")));
+        let (gateway, credentials) = (site.server("gateway")?.address().to_owned(), site.as_admin()?);
+        clients.spawn(repeat(Duration::from_secs(4), move || drip(gateway.clone(), credentials.clone())));
         clients.spawn(crowd(site.admin("/clusters/root:harbour")?));
         Ok(Self { clients })
     }
@@ -93,9 +96,7 @@ async fn write(client: Client) {
         let (client, options) = (&client, &options);
         async move {
             let _ = client.create::<Value>(CONFIG_MAPS, &object, options).await;
-            if number.is_multiple_of(2) {
-                let _ = client.answer(Request::new(Method::DELETE, format!("{CONFIG_MAPS}/{name}"))).await;
-            }
+            let _ = client.answer(Request::new(Method::DELETE, format!("{CONFIG_MAPS}/{name}"))).await;
         }
     })
     .await;
@@ -121,7 +122,6 @@ async fn forge(client: Client) {
 
 /// Connects and speaks no TLS; or, from another address, is not even heard.
 async fn knock(address: String, from: &str) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let stream = async {
         let socket = TcpSocket::new_v4()?;
         let from = format!("{from}:0").parse().map_err(std::io::Error::other)?;
@@ -132,6 +132,25 @@ async fn knock(address: String, from: &str) {
     };
     // However it is refused.
     let _ = stream.await;
+}
+
+/// Sends a request whose body never comes, and waits until it is given up.
+async fn drip(address: String, credentials: Credentials) {
+    let slow = async {
+        let mut config = credentials.tls_config().as_ref().clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let name = credentials.server_name("127.0.0.1").map_err(std::io::Error::other)?;
+        let stream = TcpStream::connect(&address).await?;
+        let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let head = format!(
+            "POST /clusters/root{CONFIG_MAPS} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: 1000\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.read(&mut [0; 1024]).await
+    };
+    // What it is told, others count.
+    let _: Result<usize, std::io::Error> = slow.await;
 }
 
 /// Many at once, more than a shard may work on and than may wait.

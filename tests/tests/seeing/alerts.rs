@@ -62,7 +62,7 @@ fn every_alert_is_shown_firing_and_silent() {
             .as_array()
             .unwrap()
             .iter()
-            .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+            .flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
         {
             let fires = case["exp_alerts"].as_array().is_some_and(|alerts| !alerts.is_empty());
             shown.entry(case["alertname"].as_str().unwrap().to_owned()).or_default().insert(fires);

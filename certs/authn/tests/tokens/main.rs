@@ -33,7 +33,8 @@ async fn ask_at(authenticator: &dyn Authenticator, token: &str, now: SystemTime)
     let connection = ConnectionCredentials::none();
     let headers = HeaderMap::new();
     let token = BearerToken::new(token);
-    let request = Presented { connection: &connection, headers: &headers, token: Some(&token), now };
+    let request =
+        Presented { connection: &connection, headers: &headers, token: Some(&token), now, observer: None };
     match authenticator.authenticate(&request) {
         Answer::Ready(verdict) => verdict,
         Answer::Pending(verdict) => verdict.await,

@@ -32,7 +32,7 @@ async fn outcome(chain: &Chain, workspace: &WorkspaceAuthenticator, token: Optio
         headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
     let connection = ConnectionCredentials::none();
-    chain.authenticate_in(&connection, &headers, at(NOW), workspace, "2vhzq").await
+    chain.authenticate_in(None, &connection, &headers, at(NOW), workspace, "2vhzq").await
 }
 
 fn summary(outcome: &Outcome) -> String {
@@ -109,7 +109,7 @@ async fn a_token_counts_in_the_workspace_that_it_is_shown_to() {
     let connection = ConnectionCredentials::none();
     let mut first = None;
     for cluster in ["one", "two", "one"] {
-        let outcome = chain.authenticate_in(&connection, &headers, at(NOW), &workspace, cluster).await;
+        let outcome = chain.authenticate_in(None, &connection, &headers, at(NOW), &workspace, cluster).await;
         let Outcome::Identified(identity) = outcome else { panic!("{outcome:?}") };
         assert_eq!(identity.user().extra["authentication.kcp.io/scopes"], [format!("cluster:{cluster}")]);
         assert_eq!(identity.user().extra["authentication.kcp.io/cluster-name"], [cluster]);

@@ -43,6 +43,15 @@ impl TestServer {
     }
 
     pub fn with(limits: ConnectionLimits, window: &str, service: impl Service) -> Self {
+        Self::with_peers(limits, window, |_| AllowedPeers::default(), service)
+    }
+
+    pub fn with_peers(
+        limits: ConnectionLimits,
+        window: &str,
+        peers: impl FnOnce(&Reloads) -> AllowedPeers,
+        service: impl Service,
+    ) -> Self {
         let metrics = Metrics::new("test", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
         let shutdown =
@@ -55,7 +64,7 @@ impl TestServer {
             name: "test".into(),
             tls: pki.tls(&reloads),
             limits,
-            peers: AllowedPeers::default(),
+            peers: peers(&reloads),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };

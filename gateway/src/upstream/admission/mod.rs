@@ -9,6 +9,8 @@
 //! others than the logical cluster that has most, so that requests which hang, or never end, take nobody else's.
 
 mod adaptive;
+#[cfg(test)]
+mod fairness;
 mod queue;
 
 use std::sync::Arc;

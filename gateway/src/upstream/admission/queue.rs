@@ -3,8 +3,9 @@
 //!
 //! Each flow gets the same share of the turns however many of its requests wait, and however urgent it says they are: urgency
 //! is between requests of one flow, so that nobody's leases outrun somebody else's requests. A list costs its flow as
-//! much as several others. A flow that has not asked for a while is not owed anything, and one that comes anew waits for at
-//! most one turn of every other. A turn costs O(log n).
+//! much as several others. A flow that has not asked for a while is not owed anything, and one that comes anew waits for
+//! half a turn of the others: it goes before those who have just had theirs, and however many come anew, nobody starves. A turn
+//! costs O(log n).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,10 +17,13 @@ use crate::request::Priority;
 /// What one turn costs its flow. A list is more work than most others.
 const fn work(priority: Priority) -> u64 {
     match priority {
-        Priority::Urgent | Priority::Normal => 1,
-        Priority::List => 4,
+        Priority::Urgent | Priority::Normal => 2,
+        Priority::List => 8,
     }
 }
+
+/// How long who comes anew waits: half a turn.
+const ANEW: u64 = 1;
 
 /// What one turn costs its priority within its flow: the turns of those who all have somebody waiting are as 16 to 4 to 1.
 const fn cost(priority: Priority) -> u64 {
@@ -57,11 +61,18 @@ pub(super) struct FairQueue<T> {
     flows: FxHashMap<u64, Flow<T>>,
     /// Whose turn it is when.
     turns: BTreeMap<Turn, u64>,
+    /// When the next turn would be of flows of which nobody waits any more: who always comes when the one before has just had
+    /// his turn is not new each time.
+    owed: FxHashMap<u64, u64>,
     /// The turn that was served last.
     time: u64,
     len: usize,
     next: u64,
+    /// What is owed that is looked through when one more owes.
+    sweep_at: usize,
 }
+
+const FEW: usize = 64;
 
 /// Those of one flow; there is at least one.
 #[derive(Debug)]
@@ -88,7 +99,15 @@ impl<T> Default for Level<T> {
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { flows: FxHashMap::default(), turns: BTreeMap::new(), time: 0, len: 0, next: 0 }
+        Self {
+            flows: FxHashMap::default(),
+            turns: BTreeMap::new(),
+            owed: FxHashMap::default(),
+            time: 0,
+            len: 0,
+            next: 0,
+            sweep_at: 0,
+        }
     }
 }
 
@@ -111,9 +130,10 @@ impl<T> FairQueue<T> {
         let number = self.next;
         self.next += 1;
         self.len += 1;
-        let (turns, time) = (&mut self.turns, self.time);
+        let (turns, owed, time) = (&mut self.turns, &mut self.owed, self.time);
         let flow = self.flows.entry(share.flow).or_insert_with(|| {
-            let turn = (time + 1, number);
+            let anew = time + ANEW;
+            let turn = (owed.remove(&share.flow).map_or(anew, |next| next.max(anew)), number);
             turns.insert(turn, share.flow);
             Flow { turn, levels: Default::default(), time: 0, len: 0 }
         });
@@ -163,14 +183,27 @@ impl<T> FairQueue<T> {
         Some(who)
     }
 
-    /// One of a flow waits no more. Nothing is owed to a flow of which nobody waits, nor does it owe more than a turn.
+    /// One of a flow waits no more. Nothing is owed to a flow of which nobody waits; it may owe a turn.
     fn left(&mut self, id: u64) {
         self.len -= 1;
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.len -= 1;
         if flow.len == 0 {
+            let next = flow.turn.0;
             self.turns.remove(&flow.turn);
             self.flows.remove(&id);
+            if self.flows.is_empty() {
+                self.owed.clear();
+                return;
+            }
+            if self.owed.len() >= self.sweep_at.max(FEW) {
+                let time = self.time;
+                self.owed.retain(|_, next| *next > time);
+                self.sweep_at = 2 * self.owed.len();
+            }
+            if next > self.time {
+                self.owed.insert(id, next);
+            }
         }
     }
 
@@ -239,6 +272,31 @@ mod tests {
         served(&mut queue, 500);
         let _ = queue.push(share(3, NORMAL), 0, usize::MAX);
         assert_eq!(served(&mut queue, 3).get(&3), Some(&1));
+    }
+
+    #[test]
+    fn who_comes_again_each_time_he_was_served_gets_no_more_turns_than_who_waits() {
+        let mut queue = filled(&[(1, NORMAL, 1000)]);
+        let mut turns = BTreeMap::new();
+        for _ in 0..100 {
+            // Both come again whenever they are not waiting.
+            for flow in [2, 3] {
+                if !queue.flows.contains_key(&flow) {
+                    let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
+                }
+            }
+            for (flow, count) in served(&mut queue, 1) {
+                *turns.entry(flow).or_insert(0) += count;
+            }
+        }
+        assert!(turns.values().all(|count| (33..=34).contains(count)), "{turns:?}");
+        for flow in 10..10_000 {
+            let _ = queue.push(share(flow, NORMAL), 0, usize::MAX);
+            *turns.entry(1).or_insert(0) += served(&mut queue, 1).remove(&1).unwrap_or_default();
+        }
+        // One turn whenever all who were new before have had theirs, of whom there is one more each time.
+        assert!(turns[&1] > 100, "new ones keep it from its turns: {turns:?}");
+        assert!(queue.owed.len() < 1_000, "{} of ten thousand are remembered", queue.owed.len());
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! Answers to an authority's challenges, as files that everybody reads who may be asked.
+
+use std::path::{Path, PathBuf};
+
+/// A folder with answers.
+#[derive(Clone, Debug)]
+pub(super) struct Answers(PathBuf);
+
+/// An answer that is there until this is dropped.
+#[derive(Debug)]
+pub(super) struct Answer(PathBuf);
+
+impl Answers {
+    pub(super) fn in_folder(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// For http-01: what is asked for by a token.
+    pub(super) fn put_token(&self, token: &str, text: &str) -> Result<Option<Answer>, fairlead_certs::Error> {
+        let Some(file) = self.of_token(token) else { return Ok(None) };
+        fairlead_certs::write_secret(&file, text)?;
+        Ok(Some(Answer(file)))
+    }
+
+    /// For tls-alpn-01: the certificate for a name.
+    pub(super) fn put_certificate(&self, name: &str, digest: &[u8]) -> Result<Answer, fairlead_certs::Error> {
+        // As `TlsSource::challenges` looks for it.
+        let file = self.0.join(format!("{name}.pem"));
+        fairlead_certs::write_secret(&file, &fairlead_certs::challenge_certificate(name, digest)?)?;
+        Ok(Answer(file))
+    }
+
+    /// What is said to who asks with a token.
+    pub(super) async fn token(&self, token: &str) -> Option<Vec<u8>> {
+        tokio::fs::read(self.of_token(token)?).await.ok()
+    }
+
+    /// `None` for what is no token (RFC 8555, 8.1), and could be another file.
+    fn of_token(&self, token: &str) -> Option<PathBuf> {
+        let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (!token.is_empty() && token.len() <= 128 && token.bytes().all(is_base64))
+            .then(|| self.0.join(format!("{token}.token")))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // One that stays is of no use to anybody, and no harm.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_is_there_while_it_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = Answers::in_folder(folder.path().join("challenges"));
+        let answer = answers.put_token("a-b_1", "a-b_1.thumb").unwrap().unwrap();
+        assert_eq!(answers.token("a-b_1").await.unwrap(), b"a-b_1.thumb");
+        for token in ["", "..", "../lock", "a/b", "a-b_1.token", &"a".repeat(200)] {
+            assert!(answers.token(token).await.is_none(), "{token}");
+            assert!(answers.put_token(token, "x").unwrap().is_none(), "{token}");
+        }
+        drop(answer);
+        assert!(answers.token("a-b_1").await.is_none());
+    }
+}

@@ -1,0 +1,84 @@
+//! Figures for whoever draws them: the histograms and counters of requests as JSON, which pages read more easily than the
+//! exposition format. They count from the start of the process; whoever wants a rate asks twice.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus::proto::{Metric, MetricFamily, MetricType};
+use serde_json::{Map, Value, json};
+
+/// The families that are told.
+const TOLD: [&str; 9] = [
+    "fairlead_connections_open",
+    "fairlead_gateway_answers_total",
+    "fairlead_gateway_first_byte_duration_seconds",
+    "fairlead_gateway_limited_total",
+    "fairlead_gateway_phase_duration_seconds",
+    "fairlead_gateway_request_duration_seconds",
+    "fairlead_gateway_requests_open",
+    "fairlead_tls_handshakes_total",
+    "proxy_request_duration_seconds",
+];
+
+/// What `/services/fairlead/v1/figures` says.
+pub(crate) fn figures(families: &[MetricFamily], now: SystemTime) -> Value {
+    let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let told = families.iter().filter(|family| TOLD.contains(&family.name()));
+    let series = |family: &MetricFamily| {
+        let kind = family.get_field_type();
+        family.get_metric().iter().map(|metric| one(metric, kind)).collect::<Vec<_>>()
+    };
+    let families: Map<String, Value> =
+        told.map(|family| (family.name().to_owned(), series(family).into())).collect();
+    json!({"time": seconds, "families": families})
+}
+
+fn one(metric: &Metric, kind: MetricType) -> Value {
+    let labels: Map<String, Value> =
+        metric.get_label().iter().map(|label| (label.name().to_owned(), label.value().into())).collect();
+    match kind {
+        MetricType::HISTOGRAM => {
+            let histogram = metric.get_histogram();
+            // The last one, +Inf, is the count.
+            let buckets: Vec<_> = histogram
+                .get_bucket()
+                .iter()
+                .filter(|bucket| bucket.upper_bound().is_finite())
+                .map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()))
+                .collect();
+            let (count, sum) = (histogram.get_sample_count(), histogram.get_sample_sum());
+            json!({"labels": labels, "count": count, "sum": sum, "buckets": buckets})
+        }
+        MetricType::COUNTER => json!({"labels": labels, "value": metric.get_counter().get_value()}),
+        _ => json!({"labels": labels, "value": metric.get_gauge().get_value()}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
+
+    use prometheus::{HistogramOpts, HistogramVec, IntGauge, Registry};
+
+    use super::*;
+
+    #[test]
+    fn histograms_and_gauges_are_told_and_other_families_are_not() {
+        let registry = Registry::new();
+        let options = HistogramOpts::new(TOLD[4], "h").buckets(vec![0.1, 1.0]);
+        let phases = HistogramVec::new(options, &["phase"]).unwrap();
+        [0.05, 0.5, 5.0].iter().for_each(|took| phases.with_label_values(&["a\"<b>"]).observe(*took));
+        let (told, other) = (IntGauge::new(TOLD[0], "g").unwrap(), IntGauge::new("other", "g").unwrap());
+        told.set(3);
+        registry.register(Box::new(phases)).unwrap();
+        registry.register(Box::new(told)).unwrap();
+        registry.register(Box::new(other)).unwrap();
+        let found = figures(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));
+        let expected = json!({"time": 1.5, "families": {
+            TOLD[0]: [{"labels": {}, "value": 3.0}],
+            TOLD[4]: [{"labels": {"phase": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],
+        }});
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,102 @@
+//! What others have of a workspace that asks fifty times its fair share, in a time that only the queue decides about: the
+//! shard works on so many requests at a time, and no machine is slow.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::atomic::AtomicBool;
+
+use fairlead_config::ConcurrencyConfig;
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+use super::*;
+
+const WORKERS: u32 = 16;
+/// Workspaces with one request at a time each: half of what the shard can do.
+const QUIET: u64 = 8;
+/// Requests that the noisy one has open: fifty times its part of the workers.
+const NOISY: u64 = 50 * WORKERS as u64 / (QUIET + 1);
+const REQUESTS: usize = 500;
+
+/// A shard, and the way to it.
+struct Scene {
+    admission: Arc<Admission>,
+    options: AdmissionOptions,
+    workers: Semaphore,
+    number: AtomicU32,
+}
+
+impl Scene {
+    fn new(limit: ConcurrencyPolicy) -> Arc<Self> {
+        let config = ConcurrencyConfig { limit, most: WORKERS, least: 1, ..ConcurrencyConfig::default() };
+        Arc::new(Self {
+            admission: Arc::default(),
+            options: AdmissionOptions::new(&config),
+            workers: Semaphore::new(WORKERS as usize),
+            number: AtomicU32::new(0),
+        })
+    }
+
+    /// One request, and how long it took.
+    async fn ask(&self, flow: u64, priority: Priority) -> Duration {
+        let began = tokio::time::Instant::now();
+        let share = Share { flow, priority, writes: false };
+        let slot = match self.admission.enter_at_once(share, self.options) {
+            Some(slot) => slot,
+            None => self.admission.enter(share, self.options).await.unwrap(),
+        };
+        let _worker = self.workers.acquire().await.unwrap();
+        let number = self.number.fetch_add(1, Ordering::SeqCst);
+        // Not all as long, or those that began together would always end together.
+        sleep(Duration::from_micros(5_000 + u64::from(number) * 3_701 % 10_000)).await;
+        slot.answered();
+        began.elapsed()
+    }
+
+    /// The slowest of a hundred requests of the quiet ones, while another has so many open.
+    async fn p99(self: Arc<Self>, noisy: u64, urgency: Priority) -> Duration {
+        let stop = Arc::<AtomicBool>::default();
+        for _ in 0..noisy {
+            let (scene, stop) = (Arc::clone(&self), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    scene.ask(0, urgency).await;
+                }
+            });
+        }
+        let quiet = (1..=QUIET).map(|flow| {
+            let scene = Arc::clone(&self);
+            tokio::spawn(async move {
+                let mut times = Vec::new();
+                for _ in 0..REQUESTS {
+                    times.push(scene.ask(flow, Priority::Normal).await);
+                }
+                times
+            })
+        });
+        let mut times = Vec::new();
+        for one in quiet.collect::<Vec<_>>() {
+            times.extend(one.await.unwrap());
+        }
+        stop.store(true, Ordering::SeqCst);
+        times.sort();
+        times[times.len() * 99 / 100]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workspace_at_fifty_times_its_share_costs_others_less_than_half_of_their_time_more() {
+    use ConcurrencyPolicy::{Fixed, None};
+    let alone = Scene::new(Fixed).p99(0, Priority::Normal).await;
+    for urgency in Priority::ALL {
+        let disturbed = Scene::new(Fixed).p99(NOISY, urgency).await;
+        let ratio = disturbed.as_secs_f64() / alone.as_secs_f64();
+        println!(
+            "p99 {alone:?} alone, {disturbed:?} beside {NOISY} {urgency:?} requests of another: {ratio:.2}"
+        );
+        assert!(ratio <= 1.5, "{urgency:?}: {ratio:.2}");
+    }
+    let unlimited = Scene::new(None).p99(NOISY, Priority::Normal).await;
+    println!("{unlimited:?} without a limit");
+    assert!(unlimited > alone * 3, "nothing is shown");
+}

@@ -1,0 +1,304 @@
+//! Doors that get their certificates from an authority: by either challenge, again before they end, and never without one.
+
+mod authority;
+mod pebble;
+mod validate;
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fairlead_config::{AcmeChallenge, DoorAcmeConfig, ExternalAccountConfig, GatewayConfig};
+use fairlead_gateway::{Environment, Gateway};
+
+use crate::pki::client_config_of;
+use crate::world::{Another, Choices, World, environment, until};
+use authority::{Authority, Ports, Trouble};
+
+const PATH: &str = "/clusters/root:org/api";
+
+/// A world with an authority.
+struct Site {
+    world: World,
+    authority: Authority,
+    http: u16,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+        let authority = Authority::start(&world.serving_ca).await;
+        let http = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        Self { world, authority, http }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.world.directory.path().join("acme")
+    }
+
+    /// A gateway whose first door's certificate is the authority's, and whose second one's is not.
+    async fn gateway(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> Another {
+        let mut config = self.world.config.clone();
+        config.acme.directory_url = Some(self.authority.directory().parse().unwrap());
+        config.acme.terms_agreed = true;
+        config.acme.contact = vec!["mailto:ops@example.com".to_owned()];
+        config.acme.ca_file = Some(self.world.directory.path().join("serving-ca.crt").into());
+        config.acme.folder = self.folder().into();
+        config.acme.retry_after = "50ms".parse().unwrap();
+        config.acme.http_address = Some((Ipv4Addr::LOCALHOST, self.http).into());
+        let mut other = config.listeners[0].clone();
+        other.name = "other".to_owned();
+        let door = &mut config.listeners[0];
+        door.hosts = vec!["localhost".to_owned()];
+        door.tls.acme = Some(DoorAcmeConfig { challenge });
+        config.listeners.push(other);
+        change(&mut config);
+        let environment = environment();
+        let gateway = Gateway::start(config, &environment).unwrap();
+        gateway.ready().await;
+        keep_fresh(&environment);
+        let address = gateway.doors[0].1;
+        let another = Another { gateway, environment, address };
+        self.authority.state.ports.send_if_modified(|ports| {
+            let is_first = ports.is_none();
+            *ports = Some(Ports { http: self.http, tls: address.port() });
+            is_first
+        });
+        another
+    }
+
+    fn seen(&self) -> authority::Seen {
+        self.authority.state.seen.borrow().clone()
+    }
+
+    fn set(&self, trouble: Trouble) {
+        self.authority.state.mood.lock().trouble = trouble;
+    }
+
+    async fn issued(&self, count: usize) {
+        until(&self.authority.state.seen, |seen| seen.issued >= count).await;
+    }
+
+    /// Whether somebody who believes the public authority gets an answer at the door.
+    async fn is_believed(&self, gateway: &Another) -> bool {
+        let user = self.world.user();
+        let connector =
+            tokio_rustls::TlsConnector::from(client_config_of(&[&self.authority.root], Some(&user), b"h2"));
+        let stream = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
+        let Ok(stream) = connector.connect("localhost".try_into().unwrap(), stream).await else {
+            return false;
+        };
+        crate::world::Http2::over(stream).await.get(PATH).await.status == 200
+    }
+
+    async fn until_believed(&self, gateway: &Another) {
+        let patience = Duration::from_secs(60);
+        let waiting = async { while !self.is_believed(gateway).await {} };
+        tokio::time::timeout(patience, waiting).await.expect("the door never shows its certificate");
+    }
+
+    /// What the door shows.
+    async fn leaf(&self, gateway: &Another) -> Vec<u8> {
+        validate::shown(gateway.address.port(), "localhost", &[b"h2"]).await.unwrap().leaf.to_vec()
+    }
+}
+
+/// As a process does it.
+fn keep_fresh(environment: &Environment) {
+    tokio::spawn(environment.reloads.clone().run(environment.shutdown.clone()));
+}
+
+fn metrics(gateway: &Another) -> String {
+    String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_gets_a_certificate_by_either_challenge_and_opens_before_it_has_one() {
+    for challenge in [AcmeChallenge::TlsAlpn01, AcmeChallenge::Http01] {
+        let site = Site::new().await;
+        site.set(Trouble::Down);
+        let gateway = site.gateway(challenge, |_| ()).await;
+        until(&site.authority.state.seen, |seen| seen.orders >= 2).await;
+        // It is open, and shows something of its own; the door beside it knows nothing of all this.
+        assert!(!site.is_believed(&gateway).await, "{challenge:?}");
+        let user = site.world.user();
+        let address = gateway.gateway.doors[1].1;
+        let other = crate::world::connect(address, &site.world.serving_ca, Some(&user), b"h2");
+        assert_eq!(crate::world::Http2::over(other.await.unwrap()).await.get(PATH).await.status, 200);
+
+        // Believed neither when it comes back but does not find what it looks for.
+        site.set(Trouble::Unbelieving);
+        until(&site.authority.state.seen, |seen| seen.refused >= 2).await;
+        assert_eq!(site.seen().issued, 0);
+        site.set(Trouble::None);
+        site.until_believed(&gateway).await;
+        let seen = site.seen();
+        assert_eq!((seen.accounts, seen.issued), (1, 1), "{challenge:?}: {seen:?}");
+        assert_eq!(seen.contact, serde_json::json!(["mailto:ops@example.com"]));
+
+        let text = metrics(&gateway);
+        let value = |name: &str| -> f64 {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_else(|| panic!("{name}: {text}"));
+            line.trim().parse().unwrap()
+        };
+        let attempts = |result: &str| {
+            value(&format!(
+                "fairlead_gateway_acme_attempts_total{{listener=\"internal\",result=\"{result}\"}}"
+            ))
+        };
+        assert_eq!(attempts("success"), 1.0);
+        assert!(attempts("failure") >= 4.0);
+        assert!(value("fairlead_gateway_acme_last_attempt_timestamp_seconds{listener=\"internal\"}") > 0.0);
+        assert!(
+            text.contains("fairlead_gateway_acme_certificate_end_timestamp_seconds{listener=\"internal\"}")
+        );
+
+        // What is secret is so, and nothing of a challenge is left.
+        let folder = site.folder();
+        assert_eq!((mode(&folder), mode(&folder.join("internal.pem"))), (0o700, 0o600));
+        let accounts = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let accounts: Vec<_> =
+            accounts.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
+        assert_eq!(accounts.len(), 1);
+        assert_eq!(mode(&accounts[0]), 0o600);
+        assert_eq!(fs::read_dir(folder.join("challenges")).unwrap().count(), 0);
+        gateway.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_replaced_before_it_ends_and_the_last_good_one_stays_meanwhile() {
+    let site = Site::new().await;
+    site.authority.state.mood.lock().lifetime = Duration::from_secs(6);
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
+    site.until_believed(&gateway).await;
+    let first = site.leaf(&gateway).await;
+    let file = fs::read(site.folder().join("internal.pem")).unwrap();
+    // When it is due, the authority gives out what is of no use, and then nothing.
+    site.set(Trouble::Confused);
+    site.issued(2).await;
+    site.set(Trouble::Down);
+    let orders = site.seen().orders;
+    until(&site.authority.state.seen, |seen| seen.orders >= orders + 2).await;
+    assert_eq!(site.leaf(&gateway).await, first, "the last good one stays");
+    assert_eq!(fs::read(site.folder().join("internal.pem")).unwrap(), file);
+    // It comes to itself; from now on certificates live for long.
+    site.authority.state.mood.lock().lifetime = Duration::from_secs(86_400);
+    let issued = site.seen().issued;
+    site.set(Trouble::None);
+    site.issued(issued + 1).await;
+    let replaced = async { while site.leaf(&gateway).await == first {} };
+    tokio::time::timeout(Duration::from_secs(60), replaced).await.expect("it is never replaced");
+    assert!(site.is_believed(&gateway).await);
+    assert_eq!(site.seen().issued, issued + 1);
+    assert_eq!(site.seen().accounts, 1);
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_got_outlives_the_process_and_other_names_need_another() {
+    let site = Site::new().await;
+    let first = site.gateway(AcmeChallenge::Http01, |_| ()).await;
+    site.until_believed(&first).await;
+    first.end().await;
+    let before = site.seen();
+    let second = site.gateway(AcmeChallenge::Http01, |_| ()).await;
+    assert!(site.is_believed(&second).await, "from the first moment on");
+    assert_eq!((site.seen().orders, site.seen().accounts), (before.orders, before.accounts));
+    second.end().await;
+    let names = ["localhost".to_owned(), "other.example".to_owned()];
+    let third = site.gateway(AcmeChallenge::Http01, |config| config.listeners[0].hosts = names.into()).await;
+    site.issued(before.issued + 1).await;
+    assert_eq!((site.seen().orders, site.seen().accounts), (before.orders + 1, before.accounts));
+    third.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_gateways_that_share_a_folder_one_asks_and_all_answer() {
+    let site = Site::new().await;
+    let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    // Whoever asks, it is the first one whom the authority finds.
+    let mut gateways = Vec::new();
+    for number in 0..3 {
+        let address = if number == 0 { (Ipv4Addr::LOCALHOST, site.http).into() } else { free() };
+        gateways.push(
+            site.gateway(AcmeChallenge::Http01, |config| config.acme.http_address = Some(address)).await,
+        );
+    }
+    for gateway in &gateways {
+        // Those that did not ask look at the file by and by; a signal makes them look at once.
+        site.issued(1).await;
+        let patience = async {
+            while !site.is_believed(gateway).await {
+                gateway.environment.reloads.trigger().fire();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), patience).await.expect("one never shows it");
+    }
+    assert_eq!(site.seen().issued, 1, "{:?}", site.seen());
+    let leaf = site.leaf(&gateways[0]).await;
+    for gateway in gateways {
+        assert_eq!(site.leaf(&gateway).await, leaf);
+        gateway.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_may_want_a_certificate_back_and_know_its_customers() {
+    let site = Site::new().await;
+    let key = b"0123456789abcdef0123456789abcdef";
+    {
+        let mut mood = site.authority.state.mood.lock();
+        mood.customer = Some(("customer-7".to_owned(), key.to_vec()));
+        mood.window = Some((86_400, 2 * 86_400));
+    }
+    let file = site.world.directory.path().join("external.key");
+    use base64::Engine as _;
+    fs::write(&file, format!("{}\n", base64::prelude::BASE64_URL_SAFE.encode(key))).unwrap();
+    let account = ExternalAccountConfig { key_id: "customer-7".to_owned(), key_file: file.into() };
+    let with_account = |config: &mut GatewayConfig| config.acme.external_account = Some(account.clone());
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, with_account).await;
+    site.until_believed(&gateway).await;
+    assert_eq!((site.seen().issued, site.seen().replacing), (1, 0));
+    gateway.end().await;
+    // It lives for 90 days, but the authority has to revoke it.
+    site.authority.state.mood.lock().window = Some((-7200, -3600));
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, with_account).await;
+    until(&site.authority.state.seen, |seen| {
+        if seen.issued == 2 {
+            site.authority.state.mood.lock().window = None;
+        }
+        seen.issued >= 2
+    })
+    .await;
+    assert_eq!(site.seen().replacing, 1);
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_challenge_is_answered_to_whoever_asks_for_it_and_nobody_else() {
+    let site = Site::new().await;
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
+    site.until_believed(&gateway).await;
+    let port = gateway.address.port();
+    // No challenge is open.
+    assert!(validate::shown(port, "localhost", &[b"acme-tls/1"]).await.is_err());
+    // Somebody who offers more means something else.
+    let usual = validate::shown(port, "localhost", &[b"acme-tls/1", b"h2"]).await.unwrap();
+    assert_eq!(usual.protocol.as_deref(), Some(&b"h2"[..]));
+    // The other door has no such thing.
+    let other = gateway.gateway.doors[1].1.port();
+    assert!(validate::shown(other, "localhost", &[b"acme-tls/1"]).await.is_err());
+    // Nor does http-01 have anything to say.
+    assert!(validate::http(site.http, "localhost", "token", "token.thumb").await.is_err());
+    gateway.end().await;
+}

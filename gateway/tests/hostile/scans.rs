@@ -1,0 +1,118 @@
+//! What tools of others say of a door's TLS: `make tls-scan`. tests/TLS.md has what they complain about, and why it stays.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use fairlead_config::{GatewayConfig, TlsVersion};
+use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::world::{Another, Choices, World};
+
+/// For one script.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A gateway with a door as one at the edge is, and a certificate on this key as the world gives them out.
+async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
+    let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+    world.serving_ca.server_for_the_world("localhost", key).write(world.directory.path(), "tls");
+    let gateway = world.another_gateway(|config: &mut GatewayConfig| {
+        let door = &mut config.listeners[0];
+        door.client_ca = None;
+        door.shard_pick = false;
+        door.tls.minimum_version = version;
+    });
+    gateway.gateway.ready().await;
+    (world, gateway)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the program sslyze: make tls-scan"]
+async fn sslyze_has_nothing_against_mozillas_profiles() {
+    let program = std::env::var("SSLYZE").expect("SSLYZE has to name the program sslyze");
+    for (profile, version) in [("intermediate", TlsVersion::Tls12), ("modern", TlsVersion::Tls13)] {
+        let (world, gateway) = edge(version, KeyPair::generate().unwrap()).await;
+        let output = Command::new(&program)
+            .args(["--certinfo", &format!("--mozilla_config={profile}"), "--certinfo_ca_file"])
+            .arg(world.directory.path().join("serving-ca.crt"))
+            .arg(format!("localhost:{}", gateway.address.port()))
+            .output()
+            .await
+            .expect("SSLYZE cannot be run");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("OK - Compliant"), "{profile}:\n{text}");
+        println!("sslyze, {profile}: compliant");
+    }
+}
+
+/// What TLS.md says of a script: how many of its conversations may fail, at most where they are drawn by lot; `None` if it
+/// is not run.
+fn exceptions() -> BTreeMap<String, Option<usize>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/TLS.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `test-tls13-"));
+    let parse = |row: &str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let failing = match cells[1] {
+            "not run" => None,
+            count => Some(count.parse().unwrap_or_else(|_| panic!("{row}"))),
+        };
+        (cells[0].trim_end_matches('`').to_owned(), failing)
+    };
+    rows.map(parse).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs tlsfuzzer: make tls-scan"]
+async fn tlsfuzzers_scripts_for_tls_1_3_complain_about_what_is_written_down() {
+    let folder = std::env::var("TLSFUZZER").expect("TLSFUZZER has to name tlsfuzzer's folder");
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let rsa = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let (_world, gateway) = edge(TlsVersion::Tls12, rsa).await;
+    let port = gateway.address.port().to_string();
+    let mut known = exceptions();
+    let mut scripts: Vec<_> = std::fs::read_dir(Path::new(&folder).join("scripts"))
+        .unwrap()
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            Some(name.strip_prefix("test-tls13-")?.strip_suffix(".py")?.to_owned())
+        })
+        .collect();
+    scripts.sort();
+    assert!(scripts.len() > 40, "{folder} is not tlsfuzzer's");
+    let (mut passed, mut allowed, mut wrong) = (0, 0, Vec::new());
+    for script in scripts {
+        let most = match known.remove(&script) {
+            Some(None) => continue,
+            Some(Some(most)) => most,
+            None => 0,
+        };
+        let running = Command::new(&python)
+            .arg(format!("scripts/test-tls13-{script}.py"))
+            .args(["-h", "127.0.0.1", "-p", &port])
+            .current_dir(&folder)
+            .env("PYTHONPATH", ".")
+            .kill_on_drop(true)
+            .output();
+        let output =
+            timeout(PATIENCE, running).await.expect("a script does not end").expect("it cannot be run");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let count = |what: &str| -> Option<usize> {
+            text.lines().rev().find_map(|line| line.strip_prefix(what))?.trim().parse().ok()
+        };
+        let (Some(good), Some(bad)) = (count("PASS:"), count("FAIL:")) else {
+            wrong.push(format!("{script} says nothing: {}", String::from_utf8_lossy(&output.stderr)));
+            continue;
+        };
+        println!("{script}: {good} pass, {bad} fail");
+        (passed, allowed) = (passed + good, allowed + bad);
+        if bad > most {
+            wrong.push(format!("{script}: {bad} fail, {most} may"));
+        }
+    }
+    assert!(known.is_empty(), "there are no such scripts: {known:?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    println!("tlsfuzzer: {passed} conversations pass, {allowed} fail as written down");
+}
