@@ -167,7 +167,11 @@ impl Drain {
     pub async fn end_of_stream(&self, stream: u64) {
         self.shutdown.draining().await;
         if let Some((deadline, window)) = self.shutdown.deadline() {
-            tokio::time::sleep_until(deadline - before_deadline(stream, window)).await;
+            let (now, at) = (Instant::now(), deadline - before_deadline(stream, window));
+            // One that begins while others end gets its share of what is left.
+            let left = deadline.saturating_duration_since(now);
+            let at = if at < now { deadline - before_deadline(stream, left) } else { at };
+            tokio::time::sleep_until(at).await;
         }
     }
 }

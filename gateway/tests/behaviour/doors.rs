@@ -23,6 +23,9 @@ use crate::world::{Http2, World, connect, request, until};
 const API: &str = "/clusters/root:org/api";
 const WATCH: &str = "/clusters/root:org/stream?watch=true";
 
+/// What somebody gets wrong.
+type Mistake = Box<dyn Fn(&mut GatewayConfig)>;
+
 /// The world's first door under another name.
 fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
     DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
@@ -151,7 +154,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
     let file = |name: &str| world.directory.path().join(name);
     std::fs::write(file("peers"), "192.0.2.0/33\n").unwrap();
     std::fs::write(file("socket"), "precious").unwrap();
-    let cases: [(&str, Box<dyn Fn(&mut GatewayConfig)>, &str); 9] = [
+    let cases: [(&str, Mistake, &str); 9] = [
         (
             "a port in use",
             {
