@@ -72,9 +72,9 @@ slow: build
 faults: build
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
-## 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS and LIFE_WATCHES choose others.
+## 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS, LIFE_WATCHES and LIFE_WINDOW choose others.
 soak: build
-	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
+	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} LIFE_WINDOW=$${LIFE_WINDOW:-5} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
 ## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build

@@ -161,13 +161,22 @@ impl Drain {
         self.shutdown.is_draining()
     }
 
+    /// How long open requests have to finish once draining has begun.
+    pub fn window(&self) -> Duration {
+        self.shutdown.window()
+    }
+
     /// Returns when this stream should end. The streams of a process end spread evenly over the first four fifths of
     /// the window, by `stream` (any number that differs between streams), so that their clients do not all come back
     /// at once.
     pub async fn end_of_stream(&self, stream: u64) {
         self.shutdown.draining().await;
         if let Some((deadline, window)) = self.shutdown.deadline() {
-            tokio::time::sleep_until(deadline - before_deadline(stream, window)).await;
+            let (now, at) = (Instant::now(), deadline - before_deadline(stream, window));
+            // One that begins while others end gets its share of what is left, and a fifth of it at least.
+            let left = deadline.saturating_duration_since(now);
+            let at = if at < now { deadline - before_deadline(stream, left).mul_f64(0.8) } else { at };
+            tokio::time::sleep_until(at).await;
         }
     }
 }

@@ -42,7 +42,7 @@ struct Advice {
 pub(super) async fn keep(acme: Acme, wanted: Wanted, shutdown: Shutdown) {
     let first = acme.config.retry_after.get();
     let mut backoff = Backoff::new(first, first.saturating_mul(MOST));
-    let mut keeper = Keeper { acme, wanted, advice: None, lot: fastrand::f64() };
+    let mut keeper = Keeper { acme, wanted, advice: None, renewed: None, lot: fastrand::f64() };
     loop {
         let outcome = tokio::select! {
             outcome = keeper.look() => outcome,
@@ -70,6 +70,8 @@ struct Keeper {
     acme: Acme,
     wanted: Wanted,
     advice: Option<Advice>,
+    /// When this gateway last got a certificate: an authority that wants each back at once is not obeyed for a while.
+    renewed: Option<SystemTime>,
     /// From 0 to 1: where between the others this door's turn is.
     lot: f64,
 }
@@ -99,6 +101,7 @@ impl Keeper {
         metrics.last_attempt.with_label_values(&[door]).set(seconds(SystemTime::now()));
         outcome?;
         tracing::info!(%door, names = ?self.wanted.names, "a new certificate");
+        self.renewed = Some(SystemTime::now());
         self.acme.trigger.fire();
         Ok(Duration::ZERO)
     }
@@ -114,7 +117,7 @@ impl Keeper {
         if due > now
             && let Some(advised) = self.advised(&held, now).await
         {
-            due = advised;
+            due = self.renewed.map_or(advised, |renewed| advised.max(renewed + LOOK));
         }
         due.duration_since(now).unwrap_or_default().min(LOOK)
     }

@@ -49,7 +49,7 @@ pub enum DoorError {
     Peers(#[from] PeersError),
     /// There is no certificate for it, and none can be made.
     #[error("door {0} cannot show a certificate: {1}")]
-    Acme(String, #[source] AcmeError),
+    Acme(String, #[source] Box<AcmeError>),
     /// Doors that were closed are still draining.
     #[error("there are too many doors, those that still drain among them")]
     TooMany,
@@ -197,7 +197,8 @@ impl Doors {
             .with_policy(&door.tls)
             .announcing(authorities.into_iter().flatten());
         let tls = self.parts.acme.source(door, TlsSource { client_certificates, ..tls });
-        let tls = tls.map_err(|error| DoorError::Acme(door.name.clone(), error))?.watch(&what, &reloads);
+        let tls =
+            tls.map_err(|error| DoorError::Acme(door.name.clone(), error.into()))?.watch(&what, &reloads);
         Ok(Frame {
             certificates,
             peers: Peers::of(door, &reloads)?,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Version};
 use prometheus::IntGauge;
 
+use super::boundary::Boundary;
 use crate::listener::{Connection, OpenRequest};
 use crate::request::RequestClass;
 use crate::seen::Seen;
@@ -20,8 +21,8 @@ pub(super) struct Context {
     pub(super) client: IpAddr,
     pub(super) request_bytes: u64,
     pub(super) response_bytes: u64,
-    /// Whether the last byte that went to the client ended a line, and so an event of a watch.
-    pub(super) at_line_end: bool,
+    /// Where the last byte that went to the client was among the events of a watch.
+    pub(super) boundary: Boundary,
     /// How long a watch may be silent before a blank goes to its client.
     pub(super) keep_alive: Option<Duration>,
     /// What is remembered of it for those who look afterwards.
@@ -58,7 +59,7 @@ impl Context {
             client,
             request_bytes: 0,
             response_bytes: 0,
-            at_line_end: true,
+            boundary: Boundary::Lines { is_between: true },
             keep_alive: None,
             seen: Seen::default(),
             kept: None,

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::backend::Download;
+use super::boundary::Boundary;
 use super::client::Client;
 use super::context::Context;
 use super::failure::{self, Broken, Failure};
@@ -164,7 +165,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         // A watch may end between two events; anything else is broken, and must look like it.
         let cleanly = code == 200
             && self.context.class == RequestClass::Watch
-            && self.context.at_line_end
+            && self.context.boundary.is_between()
             && !matches!(failure, Failure::ClientLeft | Failure::Untaken);
         if !(cleanly && self.client.end(None).await.is_ok()) {
             self.client.abort();
@@ -481,6 +482,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         let (mut parts, body) = answer.into_parts();
         record::answered(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
+        self.context.boundary = Boundary::of(&parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {
             for (name, value) in origin.fields() {
@@ -554,10 +556,8 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
             let size = chunk.len();
             self.forward.carried(size);
-            if let Some(last) = chunk.last() {
-                self.context.response_bytes += size as u64;
-                self.context.at_line_end = *last == b'\n';
-            }
+            self.context.response_bytes += size as u64;
+            self.context.boundary.pass(&chunk);
             // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
             // then there is more to be had: the error.
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
@@ -568,7 +568,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 () = silence(Some(untaken)) => return Err(Failure::Untaken),
             }
             body.release(size);
-            if self.is_ending && self.context.at_line_end {
+            if self.is_ending && self.context.boundary.is_between() {
                 return Err(Failure::Over);
             }
         }
@@ -578,7 +578,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// Lets everybody on the way know that a silent watch is open.
     async fn keep_open(&mut self) -> Result<(), Failure> {
         // Within an event it would be a part of it.
-        if !self.context.at_line_end {
+        if !self.context.boundary.is_between() {
             return Ok(());
         }
         let untaken = self.core.slow_clients.load().answer.get();
@@ -614,7 +614,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// # Errors
     /// [`Failure::Over`], where it ends now.
     fn ends_here(&mut self) -> Result<(), Failure> {
-        if self.context.at_line_end || self.is_ending {
+        if self.context.boundary.is_between() || self.is_ending {
             return Err(Failure::Over);
         }
         self.is_ending = true;
@@ -624,7 +624,7 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// The time of a watch is over, and part of an event may be on its way.
     fn too_late(&mut self) -> Result<(), Failure> {
-        self.context.at_line_end = false;
+        self.context.boundary = Boundary::Lines { is_between: false };
         Err(Failure::Over)
     }
 }

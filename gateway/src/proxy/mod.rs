@@ -4,6 +4,7 @@
 //! here, and every request takes one straight pass ([`exchange`]) whichever protocol its client and its server speak.
 
 mod backend;
+mod boundary;
 mod client;
 mod context;
 mod date;

@@ -2,8 +2,8 @@
 //! watch ends as watches end, and goes on where it was.
 //!
 //! Clients come through something like a load balancer, which sends new connections to whichever gateway it was told of.
-//! `LIFE_RELOADS`, `LIFE_UPGRADES`, `LIFE_DRAINS`, `LIFE_REQUESTS` (a second) and `LIFE_WATCHES` say how much (`make soak`:
-//! 100, 20, 10, 1000 and 1000).
+//! `LIFE_RELOADS`, `LIFE_UPGRADES`, `LIFE_DRAINS`, `LIFE_REQUESTS` (a second), `LIFE_WATCHES` and `LIFE_WINDOW` (seconds for
+//! each drain) say how much (`make soak`: 100, 20, 10, 1000, 1000 and 5).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,8 +30,6 @@ use crate::{LIMIT, number};
 
 /// Between two looks at something that nobody tells of.
 const LOOK: Duration = Duration::from_millis(10);
-/// Watches end within this.
-const WINDOW: Timespan = Timespan::from_millis(1000);
 
 struct Fleet {
     world: World,
@@ -83,7 +81,7 @@ impl Fleet {
     async fn begin(pace: Pace) -> Self {
         let (mut world, beta, gamma) = shards().await;
         world.register("gamma", &gamma.url());
-        world.config.drain.window = WINDOW;
+        world.config.drain.window = Timespan::from_secs(number("LIFE_WINDOW", 1));
         let serving = Process::start(&world, 0).await;
         let parties: Vec<_> = [&world.root, &world.alpha, &beta, &gamma]
             .into_iter()
@@ -99,6 +97,7 @@ impl Fleet {
             until_served(&clients, &party.workspace()).await;
         }
         let load = Load::start(clients, &parties, pace).await;
+        load.goes_on_for(pace.second).await;
         Self { world, _shards: [beta, gamma], parties, load, balancer, serving, count: 0 }
     }
 

@@ -76,7 +76,7 @@ fn every_alert_is_shown_firing_and_silent() {
 
 #[test]
 fn prometheus_takes_the_rules_and_their_tests_pass() {
-    let promtool = tool("promtool").unwrap();
+    let promtool = tool("promtool").unwrap_or_else(|error| panic!("{error}"));
     let rules = workspace().join("deploy/alerts/fairlead.yaml");
     let files: Vec<_> = tests().collect();
     assert!(files.len() >= 5);

@@ -21,7 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn every_panel_and_every_rule_has_data() {
     let folder = tempfile::tempdir().unwrap();
     let rules = workspace().join("deploy/alerts/fairlead.yaml");
-    let mut scene = Scene::begin(folder.path(), INTERVAL, &rules).await.unwrap();
+    // In words: it may say that a program is missing, and how to get it.
+    let begun = Scene::begin(folder.path(), INTERVAL, &rules).await;
+    let mut scene = begun.unwrap_or_else(|error| panic!("{error}"));
     scene.play(OUTAGE).await.unwrap();
     let mut open = questions();
     assert!(open.len() > 80, "{}", open.len());

@@ -38,9 +38,9 @@ use wire::Wire;
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 << 20;
 
-/// A connection that was used a moment ago will be again, most likely right now; when its door drains, it is closed with
-/// the next answer. After this long it is closed without one.
-const LULL: Duration = Duration::from_secs(1);
+/// A connection that was used not long ago will be again: when its door drains it is closed with the next answer, so that
+/// no request crosses the goodbye. After this long, and after half of the window, it is closed without one.
+const LULL: Duration = Duration::from_secs(5);
 
 /// Serves one connection until it ends. When its door drains, it ends after the request that is being answered.
 pub(super) async fn serve_connection(
@@ -79,8 +79,9 @@ pub(super) async fn serve_connection(
 async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection) {
     // No sender any more: the process ends anyway.
     let _ = shutdown.wait_for(|draining| *draining).await;
+    let lull = LULL.min(connection.drain.window() / 2);
     loop {
-        let left = LULL.saturating_sub(connection.idle_for());
+        let left = lull.saturating_sub(connection.idle_for());
         if left.is_zero() {
             return;
         }

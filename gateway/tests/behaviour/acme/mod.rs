@@ -280,7 +280,8 @@ async fn an_authority_may_want_a_certificate_back_and_know_its_customers() {
         seen.issued >= 2
     })
     .await;
-    assert_eq!(site.seen().replacing, 1);
+    // The first attempt may have been looked for where the gateway before was.
+    assert!(site.seen().replacing >= 1);
     gateway.end().await;
 }
 
