@@ -323,7 +323,7 @@ impl Gateway {
             metrics_readers: MetricsReaders::new(root_cluster(&clients.root)),
             header_limits: ArcSwap::from_pointee(header_limits(config)),
             doors: ArcSwap::default(),
-            certificate_files: ArcSwap::from_pointee(certificate_files(&config)),
+            certificate_files: ArcSwap::from_pointee(certificate_files(config)),
             reloads: reloads.clone(),
             tail: Arc::default(),
             shutdown: shutdown.clone(),
