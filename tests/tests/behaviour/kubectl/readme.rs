@@ -22,7 +22,8 @@ async fn the_ten_lines_of_the_readme_work() {
             Some(installation) => installation,
             None => Installation::start(2).await,
         };
-        let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script("## Ten lines to try"));
+        let mut lines =
+            bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script("## Ten lines to try"));
         let output = within("the ten lines", lines.output()).await.unwrap();
         let printed = printed(output.status.success(), &output.stdout, &output.stderr);
         for part in [
