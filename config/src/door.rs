@@ -224,6 +224,13 @@ impl DoorConfig {
                 let message = "peers on a Unix socket have no address";
                 checker.fault("peers.allow", message, "say with socket.mode who may connect");
             }
+            let says_nothing = !self.peers.proxy_protocol && self.peers.client_address_header.is_none();
+            if says_nothing && self.quotas.per_address.is_set() {
+                let message = "without addresses all clients of a Unix socket count as one";
+                let hint =
+                    "set peers.proxyProtocol or peers.clientAddressHeader, or leave out quotas.perAddress";
+                checker.fault("quotas.perAddress", message, hint);
+            }
         }
         let anybody = self.peers.allow.is_none() && self.socket.is_none();
         if self.peers.client_address_header.is_some() && anybody && !transport {

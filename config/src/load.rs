@@ -401,6 +401,11 @@ mod tests {
             ),
             ("peers: {proxyProtocol: true}", "peers.proxyProtocol: anybody could say"),
             ("peers: {allow: r, proxyProtocol: true}", ""),
+            (
+                "socket: {path: s}, quotas: {perAddress: {connections: 9}}",
+                "quotas.perAddress: without addresses all clients",
+            ),
+            ("socket: {path: s}, quotas: {perAddress: {connections: 9}}, peers: {proxyProtocol: true}", ""),
             ("authenticateFirst: true", "authenticateFirst: authenticateFirst, but nobody"),
             ("authenticateFirst: true, clientCA: c", ""),
             (

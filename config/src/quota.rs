@@ -112,6 +112,11 @@ impl DoorQuotasConfig {
 }
 
 impl AddressQuotaConfig {
+    /// Whether anything is limited.
+    pub(crate) fn is_set(&self) -> bool {
+        *self != Self::default()
+    }
+
     fn check(&self, checker: &mut Checker) {
         let counts = [
             ("connectionsPerSecond", self.connections_per_second),

@@ -60,7 +60,7 @@ settings! {
         /// HTTP/2 streams per connection, that is requests and watches at once (at most 1000).
         /// Flag: --http2-max-streams-per-connection.
         max_streams_per_connection ("maxStreamsPerConnection"): u32 = 250;
-        /// Bytes of header per request; more gets 431.
+        /// Bytes of header per request, its target among them; more gets 431.
         max_header_bytes ("maxHeaderBytes"): ByteSize = ByteSize::kib(32);
         /// Header fields per request (at most 512); more gets 431.
         max_header_fields ("maxHeaderFields"): usize = 128;

@@ -26,7 +26,8 @@ use crate::screen::Screen;
 pub(crate) struct DoorAuthentication {
     door: String,
     config: ArcSwap<DoorConfig>,
-    as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    /// Changes with the settings: what is made between two reloads has both from the same.
+    as_kcp: ArcSwap<Vec<KcpBehaviour>>,
     lookup: Arc<dyn ServiceAccountLookup>,
     /// Held from the settings to the policy in force, so that an older one never comes last.
     turn: Mutex<()>,
@@ -37,6 +38,7 @@ pub(crate) struct DoorAuthentication {
 /// A policy that can be put in force.
 pub(crate) struct PreparedPolicy {
     config: Arc<DoorConfig>,
+    as_kcp: Arc<Vec<KcpBehaviour>>,
     policy: DoorPolicy,
     issuers: Option<Arc<JwtAuthenticator>>,
 }
@@ -77,13 +79,13 @@ impl DoorAuthentication {
     /// Of a door with these settings.
     pub(crate) fn new(
         config: DoorConfig,
-        as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+        as_kcp: &[KcpBehaviour],
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
         Arc::new(Self {
             door: config.name.clone(),
             config: ArcSwap::from_pointee(config),
-            as_kcp,
+            as_kcp: ArcSwap::from_pointee(as_kcp.to_vec()),
             lookup,
             turn: Mutex::default(),
             issuers: ArcSwapOption::empty(),
@@ -107,7 +109,7 @@ impl DoorAuthentication {
         let made = Arc::clone(&first);
         reloads.register_naming(&what, files, move || {
             let _turn = this.turn.lock();
-            let prepared = this.prepared(this.config.load_full(), &this.as_kcp.load())?;
+            let prepared = this.prepared(this.config.load_full(), this.as_kcp.load_full())?;
             this.begin(prepared.issuers);
             // Whoever looks at files does not keep the door.
             match target.get().map(Weak::upgrade) {
@@ -134,13 +136,14 @@ impl DoorAuthentication {
         config: &DoorConfig,
         as_kcp: &[KcpBehaviour],
     ) -> Result<PreparedPolicy, AuthenticationError> {
-        self.prepared(Arc::new(config.clone()), as_kcp)
+        self.prepared(Arc::new(config.clone()), Arc::new(as_kcp.to_vec()))
     }
 
     /// Puts it in force.
     pub(crate) fn apply(&self, prepared: PreparedPolicy, door: &Door, reloads: &Reloads) {
         let turn = self.turn.lock();
         self.config.store(prepared.config);
+        self.as_kcp.store(prepared.as_kcp);
         self.begin(prepared.issuers);
         door.policy.store(Arc::new(prepared.policy));
         // Whoever looks at the files holds their lock when he asks for the turn.
@@ -185,7 +188,7 @@ impl DoorAuthentication {
     fn prepared(
         &self,
         config: Arc<DoorConfig>,
-        as_kcp: &[KcpBehaviour],
+        as_kcp: Arc<Vec<KcpBehaviour>>,
     ) -> Result<PreparedPolicy, AuthenticationError> {
         let authentication = &config.authentication;
         let mut authorities = CertificateAuthorities::none();
@@ -216,7 +219,7 @@ impl DoorAuthentication {
         let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
         let policy = DoorPolicy {
             chain: chain.filter_groups(filter).build(),
-            credentials_needed: needs_credentials(&config, as_kcp),
+            credentials_needed: needs_credentials(&config, &as_kcp),
             anonymous,
             tokens: match config.tokens {
                 TokenPolicy::PassThrough => Tokens::PassOn,
@@ -233,7 +236,7 @@ impl DoorAuthentication {
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },
         };
-        Ok(PreparedPolicy { config, policy, issuers })
+        Ok(PreparedPolicy { config, as_kcp, policy, issuers })
     }
 
     fn tokens(

@@ -287,7 +287,7 @@ impl Core {
     }
 
     async fn walk(&self, asked: &Asked<'_>) -> Result<Decision, Answer> {
-        if self.header_limits.load().check(asked.headers).is_err() {
+        if self.header_limits.load().check(asked.uri, asked.headers).is_err() {
             return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
         }
         let paths = self.paths.load();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_certs::write_self_signed;
 use fairlead_client::Names;
@@ -16,6 +17,9 @@ use fairlead_process::{
     TaskFailed, Tasks, check_open_files, init_logging, on_reopen_signal, run, signals,
 };
 use parking_lot::Mutex;
+
+/// What does not end by itself when everything else has is left behind after so long: a thread that waits for the system.
+const MAX_END: Duration = Duration::from_secs(5);
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -134,7 +138,7 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
         let environment = environment(&config, metrics, inherited)?;
         let shutdown = environment.shutdown.clone();
@@ -159,5 +163,7 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
         };
         life.end();
         Ok(outcome?)
-    })
+    });
+    runtime.shutdown_timeout(MAX_END);
+    outcome
 }

@@ -22,8 +22,13 @@ pub(crate) struct Peers {
     /// Whether they say, before TLS, from whom a connection is.
     pub(crate) proxy_protocol: bool,
     /// How they say whose request it is.
-    pub(crate) client_header: Option<HeaderName>,
+    pub(crate) said: ClientHeader,
 }
+
+/// The header in which a peer says whose request it is, if it may. A connection keeps the one under which it was accepted:
+/// who came in when another counted was not looked at for this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientHeader(Option<HeaderName>);
 
 /// Who may connect to a door cannot be said; the operator has to mend it.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +58,7 @@ impl Peers {
             HeaderName::try_from(text).map_err(|error| PeersError::Header(text.clone(), error))
         };
         let client_header = door.peers.client_address_header.as_ref().map(name).transpose()?;
-        Ok(Self { networks, client_header, proxy_protocol: door.peers.proxy_protocol })
+        Ok(Self { networks, said: ClientHeader(client_header), proxy_protocol: door.peers.proxy_protocol })
     }
 
     /// Whether not everybody may connect.
@@ -65,14 +70,16 @@ impl Peers {
     pub(crate) fn admit(&self, peer: IpAddr) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.load().contain(peer))
     }
+}
 
+impl ClientHeader {
     /// Takes what a peer says about its client out of the headers, and with it what anybody else has said: from then on
     /// there is one word about it.
     ///
     /// # Errors
     /// [`Unclear`] if the peer says it in two ways, or in none that can be understood.
-    pub(crate) fn client(&self, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
-        let Some(header) = &self.client_header else { return Ok(peer) };
+    pub(crate) fn client_of(&self, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
+        let Some(header) = &self.0 else { return Ok(peer) };
         let mut said = headers.get_all(header).iter();
         let client = match (said.next(), said.next()) {
             // The provider's own requests, such as probes.
@@ -100,7 +107,7 @@ mod tests {
     #[test]
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {
         let header = HeaderName::from_static("cf-connecting-ip");
-        let peers = Peers { client_header: Some(header.clone()), ..Peers::default() };
+        let said_by_peers = ClientHeader(Some(header.clone()));
         let (peer, client) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([203, 0, 113, 9]));
         for (said, expected) in [
             (&[][..], Ok(peer)),
@@ -116,9 +123,9 @@ mod tests {
                 headers.append(&header, text.parse().unwrap());
             }
             let before = headers.clone();
-            assert_eq!(Peers::default().client(peer, &mut headers), Ok(peer), "{said:?}");
+            assert_eq!(ClientHeader::default().client_of(peer, &mut headers), Ok(peer), "{said:?}");
             assert_eq!(headers, before, "{said:?}");
-            assert_eq!(peers.client(peer, &mut headers), expected, "{said:?}");
+            assert_eq!(said_by_peers.client_of(peer, &mut headers), expected, "{said:?}");
             assert_eq!(headers.len(), 0, "{said:?}");
         }
     }

@@ -127,8 +127,7 @@ impl Doors {
         let frame = self.frame(door, config)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
-        let authentication =
-            DoorAuthentication::new(door.clone(), Arc::clone(&core.as_kcp), Arc::clone(lookup));
+        let authentication = DoorAuthentication::new(door.clone(), &config.as_kcp, Arc::clone(lookup));
         let series = core.metrics.door_series(&door.name).ok_or(DoorError::TooMany)?;
         let opened = authentication.open(&files, |policy| Door {
             name: door.name.as_str().into(),
@@ -153,7 +152,7 @@ impl Doors {
         let bound =
             if wanted == known.listening.wanted { None } else { Some(self.socket(&door.name, &wanted)?) };
         let is_same =
-            framed(&known.config) == framed(door) && known.door.frame.load().limits == config.limits;
+            framed(&known.config) == framed(door) && *known.door.frame.load().limits == config.limits;
         let frame = if is_same { None } else { Some(self.frame(door, config)?) };
         let policy = known
             .authentication
@@ -203,7 +202,7 @@ impl Doors {
             certificates,
             peers: Peers::of(door, &reloads)?,
             tls: tls.map_err(DoorError::Tls)?,
-            limits: config.limits.clone(),
+            limits: Arc::new(config.limits.clone()),
             sender: DoorSender::of(door, config, &reloads).map_err(DoorError::Sender)?,
             _files: kept,
         })

@@ -138,10 +138,9 @@ impl ExplainRequest {
             None => None,
         };
         let peer = SocketAddr::new(peer, 0);
-        let certificates = door.frame.load().certificates;
         Ok(Connection::new(
             0,
-            (Arc::clone(door), certificates),
+            (Arc::clone(door), &door.frame.load()),
             drain,
             peer,
             &PeerChain(chain),

@@ -25,9 +25,10 @@ use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::socket::Socket;
-use super::{CertificateMeaning, Door};
+use super::{CertificateMeaning, Door, Frame};
 use crate::gulp::Gulp;
 use crate::limits::Connected;
+use crate::peers::ClientHeader;
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) drain: Drain,
     /// The other end, as TCP sees it.
     pub(crate) peer: SocketAddr,
+    /// How it may say whose requests it brings.
+    pub(crate) said: ClientHeader,
     /// The name that the peer asked for when it connected.
     pub(crate) server_name: Option<Box<str>>,
     /// The certificates that the peer presented, and what was made of them so far.
@@ -57,13 +60,13 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         id: u64,
-        (door, certificates): (Arc<Door>, CertificateMeaning),
+        (door, frame): (Arc<Door>, &Frame),
         drain: Drain,
         peer: SocketAddr,
         chain: &PeerChain,
         server_name: Option<&str>,
     ) -> Self {
-        let credentials = match (&chain.0, certificates) {
+        let credentials = match (&chain.0, frame.certificates) {
             (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
@@ -72,6 +75,7 @@ impl Connection {
             door,
             drain,
             peer,
+            said: frame.peers.said.clone(),
             server_name: server_name.map(Box::from),
             credentials,
             began: Instant::now(),

@@ -82,8 +82,8 @@ pub(crate) struct Frame {
     pub(crate) peers: Peers,
     /// Certificate and protocols.
     pub(crate) tls: Arc<ReloadableTls>,
-    /// What peers may do.
-    pub(crate) limits: ConnectionLimits,
+    /// What peers may do. Open connections have it, and not the rest: its files would be looked at as long as they are open.
+    pub(crate) limits: Arc<ConnectionLimits>,
     /// Who the gateway is towards shards for its requests, if that is not who it usually is.
     pub(crate) sender: Option<Arc<DoorSender>>,
     /// As long as it is there its files are looked at.
@@ -244,11 +244,12 @@ where
         let (serving, app, draining) = (Arc::clone(&serving), Arc::clone(&app), draining.clone());
         let place = serving.lanes.place();
         let runtime = place.runtime().clone();
-        let accepted = Accepted { socket, peer, at: Instant::now(), frame: Arc::clone(&frame) };
+        let limits = Arc::clone(&frame.limits);
+        let accepted = Accepted { socket, peer, at: Instant::now(), frame };
         let establishing = Box::pin(establish(Arc::clone(&serving), accepted));
         // One block, so that the task of an open connection has room for each of these once.
         let serving = async move {
-            serve_connection(&serving, &frame, &app, establishing, &draining).await;
+            serve_connection(&serving, &limits, &app, establishing, &draining).await;
             drop((slot, place));
         };
         tracker.spawn_on(serving, &runtime);
@@ -289,7 +290,7 @@ where
 /// `establishing` is boxed, so that the task of an open connection has no room for a handshake.
 async fn serve_connection<A>(
     serving: &Serving,
-    frame: &Frame,
+    limits: &ConnectionLimits,
     app: &Arc<A>,
     establishing: Pin<Box<impl Future<Output = Option<(Stream, Arc<Connection>)>>>>,
     draining: &watch::Receiver<bool>,
@@ -306,7 +307,7 @@ async fn serve_connection<A>(
     let Some((stream, connection)) = established else { return };
     tokio::select! {
         _ = app.process_new(stream, draining) => {}
-        () = idle(&frame.limits, &connection) => {}
+        () = idle(limits, &connection) => {}
         () = serving.shutdown.over() => {}
     }
 }
@@ -370,7 +371,7 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
     let chain = PeerChain::of(session);
     let name = session.server_name();
     let drain = serving.shutdown.drain();
-    let connection = Connection::new(id, (Arc::clone(door), frame.certificates), drain, peer, &chain, name);
+    let connection = Connection::new(id, (Arc::clone(door), &frame), drain, peer, &chain, name);
     let connection = Arc::new(connection.counted(connected));
     match ClientStream::new(stream, Arc::clone(&connection)) {
         Ok(stream) => Some((Box::new(stream), connection)),

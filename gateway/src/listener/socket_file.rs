@@ -1,17 +1,27 @@
 //! The file of a Unix socket: made without ever being open to more than it says, taken over only from the dead.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// What a socket's file is called until it is as it should be.
 const NEW: &str = ".new";
+/// Clients that the kernel keeps while we are busy.
+const BACKLOG: i32 = 1024;
+/// How often, and how long after one another, a lock is asked for that somebody else has: he has it for a moment, unless he
+/// hangs, and then we do not hang, too.
+const TRIES: u32 = 40;
+const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
 /// The file of a socket that we listen on; removed with it, unless it is somebody else's by then.
 #[derive(Debug)]
@@ -31,29 +41,24 @@ impl SocketFile {
             if !there.file_type().is_socket() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
             }
-            match UnixStream::connect(path) {
-                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // A full queue is somebody's.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(io::ErrorKind::AddrInUse.into());
-                }
-                Err(error) => return Err(error),
+            if is_listened_on(path)? {
+                return Err(io::ErrorKind::AddrInUse.into());
             }
         }
         // Under another name until it is as it should be: at no moment is it there and open to others.
         let new = beside(path, NEW);
         let _ = fs::remove_file(&new);
-        let listener = UnixListener::bind(&new)?;
+        let socket = unix_socket()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&new)?)?;
         let made = || {
             fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-            listener.set_nonblocking(true)?;
+            // Whoever came before was refused, whatever the permissions were.
+            rustix::net::listen(&socket, BACKLOG)?;
             fs::rename(&new, path)?;
             Self::of(path)
         };
         let file = made().inspect_err(|_| drop(fs::remove_file(&new)))?;
-        Ok((listener, file))
+        Ok((UnixListener::from(socket), file))
     }
 
     /// The file of a socket that listens already. It stays when this goes, until it is ours.
@@ -66,9 +71,12 @@ impl SocketFile {
         Ok(file)
     }
 
-    /// It is ours from now on, with these permissions.
+    /// It is ours from now on, with these permissions. Something else that stands there by now keeps its own.
     pub(super) fn own(&self, mode: u32) -> io::Result<()> {
         self.left.store(false, Ordering::Relaxed);
+        if !self.is_ours() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "something else stands there"));
+        }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
     }
 
@@ -114,16 +122,42 @@ impl Drop for SocketFile {
 
 /// Whoever has it may replace or remove the file. The lock stays as a file; without it there would be a moment in which two
 /// have one each.
-struct Turn(#[expect(dead_code, reason = "locked as long as it is open")] File);
+struct Turn(#[expect(dead_code, reason = "locked as long as it is open")] OwnedFd);
 
 impl Turn {
     fn at(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let file =
-            options.write(true).create(true).truncate(false).mode(0o600).open(beside(path, ".lock"))?;
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Self(file))
+        // Neither what a link leads to nor a pipe that somebody has put there.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = open(beside(path, ".lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        for _ in 0..TRIES {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "another process has its lock, and does not give it back",
+        ))
     }
+}
+
+/// Whether somebody listens on a socket. Does not wait for him.
+fn is_listened_on(path: &Path) -> io::Result<bool> {
+    match connect(unix_socket()?, &SocketAddrUnix::new(path)?) {
+        Ok(()) => Ok(true),
+        // A full queue is somebody's.
+        Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One that nothing waits for.
+fn unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -135,6 +169,8 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -165,6 +201,46 @@ mod tests {
         assert!(path.exists(), "as after a crash");
         let (_listener, _file) = SocketFile::bind(&path, 0o600).unwrap();
         UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn whoever_is_too_busy_to_take_a_connection_lives() {
+        let (_folder, path) = folder();
+        let busy = unix_socket().unwrap();
+        rustix::net::bind(&busy, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&busy, 1).unwrap();
+        let mut waiting = Vec::new();
+        let full = loop {
+            let socket = unix_socket().unwrap();
+            match connect(&socket, &SocketAddrUnix::new(&path).unwrap()) {
+                Ok(()) => waiting.push(socket),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, Errno::AGAIN);
+        assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_turn_that_does_not_end_is_not_waited_for() {
+        let (_folder, path) = folder();
+        let turn = Turn::at(&path).unwrap();
+        assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(turn);
+        SocketFile::bind(&path, 0o600).unwrap();
+    }
+
+    #[test]
+    fn what_has_come_into_its_place_keeps_its_permissions() {
+        let (folder, path) = folder();
+        let (_listener, file) = SocketFile::bind(&path, 0o600).unwrap();
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "").unwrap();
+        fs::set_permissions(&precious, fs::Permissions::from_mode(0o400)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        assert!(file.own(0o666).is_err());
+        assert_eq!(fs::metadata(&precious).unwrap().mode() & 0o777, 0o400);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
 use crate::coalesce::coalesce;
 use crate::listener::{Connection, HeldHead, h2_options};
+use crate::request::target_size;
 
 /// How long a client that has come to a door that drains has for its first request.
 const LULL: Duration = Duration::from_secs(1);
@@ -28,8 +29,11 @@ const SMALL: usize = 16 << 10;
 const HEADS: usize = 900 << 10;
 /// What a field counts beyond its name and value: about what a map of headers needs for it.
 const FIELD: usize = 80;
-/// Who goes on after so many requests in a row that were too much loses the connection.
+/// Who goes on after so many requests in a row that were too much is told to go on over another connection. What is open stays:
+/// a CDN has the requests of others on it, who have done nothing.
 const MOST_REFUSED: u32 = 50;
+/// Who does not hear it loses the connection after so many; those that were under way when it was said are fewer.
+const MOST_REFUSED_AND_DEAF: u32 = MOST_REFUSED + 500;
 
 /// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
 pub(super) async fn serve_connection(
@@ -88,9 +92,11 @@ pub(super) async fn serve_connection(
             }
         });
         match next.await {
-            Some(Ok((request, mut respond))) => match connection.hold_head(size(request.headers()), most) {
+            Some(Ok((request, mut respond))) => match connection.hold_head(size(&request), most) {
                 Some(held) => {
-                    refused = 0;
+                    if refused < MOST_REFUSED {
+                        refused = 0;
+                    }
                     spawn_request(Arc::clone(plane), Arc::clone(&connection), held, request, respond);
                 }
                 None => {
@@ -98,9 +104,13 @@ pub(super) async fn serve_connection(
                     plane.core.metrics.heads_refused(&connection.door.name);
                     // It may be sent again, once others are answered.
                     respond.send_reset(Reason::REFUSED_STREAM);
-                    if refused == MOST_REFUSED {
-                        tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
-                        accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                    match refused {
+                        MOST_REFUSED => {
+                            tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
+                            accepted.graceful_shutdown();
+                        }
+                        MOST_REFUSED_AND_DEAF => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
+                        _ => {}
                     }
                 }
             },
@@ -112,8 +122,9 @@ pub(super) async fn serve_connection(
 }
 
 /// How much memory a head takes, about.
-fn size(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD).sum()
+fn size<B>(request: &Request<B>) -> usize {
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+    fields.sum::<usize>() + target_size(request.uri())
 }
 
 fn spawn_request(

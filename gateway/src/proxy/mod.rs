@@ -120,7 +120,7 @@ async fn serve<C: Client>(
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.door.frame.load().peers.client(peer, &mut head.headers);
+    let said = connection.said.client_of(peer, &mut head.headers);
     let address = said.unwrap_or(peer);
     let mut context = Context::begin(class, address, connection.begin_request(), core.metrics.open(class));
     if class == RequestClass::Watch {

@@ -39,7 +39,7 @@ pub(crate) async fn rehearse(
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
-    let said = connection.door.frame.load().peers.client(peer, &mut head.headers);
+    let said = connection.said.client_of(peer, &mut head.headers);
     let client = said.unwrap_or(peer);
     if let Ok(client) = said
         && client != peer

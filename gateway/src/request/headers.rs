@@ -1,5 +1,6 @@
 //! Header hygiene: how much of it is accepted, and which fields end at this hop.
 
+use http::Uri;
 use http::header::{self, HeaderMap, HeaderName};
 
 /// How much header a request may carry. Counted over the decoded fields, so that compression does not help
@@ -8,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName};
 pub(crate) struct HeaderLimits {
     /// Fields, repeated ones counted each.
     pub(crate) fields: usize,
-    /// Bytes of names and values.
+    /// Bytes of names and values, and of the target.
     pub(crate) bytes: usize,
 }
 
@@ -34,16 +35,22 @@ impl HeaderLimits {
     ///
     /// # Errors
     /// [`HeadersTooLarge`] says which limit was passed.
-    pub(crate) fn check(self, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
+    pub(crate) fn check(self, target: &Uri, headers: &HeaderMap) -> Result<(), HeadersTooLarge> {
         if headers.len() > self.fields {
             return Err(HeadersTooLarge::Fields(self.fields));
         }
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-        if bytes > self.bytes {
+        if bytes + target_size(target) > self.bytes {
             return Err(HeadersTooLarge::Bytes(self.bytes));
         }
         Ok(())
     }
+}
+
+/// Bytes of a request's target: over HTTP/2 it is as much a part of the head as the fields are.
+pub(crate) fn target_size(target: &Uri) -> usize {
+    let authority = target.authority().map_or(0, |authority| authority.as_str().len());
+    authority + target.path_and_query().map_or(0, |path| path.as_str().len())
 }
 
 /// Whether the field belongs to one connection and is never forwarded (RFC 9110, 7.6.1).
@@ -82,17 +89,24 @@ mod tests {
     fn fields_and_bytes_are_limited() {
         let limits = HeaderLimits { fields: 3, bytes: 20 };
         let mut headers = HeaderMap::new();
+        let root = Uri::from_static("/");
         for _ in 0..3 {
             headers.append("a", HeaderValue::from_static("b"));
         }
-        assert_eq!(limits.check(&headers), Ok(()));
+        assert_eq!(limits.check(&root, &headers), Ok(()));
         headers.append("a", HeaderValue::from_static("b"));
-        assert_eq!(limits.check(&headers), Err(HeadersTooLarge::Fields(3)));
+        assert_eq!(limits.check(&root, &headers), Err(HeadersTooLarge::Fields(3)));
         headers.clear();
-        headers.append("a", HeaderValue::from_static("0123456789012345678"));
-        assert_eq!(limits.check(&headers), Ok(()));
+        headers.append("a", HeaderValue::from_static("012345678901234567"));
+        assert_eq!(limits.check(&root, &headers), Ok(()));
         headers.append("b", HeaderValue::from_static(""));
-        assert_eq!(limits.check(&headers), Err(HeadersTooLarge::Bytes(20)));
+        assert_eq!(limits.check(&root, &headers), Err(HeadersTooLarge::Bytes(20)));
+        headers.clear();
+        for (target, size) in [("/?a=b", 5), ("https://localhost/api/v1", 16)] {
+            let check = |bytes| HeaderLimits { fields: 3, bytes }.check(&Uri::from_static(target), &headers);
+            assert_eq!(check(size), Ok(()), "{target}");
+            assert_eq!(check(size - 1), Err(HeadersTooLarge::Bytes(size - 1)), "{target}");
+        }
     }
 
     #[test]

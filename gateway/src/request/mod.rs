@@ -9,7 +9,7 @@ mod path;
 mod priority;
 
 pub(crate) use class::RequestClass;
-pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop};
+pub(crate) use headers::{HeaderLimits, connection_nominations, is_hop_by_hop, target_size};
 pub(crate) use path::{
     AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,
     cluster_path, cluster_within,

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fairlead_config::{DoorConfig, GatewayConfig, SocketConfig, TlsVersion};
+use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour, SocketConfig, TlsVersion, WebhookConfig};
 use fairlead_gateway::Gateway;
 use http::Method;
 use http_body_util::BodyExt;
@@ -289,6 +289,60 @@ async fn what_connections_meet_changes_for_new_ones() {
         TlsConnector::from(tls).connect(name(), stream).await.is_err()
     };
     assert!(refused.await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_new_door_asks_for_is_said_by_the_settings_that_it_comes_with() {
+    let mut world = World::new().await;
+    let mut config = world.config.clone();
+    config.as_kcp = vec![KcpBehaviour::AuthenticationMethods];
+    let gateway = world.gateway.as_mut().unwrap();
+    gateway.reconfigure(config.clone()).unwrap();
+    // In one step: methods that kcp forgets count, and there is a door that has none but such.
+    config.as_kcp = Vec::new();
+    let mut guests = door(&config, "guests");
+    let kubeconfig = world.directory.path().join("shards.kubeconfig").into();
+    guests.authentication.webhook = Some(WebhookConfig { kubeconfig, ..WebhookConfig::default() });
+    config.listeners.push(guests);
+    gateway.reconfigure(config).unwrap();
+    let address = address_of(gateway, "guests");
+    let stranger = connect(address, &world.serving_ca, None, b"h2").await.unwrap();
+    assert_eq!(Http2::over(stranger).await.get(API).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_came_before_a_peer_was_believed_is_not_believed() {
+    let mut world = World::new().await;
+    let before = client(&world, world.address).await;
+    let mut config = world.config.clone();
+    let networks = world.directory.path().join("peers");
+    std::fs::write(&networks, "127.0.0.0/8\n").unwrap();
+    config.listeners[0].peers.allow = Some(networks.into());
+    config.listeners[0].peers.client_address_header = Some("CF-Connecting-IP".to_owned());
+    world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
+    let after = client(&world, world.address).await;
+    for (client, expected) in [(&before, "127.0.0.1"), (&after, "203.0.113.9")] {
+        let answer = client.send(request(Method::GET, API, &[("cf-connecting-ip", "203.0.113.9")], "")).await;
+        assert_eq!(answer.echoed("x-forwarded-for"), [format!("x-forwarded-for: {expected}")]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_count_no_more_are_not_looked_at_for_the_sake_of_an_open_connection() {
+    let mut world = World::new().await;
+    let mut config = world.config.clone();
+    let now = config.clone();
+    let old = world.directory.path().join("old-ca.crt");
+    std::fs::write(&old, &world.client_ca.pem).unwrap();
+    config.listeners[0].client_ca = Some(old.clone().into());
+    world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
+    let open = client(&world, world.address).await;
+    assert_eq!(open.get(API).await.status, 200);
+    world.gateway.as_mut().unwrap().reconfigure(now).unwrap();
+    std::fs::remove_file(old).unwrap();
+    world.environment.reloads.check_now();
+    assert_eq!(world.environment.reloads.failures(), []);
+    assert_eq!(open.get(API).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -190,6 +190,12 @@ async fn too_much_header_is_431_and_the_connection_lives() {
         let answer = client.send(request(Method::GET, "/clusters/root/api", headers, "")).await;
         assert_eq!((answer.status, answer.json()["kind"].as_str()), (431, Some("Status")));
     }
+    // What stands in the target counts, too.
+    let path = format!("/clusters/root/api?labelSelector={}", &long[..13 << 10]);
+    assert_eq!(client.get(&path).await.status, 200);
+    let answer = client.send(request(Method::GET, &path, &[("x-long", &long[..20 << 10])], "")).await;
+    // The shard would say it in other words.
+    assert_eq!((answer.status, answer.text.contains("Status")), (431, true));
     assert_eq!(client.get("/clusters/root/api").await.status, 200);
 }
 

@@ -138,7 +138,7 @@ async fn continuation_flood_2024() {
 }
 
 /// Heads that are small on the wire and large in memory, held open on every stream: by who stops at the first refusal, and by
-/// who goes on, and is cut off.
+/// who goes on, and is cut off: from new requests if it listens, and from all if it does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http2_bomb_cve_2026_49975() {
     const CONNECTIONS: usize = 10;
@@ -146,18 +146,18 @@ async fn http2_bomb_cve_2026_49975() {
     // allocator's part is in it, and that of unoptimized builds, whose tasks are larger.
     const HOSTILE_KIB: u64 = 1 << 10;
     const ORDINARY_KIB: u64 = 3 << 9;
-    // Refused requests after which a connection is cut, in batches of ten.
+    // Refused requests after which a connection takes no more, in batches of ten.
     const UNTIL_CUT: usize = 60;
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     let mut after_the_first = None;
-    for (size, references, goes_on, is_cut, most_kib) in [
-        (3_900, 6, false, false, HOSTILE_KIB),
-        (1, 110, false, false, HOSTILE_KIB),
-        (1, 110, true, true, HOSTILE_KIB),
-        (1, 40, false, false, ORDINARY_KIB),
-        (1, 0, false, false, ORDINARY_KIB),
-        (3_900, 4_000, true, true, ORDINARY_KIB),
+    for (size, references, goes_on, cut, most_kib) in [
+        (3_900, 6, false, Cut::Not, HOSTILE_KIB),
+        (1, 110, false, Cut::Not, HOSTILE_KIB),
+        (1, 110, true, Cut::Told, HOSTILE_KIB),
+        (1, 40, false, Cut::Not, ORDINARY_KIB),
+        (1, 0, false, Cut::Not, ORDINARY_KIB),
+        (3_900, 4_000, true, Cut::Ended, ORDINARY_KIB),
     ] {
         let bomb = bomb(size, references);
         let (mut connections, mut borne, mut sent) = (Vec::new(), 0, 0);
@@ -167,9 +167,12 @@ async fn http2_bomb_cve_2026_49975() {
             let mut connection = target.http2(None).await;
             let dropped = drop_bombs(&mut connection, &bomb, goes_on).await;
             (borne, sent) = (borne + dropped.borne, sent + dropped.sent);
-            assert_eq!(connection.ended, is_cut, "{dropped:?}");
-            if is_cut {
+            assert_eq!(connection.ended, cut == Cut::Ended, "{dropped:?}");
+            if cut != Cut::Not {
                 assert!(dropped.sent <= dropped.borne + UNTIL_CUT, "{dropped:?}");
+            }
+            if cut == Cut::Told {
+                assert_no_more_is_taken(&mut connection).await;
             }
             connections.push(connection);
             for _ in 0..10 {
@@ -191,6 +194,45 @@ async fn http2_bomb_cve_2026_49975() {
         let at_rest = target.at_rest().await;
         target.assert_unharmed(after_the_first.get_or_insert(at_rest)).await;
     }
+}
+
+/// Who goes on without hearing that it is to come over another connection loses the one that it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_hear_that_no_more_is_taken_is_cut_off() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let bomb = bomb(1, 110);
+    let mut connection = target.http2(None).await;
+    until_ended(&mut connection, 200, |connection| {
+        (0..10).flat_map(|_| headers(connection.open(), 0, &bomb)).collect()
+    })
+    .await;
+    drop(connection);
+    target.assert_unharmed(&before).await;
+}
+
+/// What becomes of a connection in the end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Cut {
+    /// It is as it was.
+    Not,
+    /// What is open goes on, and no more is taken.
+    Told,
+    /// It is closed.
+    Ended,
+}
+
+/// What is open goes on; what comes now has no effect.
+async fn assert_no_more_is_taken(connection: &mut RawHttp2) {
+    // The first goodbye is final when its ping is answered.
+    for _ in 0..2 {
+        connection.settle(&[]).await.unwrap();
+    }
+    let late = connection.open();
+    let request = request_block(b"GET", b"/clusters/root:org/api");
+    connection.write(&headers(late, END_STREAM, &request)).await;
+    connection.settle(&[]).await.unwrap();
+    assert_eq!((connection.goaway, connection.ended, connection.end_of(late)), (Some(0), false, None));
 }
 
 /// How many streams were sent, and how many of them before the first was refused or the connection ended.
@@ -217,7 +259,11 @@ async fn drop_bombs(connection: &mut RawHttp2, bomb: &[u8], goes_on: bool) -> Dr
     const BATCH: usize = 10;
     let mut streams = Vec::new();
     let mut borne = None;
-    while streams.len() < MOST_STREAMS && !connection.ended && (goes_on || borne.is_none()) {
+    while streams.len() < MOST_STREAMS
+        && !connection.ended
+        && connection.goaway.is_none()
+        && (goes_on || borne.is_none())
+    {
         let before = streams.len();
         for _ in 0..BATCH {
             let stream = connection.open();
