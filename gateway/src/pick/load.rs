@@ -29,6 +29,12 @@ pub(crate) trait Signs: Send + Sync {
 
     /// Whether the last try to open a connection to it failed, a moment ago.
     fn is_failing(&self, shard: &str) -> bool;
+
+    /// Whether so many of these shards, which are all that there are, fail that the fault is rather here.
+    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
+        let _ = shards;
+        false
+    }
 }
 
 /// How busy a shard is.

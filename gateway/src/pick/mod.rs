@@ -288,7 +288,9 @@ impl Picker {
         let ShardEntry { index, spec, .. } = entry;
         let worth = settings.worth(spec);
         let tally = desk.reservations.on(*index);
-        let is_heard = || self.freshness.is_watching(Some(*index)) && !self.signs.is_failing(&spec.name);
+        let all_fail = || self.signs.panics(&mut root.shards().map(|entry| &*entry.spec.name));
+        let fails = || self.signs.is_failing(&spec.name) && !all_fail();
+        let is_heard = || self.freshness.is_watching(Some(*index)) && !fails();
         Candidate {
             name: &spec.name,
             selected: selector.matches(&spec.labels),

@@ -192,7 +192,7 @@ impl<'e, C: Client> Exchange<'e, C> {
         let mut begun = {
             self.enter().await?;
             let answer = self.ask(&mut upload).await;
-            settle(self.slot.take(), &answer);
+            settle(self.slot.take(), &answer, upload.is_sent());
             let answer = answer?;
             record::first_byte(self.context, self.forward);
             self.begin_answer(answer)?
@@ -279,7 +279,7 @@ impl<'e, C: Client> Exchange<'e, C> {
                 Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
             });
             let answered = answered.await;
-            self.note_health(&permit, answered.as_ref().err());
+            self.note_health(&permit, answered.as_ref().err(), upload.is_sent());
             match answered {
                 Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
                 Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
@@ -316,7 +316,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Says how the address is doing that was asked.
-    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>) {
+    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
         let upstream = &self.forward.upstream;
         match failure {
             None => upstream.answered_over(permit),
@@ -324,7 +324,8 @@ impl<'e, C: Client> Exchange<'e, C> {
                 upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
             }
             Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
-            Some(Failure::Timeout) => upstream.failed_over(permit, Fault::Silent, false),
+            // Before that it is the client who takes his time.
+            Some(Failure::Timeout) if is_sent => upstream.failed_over(permit, Fault::Silent, false),
             Some(_) => {}
         }
     }
@@ -629,15 +630,15 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 }
 
-/// Gives back the slot of a request that is answered, or will not be.
-fn settle(slot: Option<Slot>, answer: &Result<Response<Download>, Failure>) {
+/// Gives back the slot of a request that is answered, or will not be. `is_sent`: the server had all of it.
+fn settle(slot: Option<Slot>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
     let Some(slot) = slot else { return };
     match answer {
         Ok(answer) => match answer.status() {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::GATEWAY_TIMEOUT => slot.overloaded(),
             _ => slot.answered(),
         },
-        Err(Failure::Timeout) => slot.overloaded(),
+        Err(Failure::Timeout) if is_sent => slot.overloaded(),
         Err(_) => drop(slot),
     }
 }

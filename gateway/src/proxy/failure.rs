@@ -135,7 +135,7 @@ fn is_refusal(error: &h2::Error) -> bool {
 
 /// Counts and logs that a shard could not be connected to.
 pub(super) fn note_connect(upstream: &Upstream, error: &UpstreamError) {
-    if let UpstreamError::Dial(cause) = error
+    if let UpstreamError::Dial(cause) | UpstreamError::Tls(cause) = error
         && let Some(kind) = tls_cause(cause).map(tls_error_kind)
     {
         upstream.metrics.tls_error(kind);

@@ -27,6 +27,8 @@ pub(super) struct Addresses {
     /// Whether those that are ejected are left out. Not if they are too many.
     leaves_out: AtomicBool,
     turn: AtomicUsize,
+    /// When somebody last wanted to connect to one of them.
+    asked: Mutex<Instant>,
 }
 
 /// How the addresses of a server are doing.
@@ -64,6 +66,7 @@ impl Addresses {
             health: Mutex::default(),
             leaves_out: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
+            asked: Mutex::new(Instant::now()),
         }
     }
 
@@ -76,7 +79,9 @@ impl Addresses {
         host: &str,
         port: u16,
         load: impl Fn(SocketAddr) -> usize,
+        options: &HealthOptions,
     ) -> Vec<SocketAddr> {
+        *self.asked.lock() = Instant::now();
         let (unknown, old) = {
             let known = self.known.load();
             (known.addresses.is_empty(), known.expires.is_some_and(|expiry| expiry <= Instant::now()))
@@ -84,10 +89,10 @@ impl Addresses {
         if unknown {
             let _turn = self.looking_up.lock().await;
             if self.known.load().addresses.is_empty() {
-                self.look_up(host, port).await;
+                self.look_up(host, port, options).await;
             }
         } else if old && let Ok(_turn) = self.looking_up.try_lock() {
-            self.look_up(host, port).await;
+            self.look_up(host, port, options).await;
         }
         let mut ordered = self.known.load().addresses.clone();
         if let 2.. = ordered.len() {
@@ -154,6 +159,16 @@ impl Addresses {
         self.leaves_out.load(Ordering::Relaxed)
     }
 
+    /// Whether a look-up still finds an endpoint.
+    pub(super) fn knows(&self, address: SocketAddr) -> bool {
+        self.known.load().addresses.contains(&address)
+    }
+
+    /// For how long nobody has wanted to connect to any.
+    pub(super) fn not_asked_for(&self) -> Duration {
+        self.asked.lock().elapsed()
+    }
+
     /// How they are doing.
     pub(super) fn standing(&self) -> Standing {
         let known = self.known.load();
@@ -166,13 +181,13 @@ impl Addresses {
     /// Decides whether those that are ejected are left out.
     fn judge(&self, options: &HealthOptions) {
         let Standing { known, ejected, .. } = self.standing();
-        let leaves_out = !ejected.is_empty() && !options.panics(ejected.len(), known);
+        let leaves_out = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
         if self.leaves_out.swap(leaves_out, Ordering::Relaxed) && !leaves_out && !ejected.is_empty() {
             tracing::warn!(known, ejected = ejected.len(), "too many addresses fail: all are used");
         }
     }
 
-    async fn look_up(&self, host: &str, port: u16) {
+    async fn look_up(&self, host: &str, port: u16, options: &HealthOptions) {
         if let Ok(address) = host.parse() {
             let addresses = vec![SocketAddr::new(address, port)];
             return self.known.store(Arc::new(Known { addresses, expires: None }));
@@ -187,8 +202,12 @@ impl Addresses {
         } else {
             found
         };
-        self.health.lock().retain(|address, _| addresses.contains(address));
+        // An answer may name some of them only: whoever is out stays out, and what connections hold is what is told of more.
+        self.health.lock().retain(|address, health| {
+            addresses.contains(address) || health.is_out() || Arc::strong_count(health) > 1
+        });
         self.known.store(Arc::new(Known { addresses, expires }));
+        self.judge(options);
     }
 
     #[cfg(test)]
@@ -200,6 +219,8 @@ impl Addresses {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn options() -> HealthOptions {
@@ -215,10 +236,10 @@ mod tests {
         let addresses = Addresses::of(&[address(1), address(2), address(3)]);
         let load = |of: SocketAddr| if of == address(2) { 5 } else { 9 };
         for _ in 0..3 {
-            assert_eq!(addresses.in_order("", 0, load).await.first(), Some(&address(2)));
+            assert_eq!(addresses.in_order("", 0, load, &options()).await.first(), Some(&address(2)));
         }
         assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
-        assert_eq!(addresses.in_order("", 0, load).await.last(), Some(&address(2)));
+        assert_eq!(addresses.in_order("", 0, load, &options()).await.last(), Some(&address(2)));
         assert_eq!(addresses.usable(), 2);
         addresses.put_back(address(2), &options());
         assert_eq!(addresses.usable(), 3);
@@ -239,22 +260,55 @@ mod tests {
         assert_eq!((standing(), addresses.usable()), ((2, false), 3));
         addresses.succeeded(&addresses.health_of(address(2)), &options());
         assert_eq!((standing(), addresses.usable()), ((1, true), 2));
-        assert!(addresses.failed(address(2), Fault::Slow, &options()).is_some());
-        assert!(addresses.failed(address(3), Fault::Slow, &options()).is_some());
+        assert!(addresses.failed(address(2), Fault::Connect, &options()).is_some());
+        assert!(addresses.failed(address(3), Fault::Connect, &options()).is_some());
         assert!(!addresses.standing().is_healthy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_that_finds_some_of_them_forgets_nothing_of_the_others() {
+        let found = Arc::new(Mutex::new(vec![address(1), address(2), address(3)]));
+        let answers = Arc::clone(&found);
+        let names = Names::known_to(move |_, _| {
+            let found = answers.lock().clone();
+            async move { Ok(found) }.boxed()
+        });
+        let (addresses, options) = (Addresses::new(names), options());
+        let look_up = async |all: &[SocketAddr]| {
+            *found.lock() = all.to_vec();
+            tokio::time::advance(TTL).await;
+            addresses.in_order("shard", 6443, |_| 0, &options).await
+        };
+        let all = [address(1), address(2), address(3)];
+        look_up(&all).await;
+        let held = addresses.health_of(address(3));
+        assert!(addresses.failed(address(1), Fault::Connect, &options).is_some());
+        assert_eq!((addresses.leaves_out(), addresses.usable()), (true, 2));
+        look_up(&[address(2)]).await;
+        assert!(!addresses.leaves_out(), "nobody who is known is out");
+        look_up(&[address(1)]).await;
+        assert!(!addresses.leaves_out(), "it is the only one");
+        assert_eq!(look_up(&all).await.last(), Some(&address(1)));
+        assert_eq!((addresses.leaves_out(), addresses.usable()), (true, 2));
+        assert!(Arc::ptr_eq(&held, &addresses.health_of(address(3))), "its connections tell of the same one");
+        let before = addresses.health_of(address(2));
+        let replaced = Arc::downgrade(&before);
+        drop(before);
+        look_up(&[address(1), address(3)]).await;
+        assert!(replaced.upgrade().is_none(), "nothing is kept of who is gone");
     }
 
     #[tokio::test]
     async fn equal_endpoints_take_turns() {
         let addresses = Addresses::of(&[address(1), address(2)]);
-        let first = addresses.in_order("", 0, |_| 0).await;
-        let second = addresses.in_order("", 0, |_| 0).await;
+        let first = addresses.in_order("", 0, |_| 0, &options()).await;
+        let second = addresses.in_order("", 0, |_| 0, &options()).await;
         assert_ne!(first.first(), second.first());
     }
 
     #[tokio::test]
     async fn an_address_in_numbers_needs_no_look_up() {
         let addresses = Addresses::new(Names::of_the_system());
-        assert_eq!(addresses.in_order("127.0.0.1", 6443, |_| 0).await, [address(1)]);
+        assert_eq!(addresses.in_order("127.0.0.1", 6443, |_| 0, &options()).await, [address(1)]);
     }
 }

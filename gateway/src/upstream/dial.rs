@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::health::Fault;
 use super::streams::{Established, Origin, StreamPermit};
 use super::wire::Wire;
 use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, lifetime};
@@ -73,12 +72,14 @@ impl Upstream {
         attempt: impl Fn(SocketAddr) -> Attempt<'a, T>,
     ) -> Result<(SocketAddr, T), UpstreamError> {
         let (host, port) = (self.endpoint.host(), self.endpoint.port());
-        let endpoints = self.addresses.in_order(host, port, |address| self.connections.load(address)).await;
+        let options = self.options.load().health;
+        let load = |address| self.connections.load(address);
+        let endpoints = self.addresses.in_order(host, port, load, &options).await;
         if endpoints.is_empty() {
             return Err(UpstreamError::NoAddress(host.to_owned()));
         }
         let (address, connected) =
-            race(&endpoints, limit, attempt, |address, fault| self.fails(address, fault)).await?;
+            race(&endpoints, limit, attempt, |address, error| self.could_not_connect(address, error)).await?;
         self.connects(address);
         Ok((address, connected))
     }
@@ -99,23 +100,26 @@ impl Upstream {
             None => ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)?,
         };
         let connector = TlsConnector::from(Arc::clone(tls));
-        Ok(Wire::Tls(Box::new(connector.connect(name, Gulp::new(stream)).await?)))
+        let stream = connector.connect(name, Gulp::new(stream)).await.map_err(UpstreamError::Tls)?;
+        Ok(Wire::Tls(Box::new(stream)))
     }
 }
 
-/// The first of the endpoints that can be connected to. Those that fail, or are slower than one that began later, are
-/// reported.
+/// The first of the endpoints that can be connected to. Those that fail are reported, and those that are slower than one
+/// that began later by a head start: less may be chance.
 async fn race<'a, T>(
     endpoints: &[SocketAddr],
     limit: Duration,
     attempt: impl Fn(SocketAddr) -> Attempt<'a, T>,
-    fails: impl Fn(SocketAddr, Fault),
+    fails: impl Fn(SocketAddr, Option<&UpstreamError>),
 ) -> Result<(SocketAddr, T), UpstreamError> {
     let mut waiting = endpoints.iter().copied();
     let mut racing = FuturesUnordered::new();
+    let mut began: Vec<(SocketAddr, Instant)> = Vec::new();
     let mut failure = UpstreamError::Dial(io::ErrorKind::TimedOut.into());
     loop {
         if let Some(address) = waiting.next() {
+            began.push((address, Instant::now()));
             let attempt = timeout(limit, attempt(address));
             racing.push(async move {
                 let late = |_| Err(UpstreamError::Dial(io::ErrorKind::TimedOut.into()));
@@ -127,13 +131,16 @@ async fn race<'a, T>(
         tokio::select! {
             Some((address, outcome)) = racing.next() => match outcome {
                 Ok(connected) => {
-                    let slower = endpoints.iter().take_while(|other| **other != address);
-                    slower.for_each(|other| fails(*other, Fault::Slow));
+                    let winner = began.iter().find(|(other, _)| *other == address).map(|(_, at)| *at);
+                    let is_slow = |at: Instant| winner.is_some_and(|winner| winner >= at + HEAD_START);
+                    let slower = began.iter().filter(|(_, at)| is_slow(*at));
+                    slower.for_each(|(other, _)| fails(*other, None));
                     return Ok((address, connected));
                 }
                 Err(error) => {
                     tracing::debug!(%address, %error, "an endpoint cannot be connected to");
-                    fails(address, Fault::Connect);
+                    began.retain(|(other, _)| *other != address);
+                    fails(address, Some(&error));
                     failure = error;
                 }
             },
@@ -154,13 +161,17 @@ mod tests {
         SocketAddr::from(([127, 0, 0, last], 6443))
     }
 
-    /// Endpoint 1 accepts and says nothing, 2 refuses, all others answer.
+    /// Endpoint 1 accepts and says nothing, 2 refuses, 4 does so after more than a head start, all others answer.
     fn attempt(endpoint: SocketAddr) -> Attempt<'static, ()> {
         let connecting = async move {
             match endpoint {
                 silent if silent == address(1) => std::future::pending().await,
                 refusing if refusing == address(2) => {
                     Err(io::Error::from(io::ErrorKind::ConnectionRefused).into())
+                }
+                hesitant if hesitant == address(4) => {
+                    tokio::time::sleep(HEAD_START + HEAD_START / 2).await;
+                    Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
                 }
                 _ => Ok(()),
             }
@@ -175,18 +186,20 @@ mod tests {
             (&[2, 3], Ok((3, vec![2]))),
             (&[1, 2, 3], Ok((3, vec![1, 2]))),
             (&[3, 1], Ok((3, vec![]))),
+            // The second had begun just before the third.
+            (&[4, 1, 3], Ok((3, vec![4]))),
             (&[2], Err(vec![2])),
             (&[1, 2], Err(vec![1, 2])),
         ] {
             let endpoints: Vec<_> = endpoints.iter().copied().map(address).collect();
             let limit = Duration::from_secs(3);
-            let avoided = Mutex::new(BTreeSet::new());
+            let avoided = Mutex::new(Vec::new());
             let began = Instant::now();
-            let fails = |other, _| {
-                avoided.lock().insert(other);
-            };
+            let fails = |other, _: Option<&UpstreamError>| avoided.lock().push(other);
             let outcome = race(&endpoints, limit, attempt, fails).await;
-            let avoided = avoided.into_inner();
+            let reports = avoided.into_inner();
+            let avoided: BTreeSet<_> = reports.iter().copied().collect();
+            assert_eq!(reports.len(), avoided.len(), "each once");
             match expected {
                 Ok((winner, others)) => {
                     assert!(matches!(outcome, Ok((endpoint, ())) if endpoint == address(winner)));

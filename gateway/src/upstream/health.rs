@@ -20,7 +20,7 @@ pub(crate) struct HealthOptions {
     /// Requests in a row; 0 for never.
     failures: u32,
     ejection: Duration,
-    longest: Duration,
+    pub(super) longest: Duration,
     /// How often one is asked whether it is back.
     pub(super) probe: Option<Duration>,
     panic_percent: usize,
@@ -70,7 +70,12 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// Nothing can be sent there, so once is enough.
-    pub(super) fn is_certain(self) -> bool {
+    fn is_certain(self) -> bool {
+        matches!(self, Self::Connect)
+    }
+
+    /// Whether it is disproved by a connection.
+    pub(super) fn is_about_connecting(self) -> bool {
         matches!(self, Self::Connect | Self::Slow)
     }
 }
@@ -180,6 +185,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(30)).await;
         }
         tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(address.failed(Fault::Slow, &options).is_none(), "it may be by chance");
         assert!(address.failed(Fault::Connect, &options).is_some(), "once is enough");
         assert_eq!(address.out().map(|out| out.times), Some(1), "long ago");
     }

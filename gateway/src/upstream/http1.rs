@@ -73,6 +73,11 @@ impl Idle {
         Some(Lease { sender, reused: true, group_key, lane, idle: Arc::clone(self) })
     }
 
+    /// Whether none is kept that the server has not closed.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.0.lock().iter().any(|kept| kept.sender.is_ready())
+    }
+
     /// A new connection.
     pub(super) async fn begin(self: &Arc<Self>, wire: Wire, group_key: u64) -> hyper::Result<Lease> {
         let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;

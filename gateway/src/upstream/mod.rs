@@ -94,6 +94,8 @@ const ONLY_HTTP1_FOR: Duration = Duration::from_secs(30);
 const GROW_AGAIN: Duration = Duration::from_secs(10);
 /// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
 const FAILING_FOR: Duration = Duration::from_secs(10);
+/// A server that has not been asked for anything for so long, with nothing open, is forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
 /// Of fewer shards nothing can be said by how many of them fail.
 const FEW: usize = 3;
 /// Connections do not all get old at the same time: up to this part of their age they are younger.
@@ -145,8 +147,8 @@ pub(crate) struct Upstream {
     is_shard: bool,
     /// How many requests it works on.
     admission: Arc<Admission>,
-    /// Whether it is left alone.
-    breaker: Arc<Breaker>,
+    /// Whether it is left alone by whom the gateway is here: another one may be welcome.
+    breaker: Breaker,
     /// One dial at a time that somebody waits for.
     gate: Gate,
     connections: Arc<Connections>,
@@ -156,7 +158,7 @@ pub(crate) struct Upstream {
     /// A connection beside the open ones is being opened, or that has just failed.
     growing: AtomicBool,
     /// When a connection that somebody waited for could not be opened, and none could since.
-    failed: Arc<Mutex<Option<Instant>>>,
+    failed: Mutex<Option<Instant>>,
     /// The same server on behalf of doors with identities of their own.
     on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
     options: Arc<ArcSwap<UpstreamOptions>>,
@@ -206,6 +208,9 @@ pub(crate) enum UpstreamError {
     /// It cannot be connected to.
     #[error("it cannot be connected to: {0}")]
     Dial(#[from] io::Error),
+    /// It can, but it and the gateway do not agree on TLS.
+    #[error("it cannot be connected to: {0}")]
+    Tls(#[source] io::Error),
     /// HTTP/2 could not be begun.
     #[error("it does not speak HTTP/2 as it should: {0}")]
     Http2(#[from] h2::Error),
@@ -299,12 +304,16 @@ impl Upstreams {
             tracing::warn!(shard = %name, %url, "the path of a shard's base URL is left out, as kcp's shards have none");
         }
         let _adding = self.adding.lock();
-        let mut by_name = ByName::clone(&servers.load());
-        if let Some(known) = by_name.get(name)
+        let all = servers.load();
+        if let Some(known) = all.get(name)
             && known.is(url, credential)
         {
             return Ok(Arc::clone(known));
         }
+        // Tenants bring backends about by mounts, and some lead nowhere.
+        let is_kept = |known: &Arc<Upstream>| server == Server::Shard || !known.is_forgotten();
+        let kept = all.iter().filter(|(_, known)| is_kept(known));
+        let mut by_name: ByName = kept.map(|(name, known)| (Arc::clone(name), Arc::clone(known))).collect();
         let added = Arc::new_cyclic(|this| Upstream {
             name: Arc::clone(name),
             metrics: Arc::new((self.metrics)(name, server)),
@@ -315,13 +324,13 @@ impl Upstreams {
             addresses: Arc::new(Addresses::new(self.names.clone())),
             is_shard: server == Server::Shard,
             admission: Arc::default(),
-            breaker: Arc::default(),
+            breaker: Breaker::default(),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::default(),
             growing: AtomicBool::new(false),
-            failed: Arc::default(),
+            failed: Mutex::default(),
             on_behalf: ArcSwap::default(),
             options: Arc::clone(&self.options),
             this: Weak::clone(this),
@@ -430,13 +439,6 @@ impl Upstreams {
         dialled
     }
 
-    /// Whether so many shards fail that the fault is rather here.
-    fn panics(&self) -> bool {
-        let shards = self.shards.load();
-        let failing = shards.values().filter(|shard| shard.is_failing()).count();
-        shards.len() >= FEW && self.options().health.panics(failing, shards.len())
-    }
-
     /// How long a shard may take to begin its answer.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.options.load().read_timeout
@@ -466,7 +468,18 @@ impl Signs for Upstreams {
     }
 
     fn is_failing(&self, shard: &str) -> bool {
-        self.shards.load().get(shard).is_some_and(|known| known.is_failing()) && !self.panics()
+        self.shards.load().get(shard).is_some_and(|known| known.is_failing())
+    }
+
+    /// A shard that is gone fails for ever, so only those count that there are; and of these, those that were ever asked.
+    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
+        let known = self.shards.load();
+        let (mut asked, mut failing) = (0, 0);
+        for shard in shards.filter_map(|name| known.get(name)) {
+            asked += 1;
+            failing += usize::from(shard.is_failing());
+        }
+        asked >= FEW && self.options().health.panics(failing, asked)
     }
 }
 
@@ -493,13 +506,13 @@ impl Upstream {
             addresses: Arc::clone(&self.addresses),
             is_shard: self.is_shard,
             admission: Arc::clone(&self.admission),
-            breaker: Arc::clone(&self.breaker),
+            breaker: Breaker::default(),
             gate: Gate::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::clone(&self.only_http1),
             growing: AtomicBool::new(false),
-            failed: Arc::clone(&self.failed),
+            failed: Mutex::default(),
             on_behalf: ArcSwap::default(),
             options: Arc::clone(&self.options),
             // The server itself outlives those on whose behalf it is asked.
@@ -511,6 +524,22 @@ impl Upstream {
     fn is_failing(&self) -> bool {
         let failed = *self.failed.lock();
         failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.standing().is_healthy()
+    }
+
+    /// Whether nobody uses it and nobody will miss what is known of it.
+    fn is_forgotten(self: &Arc<Self>) -> bool {
+        let on_behalf = self.on_behalf.load();
+        let is_held = |one: &Arc<Self>| Arc::strong_count(one) > 1;
+        !is_held(self) && !on_behalf.iter().any(is_held) && self.is_quiet()
+    }
+
+    /// Whether nothing is open there and for long nobody has tried to open anything.
+    fn is_quiet(&self) -> bool {
+        let on_behalf = self.on_behalf.load();
+        let is_open = |one: &Self| !one.connections.is_empty() || !one.idle.is_empty();
+        self.addresses.not_asked_for() >= FORGOTTEN_AFTER
+            && !is_open(self)
+            && !on_behalf.iter().any(|one| is_open(one))
     }
 
     /// A request was answered over this stream.
@@ -525,10 +554,26 @@ impl Upstream {
         }
     }
 
+    /// Whether it is the server on behalf of a door.
+    fn is_on_behalf(&self) -> bool {
+        !std::ptr::eq(self.this.as_ptr(), self)
+    }
+
+    /// An address could not be connected to, or (without an error) was slower than one that was asked later. What a server
+    /// makes of one door's certificate is that door's affair, and must not cost the others an address.
+    fn could_not_connect(&self, address: SocketAddr, error: Option<&UpstreamError>) {
+        match error {
+            Some(UpstreamError::Dial(_)) => self.fails(address, Fault::Connect),
+            _ if self.is_on_behalf() => {}
+            Some(_) => self.fails(address, Fault::Connect),
+            None => self.fails(address, Fault::Slow),
+        }
+    }
+
     /// That says nothing about requests.
     fn connects(&self, address: SocketAddr) {
         let health = self.addresses.health_of(address);
-        if health.out().is_some_and(|out| out.fault.is_certain()) {
+        if health.out().is_some_and(|out| out.fault.is_about_connecting()) {
             self.answers(&health);
         }
     }
@@ -611,3 +656,6 @@ fn lifetime(options: UpstreamOptions) -> Lifetime {
 fn random_share() -> f64 {
     f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

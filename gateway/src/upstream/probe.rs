@@ -1,23 +1,26 @@
 //! How an ejected address comes back: it is asked, and it answers.
 //!
-//! Only those are asked that are ejected: whoever is in use shows by every request how he is doing, and whether a server is
-//! there is asked by pings on every connection.
+//! Only those are asked that get nothing else: whoever is in use shows by every request how he is doing, and whether a server
+//! is there is asked by pings on every connection. Tenants bring backends about, so what is done for one that is gone
+//! becomes less and less, and ends when nobody asks for it any more.
 
 use std::net::SocketAddr;
 use std::sync::Weak;
+use std::time::Duration;
 
 use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::streams::Established;
-use super::{Upstream, UpstreamError, UpstreamOptions, random_share};
+use super::{FORGOTTEN_AFTER, Upstream, UpstreamError, UpstreamOptions, random_share};
 
 /// Probes come up to this part later, so that gateways do not all ask at once.
 const LATER: f64 = 0.2;
 
-/// Ends when the address is in use again, or the server is no more.
+/// Ends when the address is in use again, or nobody cares for it any more.
 pub(super) async fn bring_back(upstream: Weak<Upstream>, address: SocketAddr, until: Instant) {
     sleep_until(until).await;
+    let (mut failed, mut known_at) = (0, Instant::now());
     loop {
         let pause = {
             let Some(upstream) = upstream.upgrade() else { return };
@@ -26,21 +29,42 @@ pub(super) async fn bring_back(upstream: Weak<Upstream>, address: SocketAddr, un
                 return;
             }
             let options = **upstream.options.load();
-            let answers = match options.health.probe {
-                None => true,
-                Some(_) => upstream.probe(address, options).await,
-            };
-            if answers {
-                tracing::info!(server = %upstream.name, %address, "an address is used again");
-                return upstream.addresses.put_back(address, &options.health);
+            // One look-up may leave it out, and the next may not.
+            let is_known = upstream.addresses.knows(address);
+            if is_known {
+                known_at = Instant::now();
             }
-            options.health.probe.unwrap_or(options.connect_timeout)
+            let is_over = known_at.elapsed() >= FORGOTTEN_AFTER || upstream.is_quiet();
+            let Some(probe) = options.health.probe.filter(|_| !is_over) else {
+                // The next request finds out; if it fails there, it is ejected for longer.
+                return upstream.addresses.put_back(address, &options.health);
+            };
+            if is_known && upstream.depends_on_probes() {
+                if upstream.probe(address, options).await {
+                    tracing::info!(server = %upstream.name, %address, "an address is used again");
+                    return upstream.addresses.put_back(address, &options.health);
+                }
+                failed += 1;
+            }
+            pause_after(failed, probe, options.health.longest)
         };
         sleep(pause.mul_f64(1.0 + LATER * random_share())).await;
     }
 }
 
+/// How long nobody is asked after so many probes that failed.
+fn pause_after(failed: u32, probe: Duration, longest: Duration) -> Duration {
+    let factor = 2_u32.saturating_pow(failed.saturating_sub(1).min(30));
+    probe.saturating_mul(factor).min(longest.max(probe))
+}
+
 impl Upstream {
+    /// Whether nothing but a probe would find out that an address is back. Where none is left out, a request does; but a shard
+    /// that fails gets no new workspaces, so there may be none.
+    fn depends_on_probes(&self) -> bool {
+        self.is_shard || self.addresses.leaves_out()
+    }
+
     /// Whether the address answers as somebody who is ready does.
     async fn probe(&self, address: SocketAddr, options: UpstreamOptions) -> bool {
         let asked = timeout(options.connect_timeout, self.ask_whether_ready(address)).await;
@@ -66,5 +90,21 @@ impl Upstream {
         *question.method_mut() = Method::GET;
         *question.uri_mut() = target.build().map_err(std::io::Error::other)?;
         Ok(Established::over(wire).await?.ask(question).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_come_back_is_asked_less_and_less() {
+        let (probe, longest) = (Duration::from_secs(2), Duration::from_secs(300));
+        for (failed, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (8, 256), (9, 300), (1000, 300)] {
+            assert_eq!(pause_after(failed, probe, longest).as_secs(), expected, "{failed}");
+        }
+        assert_eq!(pause_after(5, longest, probe), longest);
     }
 }

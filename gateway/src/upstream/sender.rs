@@ -2,8 +2,9 @@
 //!
 //! Such requests have connections of their own: a server knows by the certificate which door a request came in by, so
 //! one door's request must never travel on another's connection. Everything that is about the server itself (how many
-//! requests it works on, whether it is left alone, its addresses and metrics) is shared. A door without an identity of
-//! its own costs nothing; one with it, a load and a comparison per request.
+//! requests it works on, its addresses and metrics) is shared; whether it is left alone is not, for it may turn away one
+//! door's certificate only. A door without an identity of its own costs nothing; one with it, a load and a comparison per
+//! request.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

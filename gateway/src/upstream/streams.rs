@@ -147,6 +147,11 @@ impl Connections {
         (permit, more)
     }
 
+    /// Whether none is open that takes streams.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.load().is_empty()
+    }
+
     /// Streams of this lane to an endpoint and its connections, as one number to compare endpoints by: each lane spreads
     /// its own.
     pub(super) fn load(&self, address: SocketAddr) -> usize {

@@ -8,6 +8,7 @@ use fairlead_config::{GatewayConfig, Timespan};
 use futures_util::FutureExt as _;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::shard::Shard;
@@ -224,6 +225,28 @@ async fn a_shard_that_fails_is_still_asked_but_gets_no_new_workspaces() {
         }
     };
     timeout(LIMIT, both).await.expect("it gets no workspaces any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_keeps_back_his_body_does_not_make_a_shard_silent() {
+    let once = |config: &mut GatewayConfig| {
+        config.upstream.health.failures = 1;
+        config.upstream.response_timeout = Timespan::from_millis(100);
+    };
+    let world = World::with(Choices { config: Some(once), ..Choices::default() }).await;
+    let status = world.http2(Some(&world.operator())).await;
+    let ask = async |path: &str, body: &str| {
+        let mut client = world.connect(Some(&world.user()), b"http/1.1").await;
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{body}");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        client.read_exact(&mut line).await.unwrap();
+        assert_eq!(&line, b"HTTP/1.1 504", "{path}");
+    };
+    let both = async { tokio::join!(ask("/clusters/root:org/wait", "x"), ask("/clusters/root/wait", "xy")) };
+    timeout(LIMIT, both).await.expect("waited for");
+    assert_eq!(shard_in(&status, "root").await["ejected"][0]["why"], "silent", "it had all of the request");
+    assert_eq!(shard_in(&status, "alpha").await["ejected"], json!([]), "it waited, too");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,139 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use fairlead_config::{BreakerConfig, ConcurrencyConfig, HealthConfig};
+use fairlead_process::Metrics;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::*;
+use crate::observe::{GatewayMetrics, shard_metrics};
+
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Somebody who is nobody in particular.
+fn credential() -> Arc<Reloadable<UpstreamCredential>> {
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let tls = Arc::new(tls.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+    Arc::new(Reloadable::new(UpstreamCredential {
+        group_key: 1,
+        stream_tls: Arc::clone(&tls),
+        tunnel_tls: tls,
+        server_name: None,
+    }))
+}
+
+fn upstreams() -> Upstreams {
+    let options = UpstreamOptions {
+        connect_timeout: MOMENT,
+        read_timeout: MOMENT,
+        idle_timeout: MOMENT,
+        ping_interval: MOMENT,
+        pings: false,
+        max_age: MOMENT,
+        unreachable: Unreachable::ServiceUnavailable,
+        repeat: false,
+        admission: AdmissionOptions::new(&ConcurrencyConfig::default()),
+        breaker: BreakerOptions::new(&BreakerConfig::default()),
+        health: HealthOptions::new(&HealthConfig::default()),
+    };
+    let metrics = Arc::new(GatewayMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap());
+    let names = Names::of_the_system();
+    Upstreams::new(credential(), OwnCredentials::default(), options, shard_metrics(&metrics), names)
+}
+
+fn backend(upstreams: &Upstreams, url: &str) -> Arc<Upstream> {
+    upstreams.backend(&BackendSpec { name: url.into(), url: url.into(), credential: None }).unwrap()
+}
+
+/// Its only address, after somebody has asked for it and it was ejected.
+async fn eject(server: &Upstream) -> SocketAddr {
+    let options = server.options.load().health;
+    let (host, port) = (server.endpoint.host(), server.endpoint.port());
+    let address = server.addresses.in_order(host, port, |_| 0, &options).await[0];
+    server.fails(address, Fault::Connect);
+    assert!(server.addresses.ejected_until(address).is_some());
+    address
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_is_gone_is_not_asked_for_and_is_forgotten() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstreams = upstreams();
+    let server = backend(&upstreams, &url);
+    let address = eject(&server).await;
+    sleep(FORGOTTEN_AFTER / 2).await;
+    assert!(server.addresses.ejected_until(address).is_some(), "a probe would have found it");
+    let known = Arc::downgrade(&server);
+    sleep(FORGOTTEN_AFTER).await;
+    assert!(server.addresses.ejected_until(address).is_none(), "somebody still waits for it");
+    backend(&upstreams, "http://127.0.0.1:2");
+    assert!(upstreams.backends.load().contains_key(&*url), "somebody holds it");
+    drop(server);
+    backend(&upstreams, "http://127.0.0.1:3");
+    assert!(known.upgrade().is_none(), "nobody will miss it");
+    assert!(upstreams.backends.load().contains_key("http://127.0.0.1:2"), "that one is new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_asked_whether_it_is_back_for_without_that_it_gets_no_workspaces() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = upstreams().get(&"alpha".into(), &url.into()).unwrap();
+    let address = eject(&server).await;
+    assert!(server.is_failing());
+    let back = async {
+        while server.addresses.ejected_until(address).is_some() {
+            sleep(MOMENT).await;
+        }
+    };
+    tokio::time::timeout(FORGOTTEN_AFTER / 2, back).await.unwrap();
+    assert!(!server.is_failing());
+}
+
+#[tokio::test]
+async fn shards_that_are_gone_are_not_counted() {
+    let upstreams = upstreams();
+    let names = ["gone-1", "gone-2", "gone-3", "alpha", "beta", "gamma"];
+    for name in names {
+        let shard = upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
+        *shard.failed.lock() = (name != "beta" && name != "gamma").then(Instant::now);
+    }
+    let panics = |names: &[&str]| upstreams.panics(&mut names.iter().copied());
+    assert!(panics(&names), "four of six");
+    assert!(!panics(&names[3..]), "one of three");
+    assert!(!panics(&["alpha", "gone-1"]), "too few to say");
+    assert!(!panics(&["alpha", "never-asked-1", "never-asked-2"]), "of these nothing is known");
+}
+
+#[tokio::test]
+async fn what_a_server_makes_of_one_doors_certificate_is_that_doors_affair() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Whoever comes is sent away after the connection and before TLS.
+    let sends_away = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let upstreams = upstreams();
+    let breaker = upstreams.options().breaker;
+    let server = upstreams.get(&"alpha".into(), &format!("https://{address}").into()).unwrap();
+    let door = Arc::new(server.beside(credential()));
+    while !door.breaker.is_open(breaker) {
+        assert!(upstreams.dial_http1(&door).await.is_err());
+    }
+    assert!(upstreams.stream(&door).await.is_err());
+    assert!(!server.breaker.is_open(breaker) && !server.is_failing(), "the others are none the worse");
+    assert!(server.addresses.standing().ejected.is_empty());
+
+    assert!(upstreams.dial_http1(&server).await.is_err());
+    assert_eq!(server.addresses.standing().ejected.len(), 1, "to most it is as if it were not there");
+    server.addresses.put_back(address, &upstreams.options().health);
+
+    sends_away.abort();
+    assert!(sends_away.await.is_err());
+    let door = Arc::new(server.beside(credential()));
+    assert!(upstreams.dial_http1(&door).await.is_err());
+    assert_eq!(server.addresses.standing().ejected.len(), 1, "nothing listens, whoever asks");
+}
