@@ -14,7 +14,8 @@ settings! {
         ejection ("ejection"): Timespan = Timespan::from_secs(10);
         /// Never for longer. An address that has been in use for as long begins anew.
         longest_ejection ("longestEjection"): Timespan = Timespan::from_secs(5 * 60);
-        /// How often an address is asked after that time whether it is back (GET /readyz); 0s: it is taken to be.
+        /// After that time an address is asked whether it is back (GET /readyz), and again after so long; each time that it is
+        /// not, after twice as long. 0s: it is taken to be.
         probe_interval ("probeInterval"): Timespan = Timespan::from_secs(2);
         /// When more than so many of a hundred addresses of a shard fail, all are used: the fault is then rather here. In
         /// the same way new workspaces go to shards that fail, where more than so many of a hundred do.
