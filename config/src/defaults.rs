@@ -85,7 +85,7 @@ mod tests {
             listeners:
                 # Its name in logs and metrics.
               - name: "internal"
-                # Where it listens.
+                # Where it listens, and what it presents.
                 serving:
                   # IP address and port; port 0 takes a free one. Flags: --bind-address, --secure-port.
                   address: "0.0.0.0:6443"
@@ -93,15 +93,15 @@ mod tests {
                   certificate: "tls.crt"
                   # PEM file: the private key of the certificate. Flag: --tls-private-key-file.
                   privateKey: "tls.key"
-                # PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
-                # Flag: --client-ca-file.
-                clientCA: null
-                # What happens to bearer tokens: passThrough (the shard judges them) or refuse.
-                tokens: "passThrough"
-                # Further proofs of identity, and which groups count.
-                authentication:
-                  # Peers whose identity headers are believed: other front proxies, which send requests of mounted workspaces.
-                  requestHeader:"##]].assert_eq(&start.join("\n"));
+                # A Unix socket to listen on in place of serving.address. TLS is spoken there as well; who may connect is said by
+                # the permissions of its file.
+                socket: null
+                # socket:
+                #   # Its file. One that a process has left behind is replaced; one that is listened on never is.
+                #   path: "gateway.sock"
+                #   # Permissions of the file, octal: whoever may write to it may connect. Its owner is the user of the process.
+                #   mode: "0600"
+                # PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door."##]].assert_eq(&start.join("\n"));
         for kind in ProcessKind::ALL {
             let text = defaults_yaml(kind);
             let lines: Vec<&str> = text.lines().collect();

@@ -36,7 +36,7 @@ use crate::request::{
     RequestClass, RequestPath, cluster_path, cluster_within,
 };
 use crate::route::{Caller, Route, Router};
-use crate::screen::Turned;
+use crate::screen::{Turned, impersonates, is_of_another_site};
 use crate::seen::Seen;
 use crate::status::CertificateFile;
 use crate::table::RoutingTable;
@@ -216,6 +216,10 @@ impl Core {
         };
         if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
             return Decision::Answer(answer);
+        }
+        if origin.is_none() && is_of_another_site(asked.headers) && may_act(asked, local.as_ref()) {
+            asked.tell(At::Credential, Outcome::Refused, || Turned::OtherSite.to_string());
+            return Decision::Answer(Answer::turned_away(Turned::OtherSite));
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
@@ -532,6 +536,13 @@ impl Core {
     }
 
     async fn local(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> Result<Decision, Answer> {
+        // Whoever acts for somebody else must not see what only he may: shards would judge by the other one.
+        if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
+            && asked.headers.keys().any(|name| impersonates(name.as_str()))
+        {
+            asked.tell(At::Identity, Outcome::Refused, || Turned::Impersonates.to_string());
+            return Err(Answer::turned_away(Turned::Impersonates));
+        }
         let answer = match endpoint {
             LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
@@ -658,6 +669,15 @@ fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
     };
     policy.screen.host(authority, asked.connection.server_name.as_deref())?;
     policy.screen.headers(asked.headers)
+}
+
+/// Whether a request does something, or has the gateway itself answer, with a certificate that goes along unasked.
+fn may_act(asked: &Asked<'_>, local: Option<&LocalEndpoint>) -> bool {
+    let shows_certificate = asked.connection.credentials.is_presented();
+    let reads = matches!(*asked.method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && asked.class != RequestClass::Upgrade;
+    let is_page = matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready | LocalEndpoint::Admin(_)));
+    shows_certificate && !is_page && (local.is_some() || !reads)
 }
 
 fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> Outcome {

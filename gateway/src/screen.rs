@@ -4,7 +4,7 @@
 
 use fairlead_authn::UserInfo;
 use fairlead_config::{DoorConfig, UpgradeProtocol};
-use http::header::{HeaderMap, UPGRADE};
+use http::header::{HeaderMap, HeaderValue, UPGRADE};
 
 /// The demands of a door.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,9 @@ pub(crate) enum Turned {
     /// It acts for somebody else.
     #[error("impersonation is not allowed here")]
     Impersonates,
+    /// A browser asks on behalf of a page from elsewhere, with the certificate of whoever looks at it.
+    #[error("a page of another site cannot act with its reader's certificate")]
+    OtherSite,
     /// A connection cannot become that here.
     #[error("upgrades to this protocol are not allowed here")]
     Upgrades,
@@ -112,8 +115,16 @@ impl Screen {
     }
 }
 
+/// Whether a browser says that a page of another site has caused the request (Fetch Metadata Request Headers). Browsers alone
+/// say so, and pages cannot keep them from it. A client certificate goes with every request of a browser, whoever caused it, and a
+/// body without a type needs no permission by CORS, nor does a WebSocket.
+pub(crate) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    matches!(site, Some(b"cross-site" | b"same-site"))
+}
+
 /// `Impersonate-User`, `-Uid`, `-Group`, `-Extra-…`; with underscores, too, because some servers cannot tell them apart.
-fn impersonates(name: &str) -> bool {
+pub(crate) fn impersonates(name: &str) -> bool {
     name.len() > 12 && name.starts_with("impersonate") && matches!(name.as_bytes()[11], b'-' | b'_')
 }
 
@@ -213,6 +224,23 @@ mod tests {
             assert_eq!(strict.headers(&headers), here, "{name}: {value}");
             assert_eq!(spdy.headers(&headers), with_spdy, "{name}: {value}");
             assert_eq!(Screen::default().headers(&headers), Ok(()), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn browsers_tell_what_pages_of_other_sites_ask() {
+        for (site, expected) in [
+            (None, false),
+            (Some("none"), false),
+            (Some("same-origin"), false),
+            (Some("same-site"), true),
+            (Some("cross-site"), true),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(site) = site {
+                headers.insert("sec-fetch-site", HeaderValue::from_static(site));
+            }
+            assert_eq!(is_of_another_site(&headers), expected, "{site:?}");
         }
     }
 

@@ -86,15 +86,21 @@ impl Keeper {
         if !wait.is_zero() {
             return Ok(wait);
         }
-        let Some(_lock) = self.acme.folder.lock() else {
+        let lock = match self.acme.folder.lock() {
             // Another gateway asks. What it gets, the door finds by itself.
-            return Ok(self.acme.config.retry_after.get());
+            Ok(None) => return Ok(self.acme.config.retry_after.get()),
+            Ok(Some(lock)) => Ok(lock),
+            Err(error) => Err(error),
         };
         // It may have come to its end meanwhile.
-        if !self.wait(&file).await.is_zero() {
+        if lock.is_ok() && !self.wait(&file).await.is_zero() {
             return Ok(Duration::ZERO);
         }
-        let outcome = self.renew(&file).await;
+        // Held until it is over.
+        let outcome = match lock {
+            Ok(_held) => self.renew(&file).await,
+            Err(error) => Err(error),
+        };
         let (metrics, door) = (&self.acme.metrics, self.wanted.door.as_str());
         let result = if outcome.is_ok() { "success" } else { "failure" };
         metrics.attempts.with_label_values(&[door, result]).inc();
@@ -117,7 +123,11 @@ impl Keeper {
         if due > now
             && let Some(advised) = self.advised(&held, now).await
         {
-            due = self.renewed.map_or(advised, |renewed| advised.max(renewed + LOOK));
+            // Sooner than it would be anyway only once an hour: a window that is always over must not cost orders without end.
+            due = match self.renewed {
+                Some(renewed) if advised < due => advised.max(renewed + LOOK).min(due),
+                _ => advised,
+            };
         }
         due.duration_since(now).unwrap_or_default().min(LOOK)
     }

@@ -61,6 +61,9 @@ pub enum AcmeError {
     /// The key of the external account.
     #[error("{0} holds no key in base64url")]
     ExternalKey(PathBuf),
+    /// The lock by which gateways that share the folder take turns.
+    #[error("{0} cannot be locked: {1}")]
+    Lock(PathBuf, std::io::Error),
     /// What stands for the account is damaged.
     #[error("the account in {0} cannot be read: {1}; without the file a new one is made")]
     Account(PathBuf, serde_json::Error),

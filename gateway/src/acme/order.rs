@@ -42,7 +42,7 @@ pub(super) async fn order(
     }
     let mut order = account.new_order(&new).await?;
     // Until the authority has looked.
-    let _given = answer(&mut order, wanted.challenge, answers).await?;
+    let _given = answer(&mut order, wanted, answers).await?;
     if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
         return Err(why(&mut order).await);
     }
@@ -57,10 +57,10 @@ pub(super) async fn order(
 /// Answers all challenges of an order.
 async fn answer(
     order: &mut Order,
-    way: AcmeChallenge,
+    wanted: &Wanted,
     answers: &Answers,
 ) -> Result<Vec<Option<Answer>>, AcmeError> {
-    let mut given = Vec::new();
+    let (way, mut given) = (wanted.challenge, Vec::new());
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -69,6 +69,10 @@ async fn answer(
             continue;
         }
         let name = authorization.identifier().to_string();
+        // It goes into the name of a file, and nobody shows for others what is not asked for.
+        if !wanted.names.contains(&name.to_ascii_lowercase()) {
+            return Err(AcmeError::Unusable(format!("a challenge for {name:?}, which was not asked for")));
+        }
         let kind = match way {
             AcmeChallenge::Http01 => ChallengeType::Http01,
             AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,

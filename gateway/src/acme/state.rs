@@ -1,7 +1,8 @@
 //! The folder in which certificates and the account are kept, and what a certificate there says.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::AcmeError;
 
 /// Where everything lies.
 #[derive(Clone, Debug)]
@@ -41,9 +44,20 @@ impl Folder {
     }
 
     /// The right to ask an authority; `None` while another process has it. It ends with the file, however that ends.
-    pub(super) fn lock(&self) -> Option<File> {
-        let file = File::options().create(true).truncate(false).write(true).open(self.0.join("lock")).ok()?;
-        file.try_lock().is_ok().then_some(file)
+    ///
+    /// # Errors
+    /// [`AcmeError::Lock`] if the folder cannot be written to, or its file system knows no locks.
+    pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
+        let path = self.0.join("lock");
+        let failed = |source| AcmeError::Lock(path.clone(), source);
+        let mut options = File::options();
+        let file =
+            options.create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A page about the gateway for operators, at doors that offer it: three files and nothing from anywhere else.
 //!
 //! It shows what the gateway's other endpoints say, and whatever it changes it asks the shards for, as its user: the browser's
-//! certificate says who that is, and the shards' rules decide. Another page cannot do so in his name: a PATCH needs a
-//! preflight, which the gateway answers for configured origins only.
+//! certificate says who that is, and the shards' rules decide. A page of another site cannot do so in his name: browsers say that
+//! a request is of such a page, and with a certificate it is refused (`screen::is_of_another_site`).
 
 use bytes::Bytes;
 use fairlead_process::Status;

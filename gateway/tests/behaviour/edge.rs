@@ -509,3 +509,38 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
         }
     }
 }
+
+/// A browser shows its reader's certificate for whatever a page asks, and says that another site's page did; other clients
+/// say nothing of the kind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
+    let world = World::new().await;
+    let admin = world.http2(Some(&world.operator())).await;
+    const STATUS: &str = "/services/fairlead/v1/status";
+    const OBJECTS: &str = "/clusters/root:org/api/v1/configmaps";
+    for (method, path, site, impersonated, expected) in [
+        (Method::POST, OBJECTS, None, "", 200),
+        (Method::POST, OBJECTS, Some("same-origin"), "", 200),
+        (Method::POST, OBJECTS, Some("cross-site"), "", 403),
+        (Method::DELETE, OBJECTS, Some("same-site"), "", 403),
+        (Method::GET, OBJECTS, Some("cross-site"), "", 200),
+        (Method::GET, STATUS, None, "", 200),
+        (Method::GET, STATUS, Some("cross-site"), "", 403),
+        (Method::GET, "/readyz", Some("cross-site"), "", 200),
+        // Shards would judge by whom it is for, so the gateway itself tells him nothing.
+        (Method::GET, STATUS, None, "bob", 403),
+        (Method::GET, OBJECTS, None, "bob", 200),
+    ] {
+        let mut headers: Vec<(&str, &str)> = site.map(|site| ("sec-fetch-site", site)).into_iter().collect();
+        if !impersonated.is_empty() {
+            headers.push(("impersonate-user", impersonated));
+        }
+        let answer = admin.send(request(method.clone(), path, &headers, "")).await;
+        assert_eq!(answer.status, expected, "{method} {path} {site:?} {impersonated}: {answer:?}");
+    }
+    // Without a certificate there is nothing that would go along.
+    let nobody = world.http2(None).await;
+    let headers = [("sec-fetch-site", "cross-site"), ("authorization", "Bearer good")];
+    let answer = nobody.send(request(Method::POST, OBJECTS, &headers, "")).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
