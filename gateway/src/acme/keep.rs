@@ -117,7 +117,9 @@ impl Keeper {
         if due > now
             && let Some(advised) = self.advised(&held, now).await
         {
-            due = self.renewed.map_or(advised, |renewed| advised.max(renewed + LOOK));
+            let obeyed = self.renewed.map(|renewed| renewed + LOOK);
+            // Never later than it is due anyway.
+            due = obeyed.filter(|obeyed| advised < *obeyed).map_or(advised, |obeyed| due.min(obeyed));
         }
         due.duration_since(now).unwrap_or_default().min(LOOK)
     }
