@@ -639,7 +639,7 @@ fn an_observer_hears_everybody_and_nobody_is_remembered_for_it() {
         assert_eq!(summary(&outcome), "ann: system:authenticated team-a");
         heard.0.into_inner().unwrap()
     };
-    let groups = "team-a system:masters -> system:authenticated team-a";
+    let groups = "team-a system:masters system:authenticated -> system:authenticated team-a";
     for _ in 0..2 {
         let expected = [
             "client certificate has no opinion",

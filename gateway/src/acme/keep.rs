@@ -123,11 +123,9 @@ impl Keeper {
         if due > now
             && let Some(advised) = self.advised(&held, now).await
         {
-            // Sooner than it would be anyway only once an hour: a window that is always over must not cost orders without end.
-            due = match self.renewed {
-                Some(renewed) if advised < due => advised.max(renewed + LOOK).min(due),
-                _ => advised,
-            };
+            let obeyed = self.renewed.map(|renewed| renewed + LOOK);
+            // Never later than it is due anyway.
+            due = obeyed.filter(|obeyed| advised < *obeyed).map_or(advised, |obeyed| due.min(obeyed));
         }
         due.duration_since(now).unwrap_or_default().min(LOOK)
     }

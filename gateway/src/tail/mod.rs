@@ -127,8 +127,8 @@ mod tests {
         for number in 0..QUEUE + 10 {
             tail.tell(&a_line("/x", if number == QUEUE + 9 { 503 } else { 200 }));
         }
-        let quick = String::from_utf8(quick.next().await.to_vec()).unwrap();
-        assert_eq!((quick.lines().count(), quick.contains("\"code\":503")), (1, true));
+        let told = String::from_utf8(quick.next().await.to_vec()).unwrap();
+        assert_eq!((told.lines().count(), told.contains("\"code\":503")), (1, true));
         let (mut lines, mut lost) = (0, 0);
         while lines < QUEUE {
             let text = String::from_utf8(slow.next().await.to_vec()).unwrap();
@@ -141,7 +141,7 @@ mod tests {
             }
         }
         assert_eq!((lines, lost), (QUEUE, 10));
-        drop(slow);
+        drop((slow, quick));
         tail.tell(&a_line("/x", 200));
         assert!(!tail.is_read(), "whoever has gone costs nothing");
     }
