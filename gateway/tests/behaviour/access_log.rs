@@ -252,12 +252,12 @@ async fn the_program_opens_its_log_anew_and_follows_its_settings() {
     assert_eq!(paths(&lines(&file(&world), 1).await), ["/clusters/root:org/second"]);
     assert_eq!(paths(&lines(&moved, 1).await), ["/clusters/root:org/first"]);
 
-    // Settings count from the next request on; a file that cannot be opened is named, and the last one stays.
+    // Settings count from the next request on; where a file cannot be opened, nothing of the new ones does.
     let nowhere = world.directory.path().join("none/access.log");
     config.access_log = settings(&world, json!({"file": nowhere}));
     write(&config);
     gateway.signal(Signal::HUP);
-    gateway.says("the access log stays as it was").await;
+    gateway.says("the last good one stays in effect").await;
     get("third").await;
     lines(&file(&world), 2).await;
     let other = world.directory.path().join("other.log");

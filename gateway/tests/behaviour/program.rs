@@ -35,12 +35,17 @@ impl Gateway {
 
     /// The first line of the log that says this.
     pub async fn says(&mut self, what: &str) -> String {
-        while let Some(line) = self.log.as_mut().unwrap().next_line().await.unwrap() {
-            if line.contains(what) {
-                return line;
+        let heard = async {
+            while let Some(line) = self.log.as_mut().unwrap().next_line().await.unwrap() {
+                if line.contains(what) {
+                    return Some(line);
+                }
             }
-        }
-        panic!("it never said {what}");
+            None
+        };
+        // Generous: a loaded machine is no failure, and one that waits for ever says nothing.
+        let heard = tokio::time::timeout(std::time::Duration::from_secs(60), heard).await.ok().flatten();
+        heard.unwrap_or_else(|| panic!("it never said {what}"))
     }
 
     /// Where its first door listens.
