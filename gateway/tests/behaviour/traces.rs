@@ -263,7 +263,8 @@ async fn tracing_follows_its_settings() {
         json!({"sample": 0, "otlpEndpoint": "https://localhost:1", "serverCA": "/nowhere/ca.crt"}),
     )
     .unwrap();
-    another.gateway.reconfigure(config).unwrap();
+    let refused = another.gateway.reconfigure(config).unwrap_err().to_string();
+    assert!(refused.contains("/nowhere/ca.crt"), "{refused}");
     recorded(&told(&client, &[]).await.0);
     another.end().await;
 }

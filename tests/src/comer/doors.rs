@@ -136,7 +136,11 @@ impl Finding {
         let said = &output.stderr;
         let says = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
         match said {
-            _ if says(&["Misdirected", "421", "a host that is not served here"]) => Self::Refused(421),
+            _ if said.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == "421")
+                || says(&["a host that is not served here"]) =>
+            {
+                Self::Refused(421)
+            }
             _ if says(&[
                 "Unauthorized",
                 "You must be logged in",
