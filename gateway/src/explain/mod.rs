@@ -1,7 +1,8 @@
 //! What would become of a request, and why: the very code that serves requests, before somebody who listens.
 //!
 //! Nothing is counted, remembered or sent; but who judges the credential is asked as for a real request (an issuer for its
-//! keys, a webhook, shards for service accounts), and a workspace that may be about to appear is waited for.
+//! keys, a webhook, shards for service accounts), and a workspace that may be about to appear is waited for. Endpoints of the
+//! gateway's own do answer: for one of metrics the root shard is asked who may read them, and what it says is remembered.
 
 mod request;
 mod steps;
