@@ -1,5 +1,6 @@
 //! The answer on its way back, and where a watch ends.
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -39,6 +40,9 @@ impl<C: Client> Exchange<'_, C> {
         let (code, ended) = (parts.status.as_u16(), body.is_end());
         self.keep_alive =
             self.context.keep_alive.and_then(|pause| KeepAlive::of(&parts, pause).map(Box::new));
+        if self.is_ending && code == 200 {
+            self.over = Some(Box::pin(ready(())));
+        }
         self.client.begin(parts, ended)?;
         Ok(Begun { code, ended, body })
     }
