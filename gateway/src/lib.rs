@@ -48,6 +48,7 @@ mod table;
 mod tail;
 mod top;
 mod trace;
+mod untaken;
 mod upgrade;
 mod upstream;
 mod workspaces;

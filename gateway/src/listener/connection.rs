@@ -29,6 +29,7 @@ use super::{CertificateMeaning, Door, Frame};
 use crate::gulp::Gulp;
 use crate::limits::Connected;
 use crate::peers::ClientHeader;
+use crate::untaken::Untaken;
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
@@ -46,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) server_name: Option<Box<str>>,
     /// The certificates that the peer presented, and what was made of them so far.
     pub(crate) credentials: ConnectionCredentials,
+    /// Of its answers.
+    pub(crate) untaken: Untaken,
     began: Instant,
     open: AtomicUsize,
     total: AtomicU64,
@@ -78,6 +81,7 @@ impl Connection {
             said: frame.peers.said.clone(),
             server_name: server_name.map(Box::from),
             credentials,
+            untaken: Untaken::default(),
             began: Instant::now(),
             open: AtomicUsize::new(0),
             total: AtomicU64::new(0),

@@ -10,6 +10,9 @@ use super::client::Left;
 use super::failure::{Broken, Failure};
 use crate::upstream::{Lease, StreamPermit};
 
+/// So much of an answer over HTTP/1.1 is read ahead, about.
+const HTTP1_BUFFER: usize = 64 << 10;
+
 /// The body of an answer, and what keeps its way open.
 pub(super) enum Download {
     Http2 { body: h2::RecvStream, permit: StreamPermit },
@@ -47,6 +50,14 @@ impl Download {
     pub(super) fn release(&mut self, size: usize) {
         if let Self::Http2 { body, .. } = self {
             let _ = body.flow_control().release_capacity(size);
+        }
+    }
+
+    /// Bytes that have come and were not released yet.
+    pub(super) fn waiting(&mut self) -> usize {
+        match self {
+            Self::Http2 { body, .. } => body.flow_control().used_capacity(),
+            Self::Http1 { .. } => HTTP1_BUFFER,
         }
     }
 

@@ -44,6 +44,23 @@ async fn watches_end_cleanly_when_the_certificate_that_opened_them_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_whose_time_is_over_before_the_shard_has_answered_is_answered_and_ends() {
+    let world = World::new().await;
+    let short = world.client_ca.client_until("alice", SystemTime::now() + Duration::from_secs(4));
+    let client = world.http2(Some(&short)).await;
+    let open = client.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
+    let late = request(Method::GET, "/clusters/root:org/api/v1/late?watch=true", &[], "");
+    let late = tokio::spawn(async move { client.open(late).await.unwrap() });
+    until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
+    // The other one has the same end.
+    assert_eq!(rest(open).await.unwrap(), "");
+    world.alpha.state.release.send_replace(true);
+    let late = timeout(LIMIT, late).await.unwrap().unwrap();
+    assert_eq!(late.status(), 200);
+    assert_eq!(rest(late).await.unwrap(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_finishes_requests_ends_watches_cleanly_and_leaves_nothing() {
     let world = World::new().await;
     let user = world.user();

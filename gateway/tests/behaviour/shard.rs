@@ -404,6 +404,14 @@ async fn by_name(
     }
     match last {
         "stream" => stream(state),
+        // The same, once it is released.
+        "late" => {
+            let mut release = state.release.subscribe();
+            state.waiting.send_modify(|count| *count += 1);
+            let _guard = CountDown(Arc::clone(state));
+            release.wait_for(|released| *released).await.unwrap();
+            stream(state)
+        }
         // Resumable, unlike the one above.
         "numbers" => {
             let query = request.uri().query().unwrap_or_default().to_owned();

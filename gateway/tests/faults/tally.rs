@@ -24,7 +24,7 @@ pub struct Figures {
     pub events: u64,
     pub missed: u64,
     pub doubled: u64,
-    /// Whatever is none of these, and the first few of them.
+    /// Whatever is none of these; the first few of them, and why watches were turned away.
     pub wrong: u64,
     pub described: Vec<String>,
     /// Watches that are open now.
@@ -57,9 +57,14 @@ impl Tally {
     pub fn wrong(&self, what: String) {
         self.count(|figures| {
             figures.wrong += 1;
-            if figures.described.len() < MOST_DESCRIBED {
-                figures.described.push(what);
-            }
+            figures.describe(what);
+        });
+    }
+
+    pub fn turned_away(&self, why: String) {
+        self.count(|figures| {
+            figures.turned_away += 1;
+            figures.describe(why);
         });
     }
 
@@ -78,6 +83,12 @@ impl Tally {
 }
 
 impl Figures {
+    fn describe(&mut self, what: String) {
+        if self.described.len() < MOST_DESCRIBED {
+            self.described.push(what);
+        }
+    }
+
     /// Whether every request has been answered.
     pub fn is_answered(&self) -> bool {
         self.sent <= self.good + self.refused + self.broken + self.wrong

@@ -141,7 +141,8 @@ impl Watch {
                 }
                 Ok(Ok((response, _held))) => match Answer::read(response).await {
                     Ok(answer) if Refusal::of(&answer).is_some() => {
-                        self.party.tally.count(|figures| figures.turned_away += 1);
+                        let said = answer.text.clone();
+                        self.party.tally.turned_away(said);
                     }
                     answer => self.wrong(format!("a watch is answered {answer:?}")),
                 },

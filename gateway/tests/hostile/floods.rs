@@ -368,9 +368,27 @@ async fn answers_that_are_not_taken_cve_2019_9511_and_9517() {
         assert_eq!(answer.expect("not served").status, 200);
     }
     // The windows towards the shard, and what waits for the client.
-    let held = target.memory_kib().saturating_sub(before.memory_kib);
-    println!("{held} KiB for {MOST_STREAMS} answers that are not taken");
-    assert!(held < 400 * MOST_STREAMS as u64, "{held} KiB for answers that nobody takes");
+    let most = target.memory_kib().saturating_sub(before.memory_kib);
+    // Four windows are no more than may wait.
+    let mut cut = 0;
+    while cut < MOST_STREAMS - 4 {
+        let frame = timeout(LIMIT, connection.next()).await.expect("answers wait for ever").unwrap();
+        cut += usize::from(frame.kind == RST_STREAM);
+    }
+    // The allocator gives back what is free when it is asked for something.
+    let held = || target.memory_kib().saturating_sub(before.memory_kib);
+    let given_back = async {
+        while held() > 8 << 10 {
+            honest.get("/clusters/root:org/api").await;
+        }
+    };
+    timeout(LIMIT, given_back)
+        .await
+        .unwrap_or_else(|_| panic!("{} KiB for answers that nobody takes", held()));
+    println!(
+        "{most} KiB for {MOST_STREAMS} answers that are not taken, and {} KiB for those that are left",
+        held()
+    );
     drop((connection, honest));
     target.at_rest().await;
 }

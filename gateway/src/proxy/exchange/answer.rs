@@ -1,5 +1,6 @@
 //! The answer on its way back, and where a watch ends.
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -39,6 +40,9 @@ impl<C: Client> Exchange<'_, C> {
         let (code, ended) = (parts.status.as_u16(), body.is_end());
         self.keep_alive =
             self.context.keep_alive.and_then(|pause| KeepAlive::of(&parts, pause).map(Box::new));
+        if self.is_ending && code == 200 {
+            self.over = Some(Box::pin(ready(())));
+        }
         self.client.begin(parts, ended)?;
         Ok(Begun { code, ended, body })
     }
@@ -108,12 +112,15 @@ impl<C: Client> Exchange<'_, C> {
             // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
             // then there is more to be had: the error.
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
+            // What the shard has sent ahead waits here as well.
+            let too_much = self.context.connection().untaken.too_much(untaken, || body.waiting());
             tokio::select! {
                 biased;
                 written = self.client.write(chunk, *ended) => written?,
                 () = over(&mut self.over) => return self.too_late(),
-                () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                () = too_much => return Err(Failure::Untaken),
             }
+            self.context.connection().untaken.took(size);
             body.release(size);
             if self.is_ending && self.context.boundary.is_between() {
                 return Err(Failure::Over);

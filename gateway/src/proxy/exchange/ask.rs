@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
+use tokio::time::sleep;
 
 use super::answer::remove_hop_by_hop;
 use super::{Exchange, over, silence};
@@ -25,6 +26,8 @@ use crate::upstream::{Fault, StreamPermit, UpstreamError};
 const MAX_CONNECTIONS_TRIED: usize = 100;
 /// How often a request may reach a server.
 pub(super) const MAX_SENT: usize = 3;
+/// How long a shard has to answer a watch that is over already.
+const LATE_HEAD: Duration = Duration::from_secs(2);
 
 /// Where a request can be sent.
 enum Place {
@@ -202,7 +205,16 @@ impl<C: Client> Exchange<'_, C> {
                     }
                     None => return Err(Failure::Timeout),
                 },
-                () = over(&mut self.over) => return Err(Failure::Over),
+                () = over(&mut self.over) => {
+                    if self.is_ending {
+                        return Err(Failure::Over);
+                    }
+                    // Whoever comes while the gateway is about to go is told that the watch is there, and that it is over: an
+                    // end as any other, where a refusal would look like a fault.
+                    self.is_ending = true;
+                    self.over = Some(Box::pin(sleep(LATE_HEAD)));
+                    continue;
+                }
             };
             // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
             if !matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
