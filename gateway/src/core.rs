@@ -137,6 +137,14 @@ impl Asked<'_> {
         }
     }
 
+    /// What it says that it is for.
+    fn authority(&self) -> Option<&str> {
+        match self.uri.authority() {
+            Some(authority) => Some(authority.as_str()),
+            None => self.headers.get(HOST).and_then(|host| host.to_str().ok()),
+        }
+    }
+
     fn counting(&self) -> Counting {
         if self.steps.is_some() { Counting::Rehearsed } else { Counting::Real }
     }
@@ -218,7 +226,10 @@ impl Core {
         if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
             return Decision::Answer(answer);
         }
-        if origin.is_none() && is_of_another_site(asked.headers) && may_act(asked, local.as_ref()) {
+        if origin.is_none()
+            && may_act(asked, local.as_ref())
+            && is_of_another_site(asked.headers, asked.authority())
+        {
             asked.tell(At::Credential, Outcome::Refused, || Turned::OtherSite.to_string());
             return Decision::Answer(Answer::turned_away(Turned::OtherSite));
         }
@@ -547,7 +558,7 @@ impl Core {
             return Err(Answer::turned_away(Turned::Impersonates));
         }
         let answer = match endpoint {
-            LocalEndpoint::Live | LocalEndpoint::Ready => self.probe(asked.uri),
+            LocalEndpoint::Live | LocalEndpoint::Ready => self.answer_probe(asked).await,
             LocalEndpoint::Metrics => self.metrics(&self.identify(asked).await?).await,
             LocalEndpoint::Status => self.status(&self.identify(asked).await?).await,
             LocalEndpoint::Figures => self.figures(&self.identify(asked).await?).await,
@@ -571,6 +582,20 @@ impl Core {
             }
         };
         Ok(Decision::Answer(answer))
+    }
+
+    /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
+    /// is well.
+    async fn answer_probe(&self, asked: &Asked<'_>) -> Answer {
+        let verdict = self.verdict(asked.uri);
+        let is_verdict = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
+        if authenticates_first(asked) {
+            let asks_for_more = !is_verdict || verdict.response.status() != StatusCode::OK;
+            if !(asks_for_more && matches!(self.identify(asked).await, Ok(Sender::Known(_)))) {
+                return verdict;
+            }
+        }
+        self.probe(asked.uri)
     }
 
     /// Whether something is to be done as kcp does it.
@@ -656,11 +681,7 @@ impl Forward {
 /// What the door demands before anything else is looked at.
 fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
     let policy = asked.connection.door.policy.load();
-    let authority = match asked.uri.authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => asked.headers.get(HOST).and_then(|host| host.to_str().ok()),
-    };
-    policy.screen.host(authority, asked.connection.server_name.as_deref())?;
+    policy.screen.host(asked.authority(), asked.connection.server_name.as_deref())?;
     policy.screen.headers(asked.headers)
 }
 

@@ -9,7 +9,6 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_config::{InputFile, KcpBehaviour, SecretFile, WebhookConfig};
-use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -248,10 +247,11 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
     believe(&mut world, &[]);
     let without = world.config.clone();
     let stop = Arc::<AtomicBool>::default();
-    let asked: Vec<_> = join_all((0..4).map(|_| async {
+    let mut asked = Vec::new();
+    for _ in 0..4 {
         let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
         let stop = Arc::clone(&stop);
-        tokio::spawn(async move {
+        asked.push(tokio::spawn(async move {
             let mut both = Vec::new();
             while !stop.load(Ordering::SeqCst) {
                 let says = [("x-proxy-user", "dora")];
@@ -261,9 +261,8 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
                 }
             }
             both
-        })
-    }))
-    .await;
+        }));
+    }
     let gateway = world.gateway.as_mut().unwrap();
     for _ in 0..CHANGES {
         for config in [&without, &with] {

@@ -228,11 +228,43 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     for (path, token) in [(PATH, ""), (PATH, "of the shard"), (UNKNOWN, ""), (UNKNOWN, "of the shard")] {
         assert_eq!(ask(&nobody, path, token, &[]).await.status, 401, "{path} {token}");
     }
+    // Nor what is wrong: checks name shards and files.
+    fs::write(world.directory.path().join("tls.crt"), "not PEM").unwrap();
+    first.environment.reloads.check_now();
+    let known = world.client_of(&first).await;
+    for path in ["/readyz?verbose", "/livez?verbose", "/readyz/informer-sync", "/readyz?verbose&exclude=ping"]
+    {
+        for token in ["", "of the shard"] {
+            let answer = ask(&nobody, path, token, &[]).await;
+            assert_eq!((answer.status, answer.text.as_str()), (200, "ok"), "{path}");
+        }
+        let told = known.get(path).await;
+        assert_eq!(told.status, 200, "{path}");
+        assert!(told.text.contains("[+]") || path.contains("informer"), "{path}: {}", told.text);
+    }
+    assert!(known.get("/readyz?verbose").await.text.contains("tls.crt:1"));
     // As kcp does it, everybody is told.
     let (world, gateway) = edge(|_, _| {}).await;
     let usual = client(&world, &gateway, None).await.unwrap();
     assert_eq!(ask(&usual, PATH, "", &[]).await.status, 401);
     assert_eq!(ask(&usual, UNKNOWN, "", &[]).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
+    let mut world = World::with(Choices { unsynced: true, stopped: true, ..Choices::default() }).await;
+    world.config.listeners[0].authenticate_first = true;
+    let gateway = world.another_gateway(|_| ());
+    let nobody = client(&world, &gateway, None).await.unwrap();
+    let known = world.client_of(&gateway).await;
+    for path in ["/readyz", "/readyz?verbose", "/readyz/informer-sync"] {
+        let answer = nobody.get(path).await;
+        assert_eq!((answer.status, answer.text.as_str()), (500, "not ready"), "{path}");
+        let answer = known.get(path).await;
+        assert_eq!(answer.status, 500, "{path}");
+        assert_ne!(answer.text, "not ready", "{path}");
+    }
+    assert_eq!(nobody.get("/livez").await.text, "ok");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -537,6 +569,17 @@ async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
         }
         let answer = admin.send(request(method.clone(), path, &headers, "")).await;
         assert_eq!(answer.status, expected, "{method} {path} {site:?} {impersonated}: {answer:?}");
+    }
+    // Some say only where the page is from.
+    for (method, path, origin, expected) in [
+        (Method::POST, OBJECTS, "https://localhost", 200),
+        (Method::POST, OBJECTS, "https://evil.example", 403),
+        (Method::POST, OBJECTS, "null", 403),
+        (Method::GET, OBJECTS, "https://evil.example", 200),
+        (Method::GET, STATUS, "https://evil.example", 403),
+    ] {
+        let answer = admin.send(request(method.clone(), path, &[("origin", origin)], "")).await;
+        assert_eq!(answer.status, expected, "{method} {path} {origin}");
     }
     // Without a certificate there is nothing that would go along.
     let nobody = world.http2(None).await;
