@@ -277,14 +277,20 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
 
 /// A key for tokens of service accounts, its public half in a file of the world's.
 fn signing_key(world: &mut World) -> EcdsaKeyPair {
+    let (key, file) = robots_key(world);
+    world.config.listeners[0].authentication.service_accounts.key_files = vec![file];
+    key
+}
+
+pub fn robots_key(world: &World) -> (EcdsaKeyPair, InputFile) {
     let key = rcgen::KeyPair::generate().unwrap();
     let file = world.directory.path().join("sa.pub");
     fs::write(&file, key.public_key_pem()).unwrap();
-    world.config.listeners[0].authentication.service_accounts.key_files = vec![InputFile::from(file)];
-    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der()).unwrap()
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der()).unwrap();
+    (pair, InputFile::from(file))
 }
 
-fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
+pub fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
     robot_issued_in(key, cluster, 0)
 }
 
