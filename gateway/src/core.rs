@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairlead_authn::in_cluster_claim;
+use fairlead_authn::{in_cluster_claim, shows_token};
 use fairlead_client::Client;
 use fairlead_config::{KcpBehaviour, SlowClientsConfig};
 use fairlead_process::{Drain, Health, Reloads, Shutdown, Status};
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{HOST, HeaderMap, HeaderName};
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
@@ -33,7 +33,7 @@ use crate::observe::{GatewayMetrics, Phase};
 use crate::pick::Picker;
 use crate::request::{
     ClusterPaths, ClusterTarget, HeaderLimits, LocalEndpoint, OtherPath, PathError, Priority, Reference,
-    RequestClass, RequestPath, cluster_path, cluster_within,
+    RequestClass, RequestPath, cluster_path, cluster_within, within_cluster,
 };
 use crate::route::{Caller, Route, Router};
 use crate::screen::{Turned, impersonates, is_of_another_site};
@@ -195,6 +195,7 @@ impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
     pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
         let local = LocalEndpoint::parse(asked.uri.path());
+        let believed = self.paths.load().believed.clone();
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
             && let Err(exceeded) = asked.connection.door.quotas.arrive(asked.counting())
         {
@@ -223,6 +224,8 @@ impl Core {
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
+                // A reload meanwhile: it was judged by what counted before, or by what counts now.
+                forward.believed = Believed::either(believed, self.paths.load().believed.clone());
                 if let Some(sender) = &asked.connection.door.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
@@ -394,7 +397,7 @@ impl Core {
             text.push_str(query);
         }
         let asserted_by = paths.asserted_to_shards.clone();
-        let forward = Forward::new(upstream, text, sender, paths, asserted_by)?;
+        let forward = Forward::new(upstream, text, sender, asserted_by)?;
         Ok(Decision::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
     }
 
@@ -446,13 +449,13 @@ impl Core {
                 (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
         };
-        let forward = Forward::new(upstream, text, sender, paths, mapping.asserted_by.clone())?;
+        let forward = Forward::new(upstream, text, sender, mapping.asserted_by.clone())?;
         Ok(Decision::Forward(Forward { about, workspace, ..forward }))
     }
 
     async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
         let start = Instant::now();
-        let caller = if has_token(asked.headers) || asked.connection.credentials.is_presented() {
+        let caller = if shows_token(asked.headers) || asked.connection.credentials.is_presented() {
             Caller::WithCredentials
         } else {
             Caller::Anonymous
@@ -500,7 +503,7 @@ impl Core {
             return Ok(sender.clone());
         }
         let addresses = &asked.connection.door.quotas.addresses;
-        let shows_one = has_token(asked.headers);
+        let shows_one = shows_token(asked.headers);
         if shows_one {
             addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
         }
@@ -613,12 +616,8 @@ impl Forward {
             (None, Sender::PassedOn) => FxBuildHasher.hash_one(client),
         };
         let writes = class == RequestClass::Write;
-        let path = self.path_and_query.path();
-        let in_cluster = path.find("/clusters/").and_then(|at| {
-            let rest = &path[at + "/clusters/".len()..];
-            rest.find('/').map(|end| &rest[end..])
-        });
-        Share { flow, writes, priority: Priority::of(class, method, in_cluster.unwrap_or(path)) }
+        let path = within_cluster(self.path_and_query.path());
+        Share { flow, writes, priority: Priority::of(class, method, path) }
     }
 
     /// Counts bytes of a body.
@@ -634,19 +633,17 @@ impl Forward {
         upstream: Arc<Upstream>,
         path_and_query: String,
         sender: Sender,
-        paths: &Paths,
         asserted_by: Option<Arc<AssertionNames>>,
     ) -> Result<Self, Answer> {
         let path_and_query = PathAndQuery::from_maybe_shared(bytes::Bytes::from(path_and_query))
             .map_err(|error| Answer::bad_request(format!("malformed request path: {error}")))?;
-        let believed = paths.believed.clone();
         Ok(Self {
             upstream,
             path_and_query,
             sender,
             asserted_by,
             about: None,
-            believed,
+            believed: None,
             hops: None,
             allowed_origin: None,
             workspace: None,
@@ -654,10 +651,6 @@ impl Forward {
             ticket: None,
         })
     }
-}
-
-fn has_token(headers: &HeaderMap) -> bool {
-    headers.contains_key(AUTHORIZATION) || headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
 }
 
 /// What the door demands before anything else is looked at.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlead_authn::{Identity, Observer, Outcome, WorkspaceAuthenticator, is_identity_header};
+use fairlead_authn::{Identity, Observer, Outcome, WorkspaceAuthenticator, is_identity_header, shows_token};
 use http::Uri;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName};
 
 use crate::explain::Steps;
 use crate::listener::Connection;
+use crate::request::{begins_alike, is_alike};
 
 /// The group of shards, who may ask for picks.
 pub(crate) const SHARDS: &str = "system:fairlead:shard";
@@ -43,8 +44,8 @@ impl AssertionNames {
     }
 }
 
-/// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a door, believes who asks. A
-/// client's own are removed wherever its request goes: what one backend does not read, the one that it asks in turn may.
+/// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a door, believes who asks, or
+/// from where. A client's own are removed wherever its request goes: what one backend does not read, the one that it asks in turn may.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Believed {
     /// In lower case.
@@ -75,18 +76,33 @@ impl Believed {
         self.prefix(&names.extra_prefix);
     }
 
+    /// What either of them includes. Costs nothing where they are the same, as they are unless they were just changed.
+    pub(crate) fn either(one: Option<Arc<Self>>, other: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        match (one, other) {
+            (Some(one), Some(other)) if !Arc::ptr_eq(&one, &other) => {
+                let mut both = Self::clone(&one);
+                both.extend(&other);
+                Some(Arc::new(both))
+            }
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// With what others include.
+    pub(crate) fn extend(&mut self, others: &Self) {
+        self.names.extend_from_slice(&others.names);
+        self.prefixes.extend_from_slice(&others.prefixes);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether a client that sent this header would say who it is. Underscores count as dashes, because some servers
-    /// cannot tell them apart.
+    /// Whether a client that sent this header would say who it is, or where.
     pub(crate) fn include(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
-        let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
-        let begins = |with: &str| name.len() >= with.len() && name.bytes().zip(with.bytes()).all(same);
-        self.names.iter().any(|wanted| name.len() == wanted.len() && begins(wanted))
-            || self.prefixes.iter().any(|prefix| begins(prefix))
+        self.names.iter().any(|wanted| is_alike(name, wanted))
+            || self.prefixes.iter().any(|prefix| begins_alike(name, prefix))
     }
 }
 
@@ -138,7 +154,7 @@ pub(crate) async fn identify(
     let presented = connection.credentials.is_presented();
     if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
-            Tokens::Refuse if headers.contains_key(AUTHORIZATION) => {
+            Tokens::Refuse if shows_token(headers) => {
                 Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
             }
             _ => Ok(Sender::PassedOn),

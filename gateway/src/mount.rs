@@ -86,7 +86,7 @@ impl Core {
                 Some(query) => format!("{path}?{query}"),
                 None => path,
             };
-            Forward::new(upstream, text, sender, paths, paths.asserted_to_shards.clone())?
+            Forward::new(upstream, text, sender, paths.asserted_to_shards.clone())?
         } else {
             let mapping = paths.find(&path).map(|(mapping, _)| mapping);
             let Some((mapping, backend)) =
@@ -97,7 +97,7 @@ impl Core {
             };
             asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
             let text = backend.path_and_query(&path, asked.uri.query());
-            Forward::new(self.backend(backend)?, text, sender, paths, mapping.asserted_by.clone())?
+            Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
         };
         Ok(Decision::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
     }

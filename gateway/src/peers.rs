@@ -1,7 +1,7 @@
 //! Who may connect to a door, and what such a peer says about the client whose requests it carries.
 //!
 //! Costs nothing at a door that accepts everybody; else one comparison per network and connection (a provider has some
-//! twenty), and one look at the headers per request.
+//! twenty), and one look at each header's name per request, which mostly ends with its first letter.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use fairlead_config::{DoorConfig, Networks};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use http::header::{HeaderMap, HeaderName, InvalidHeaderName};
+
+use crate::request::{begins_alike, is_alike};
 
 /// The list of addresses that a request has come by.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -28,7 +30,23 @@ pub(crate) struct Peers {
 /// The header in which a peer says whose request it is, if it may. A connection keeps the one under which it was accepted:
 /// who came in when another counted was not looked at for this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClientHeader(Option<HeaderName>);
+pub(crate) struct ClientHeader {
+    header: Option<HeaderName>,
+    /// Whether peers carry the requests of others, so that whatever else is said of those is not for servers.
+    carried: Carried,
+}
+
+/// Whether a door's peers carry the requests of others.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Carried {
+    /// They are clients, as far as anybody knows: what they say of addresses and certificates goes on, as in kcp.
+    #[default]
+    Never,
+    /// They show a certificate of their own, so that clients' certificates end with them.
+    Certificate,
+    /// They say which client it is, in one header.
+    Address,
+}
 
 /// Who may connect to a door cannot be said; the operator has to mend it.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +76,13 @@ impl Peers {
             HeaderName::try_from(text).map_err(|error| PeersError::Header(text.clone(), error))
         };
         let client_header = door.peers.client_address_header.as_ref().map(name).transpose()?;
-        Ok(Self { networks, said: ClientHeader(client_header), proxy_protocol: door.peers.proxy_protocol })
+        let carried = match (&client_header, &door.tls.transport_client_ca) {
+            (Some(_), _) => Carried::Address,
+            (None, Some(_)) => Carried::Certificate,
+            (None, None) => Carried::Never,
+        };
+        let said = ClientHeader { header: client_header, carried };
+        Ok(Self { networks, said, proxy_protocol: door.peers.proxy_protocol })
     }
 
     /// Whether not everybody may connect.
@@ -79,18 +103,76 @@ impl ClientHeader {
     /// # Errors
     /// [`Unclear`] if the peer says it in two ways, or in none that can be understood.
     pub(crate) fn client_of(&self, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
-        let Some(header) = &self.0 else { return Ok(peer) };
-        let mut said = headers.get_all(header).iter();
-        let client = match (said.next(), said.next()) {
-            // The provider's own requests, such as probes.
-            (None, _) => Some(peer),
-            (Some(address), None) => address.to_str().ok().and_then(|text| text.trim().parse().ok()),
-            (Some(_), Some(_)) => None,
+        let client = match &self.header {
+            Some(header) => said_in(header, peer, headers),
+            None => Ok(peer),
         };
-        headers.remove(header);
-        headers.remove(X_FORWARDED_FOR);
-        client.ok_or(Unclear)
+        let is_over = |name: &&HeaderName| match self.carried {
+            Carried::Never => false,
+            Carried::Certificate => is_word_of_certificates(name.as_str()),
+            Carried::Address => is_word_of_carriers(name.as_str()),
+        };
+        if self.carried != Carried::Never {
+            // Collected, because what is read cannot be changed; mostly there is little.
+            for name in headers.keys().filter(is_over).cloned().collect::<Vec<_>>() {
+                headers.remove(name);
+            }
+        }
+        client
     }
+}
+
+fn said_in(header: &HeaderName, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
+    let mut said = headers.get_all(header).iter();
+    let client = match (said.next(), said.next()) {
+        // The provider's own requests, such as probes.
+        (None, _) => Some(peer),
+        (Some(address), None) => address.to_str().ok().and_then(|text| text.trim().parse().ok()),
+        (Some(_), Some(_)) => None,
+    };
+    headers.remove(header);
+    client.ok_or(Unclear)
+}
+
+/// Whether proxies and CDNs say by this header, in lower case, from where a request is or which certificate its client has
+/// shown. Kubernetes' audit takes addresses from `X-Forwarded-For` and `X-Real-IP`; the others are those of RFC 7239, RFC 9440
+/// and of products, for whatever stands behind a shard.
+pub(crate) fn is_word_of_carriers(name: &str) -> bool {
+    const ADDRESSES: [&str; 8] = [
+        "fastly-client-ip",
+        "forwarded",
+        "true-client-ip",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-forwarded-for",
+        "x-original-forwarded-for",
+        "x-real-ip",
+    ];
+    may_be_word(name)
+        && (ADDRESSES.iter().any(|known| is_alike(name, known))
+            || begins_alike(name, "cf-connecting-ip")
+            || is_word_of_certificates(name))
+}
+
+/// Whether it is one about the client's certificate.
+fn is_word_of_certificates(name: &str) -> bool {
+    const BEGINNINGS: [&str; 9] = [
+        "cf-client-cert",
+        "client-cert",
+        "ssl-client",
+        "x-amzn-mtls",
+        "x-client-cert",
+        "x-client-verify",
+        "x-forwarded-client-cert",
+        "x-forwarded-tls-client-cert",
+        "x-ssl-client",
+    ];
+    may_be_word(name) && BEGINNINGS.iter().any(|known| begins_alike(name, known))
+}
+
+/// By the first letter, which most headers do not have.
+fn may_be_word(name: &str) -> bool {
+    matches!(name.as_bytes().first(), Some(b'c' | b'f' | b's' | b't' | b'x'))
 }
 
 /// The peer's word about its client cannot be taken; the peer is to blame.
@@ -107,7 +189,7 @@ mod tests {
     #[test]
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {
         let header = HeaderName::from_static("cf-connecting-ip");
-        let said_by_peers = ClientHeader(Some(header.clone()));
+        let said_by_peers = ClientHeader { header: Some(header.clone()), carried: Carried::Address };
         let (peer, client) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([203, 0, 113, 9]));
         for (said, expected) in [
             (&[][..], Ok(peer)),
@@ -127,6 +209,40 @@ mod tests {
             assert_eq!(headers, before, "{said:?}");
             assert_eq!(said_by_peers.client_of(peer, &mut headers), expected, "{said:?}");
             assert_eq!(headers.len(), 0, "{said:?}");
+        }
+    }
+    #[test]
+    fn what_is_said_of_clients_ends_where_peers_carry_for_others() {
+        let header = Some(HeaderName::from_static("cf-connecting-ip"));
+        for (name, with_address, with_certificate) in [
+            ("x-forwarded-for", true, false),
+            ("x_forwarded_for", true, false),
+            ("x-real-ip", true, false),
+            ("forwarded", true, false),
+            ("true-client-ip", true, false),
+            ("cf-connecting-ipv6", true, false),
+            ("client-cert", true, true),
+            ("client-cert-chain", true, true),
+            ("cf-client-cert-der-base64", true, true),
+            ("x_client_cert", true, true),
+            ("x-client-verify", true, true),
+            ("x-forwarded-client-cert", true, true),
+            ("x-forwarded-proto", false, false),
+            ("user-agent", false, false),
+            ("content-type", false, false),
+            ("x-mine", false, false),
+        ] {
+            for (header, carried, goes) in [
+                (header.clone(), Carried::Address, with_address),
+                (None, Carried::Certificate, with_certificate),
+                (None, Carried::Never, false),
+            ] {
+                let mut headers = HeaderMap::new();
+                headers.append(HeaderName::from_static(name), "x".parse().unwrap());
+                let said = ClientHeader { header, carried };
+                said.client_of(IpAddr::from([192, 0, 2, 1]), &mut headers).unwrap();
+                assert_eq!(headers.is_empty(), goes, "{name}, {carried:?}");
+            }
         }
     }
 }

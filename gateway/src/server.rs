@@ -31,6 +31,7 @@ use crate::local::MetricsReaders;
 use crate::mapping::{LivePaths, RootPath};
 use crate::mount::MountRules;
 use crate::observe::{GatewayMetrics, shard_metrics};
+use crate::peers::X_FORWARDED_FOR;
 use crate::pick::{PickMetrics, PickSettings, Picker, Signs};
 use crate::proxy::DataPlane;
 use crate::request::HeaderLimits;
@@ -408,7 +409,13 @@ impl Gateway {
         }
         self.core.certificate_files.store(Arc::new(certificate_files(&config)));
         self.core.as_kcp.store(Arc::new(config.as_kcp.clone()));
+        // What doors are about to believe is taken off requests first, and what they have believed, until they do not any more.
+        let believed = believed_at_doors(&config);
+        let mut meanwhile = believed_at_doors(&self.config);
+        meanwhile.extend(&believed);
+        self.core.paths.set_believed_at_doors(meanwhile);
         self.opened.apply(prepared);
+        self.core.paths.set_believed_at_doors(believed);
         self.doors = self.opened.addresses();
         let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
         self.core.router.set_patience(patience);
@@ -427,7 +434,6 @@ impl Gateway {
         if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
             self.core.paths.set_built_in(config.paths.services);
         }
-        self.core.paths.set_believed_at_doors(believed_at_doors(&config));
         self.shutdown.configure(&config.drain);
         for what in restart_needed(&self.config, &config) {
             tracing::warn!(setting = what, "this change of the configuration needs a restart");
@@ -589,7 +595,8 @@ fn paths(
     Ok((paths, credential))
 }
 
-/// By which headers the doors believe front proxies, where those are not the usual ones.
+/// By which headers the doors believe front proxies, where those are not the usual ones, and by which some believe where a
+/// client is: at the others nobody may say it, or the server behind might take it for what a door has believed.
 fn believed_at_doors(config: &GatewayConfig) -> Believed {
     let mut believed = Believed::default();
     for door in &config.listeners {
@@ -597,6 +604,11 @@ fn believed_at_doors(config: &GatewayConfig) -> Believed {
         let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
         names.into_iter().flatten().for_each(|name| believed.name(name));
         headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
+        let address = door.peers.client_address_header.as_ref();
+        // Of that one a server is told by the gateway, which appends to what came.
+        if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
+            believed.name(name);
+        }
     }
     believed
 }

@@ -101,6 +101,15 @@ impl fmt::Debug for BearerToken<'_> {
     }
 }
 
+/// Whether a request shows anything that some server might take for a token: any `Authorization`, or a WebSocket's
+/// subprotocol that begins as those do, however little the rest of it fits.
+#[must_use]
+pub fn shows_token(headers: &HeaderMap) -> bool {
+    let prefix = WEBSOCKET_PREFIX.as_bytes();
+    let is_offered = |value: &HeaderValue| value.as_bytes().windows(prefix.len()).any(|part| part == prefix);
+    headers.contains_key(AUTHORIZATION) || headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(is_offered)
+}
+
 /// Takes the bearer token out of a request whose sender it has identified, so that no further server sees it.
 pub fn remove_bearer_token(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
@@ -247,6 +256,23 @@ mod tests {
         assert_eq!(map, headers(&expected));
         remove_bearer_token(&mut map);
         assert_eq!(map, headers(&expected));
+    }
+
+    #[test]
+    fn whatever_looks_like_a_token_is_shown() {
+        for (name, value, expected) in [
+            ("authorization", "Bearer secret", true),
+            ("authorization", "Basic eDp5", true),
+            ("sec-websocket-protocol", OFFER, true),
+            ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.?", true),
+            ("sec-websocket-protocol", "v5.channel.k8s.io", false),
+            ("cookie", "secret", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(name, HeaderValue::from_static(value));
+            assert_eq!(shows_token(&headers), expected, "{name}: {value}");
+        }
+        assert!(!shows_token(&HeaderMap::new()));
     }
 
     #[test]

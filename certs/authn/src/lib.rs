@@ -77,7 +77,7 @@ mod workspace;
 pub use self::{
     authenticator::{Answer, Authenticator, CredentialKind, Observer, Presented, Reason, Verdict},
     authorities::{BundleError, CertificateAuthorities, SharedAuthorities, TrustError, TrustPurpose},
-    bearer::{BearerToken, MalformedToken, remove_bearer_token},
+    bearer::{BearerToken, MalformedToken, remove_bearer_token, shows_token},
     certificate::{CertificateError, ClientCertificate, ClientCertificateAuthenticator, validity},
     chain::{Chain, ChainBuilder, Outcome, Rejection},
     connection::ConnectionCredentials,

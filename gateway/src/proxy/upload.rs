@@ -14,7 +14,9 @@ use tokio::time::timeout;
 use super::client::Client;
 use super::failure::Failure;
 use crate::identity::Believed;
+use crate::peers::is_word_of_carriers;
 use crate::request::is_hop_by_hop;
+use crate::screen::impersonates;
 use crate::upstream::Part;
 
 /// Bytes that earn a client one more second.
@@ -191,14 +193,15 @@ impl Upload {
     }
 }
 
-/// Trailers say nothing about who sends them, nor about the message that they end.
+/// Trailers say nothing about who sends them and from where, nor about the message that they end.
 fn without_claims(mut trailers: HeaderMap, believed: Option<&Believed>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);
     let unwanted = |name: &&http::HeaderName| {
         is_hop_by_hop(name)
             || matches!(**name, AUTHORIZATION | CONTENT_LENGTH | CONTENT_TYPE | COOKIE | HOST)
-            || name.as_str().starts_with("impersonate-")
+            || impersonates(name.as_str())
+            || is_word_of_carriers(name.as_str())
             || believed.is_some_and(|believed| believed.include(name))
     };
     for name in trailers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {

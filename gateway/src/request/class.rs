@@ -4,7 +4,9 @@ use http::header::{self, HeaderMap};
 use http::{Method, Version};
 use percent_encoding::percent_decode_str;
 
+use super::LocalEndpoint;
 use super::headers::connection_nominations;
+use super::resource::is_collection_anywhere;
 
 /// The kind of exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,7 +15,8 @@ pub(crate) enum RequestClass {
     Read,
     /// One answer, something may change.
     Write,
-    /// An answer that goes on until somebody ends it: watches and followed logs.
+    /// An answer that goes on until somebody ends it: watches of a resource and followed logs. To anything else `watch` says
+    /// nothing, and shards answer it as they would without.
     Watch,
     /// The connection stops being HTTP: WebSocket, SPDY.
     Upgrade,
@@ -74,7 +77,11 @@ fn is_http(protocol: &[u8]) -> bool {
 }
 
 fn streams(path: &str, query: &str) -> bool {
-    is_set(query, "watch") || (is_log(path) && is_set(query, "follow"))
+    let is_watch = || {
+        matches!(LocalEndpoint::parse(path), Some(LocalEndpoint::Tail))
+            || is_collection_anywhere(&percent_decode_str(path).decode_utf8_lossy())
+    };
+    (is_set(query, "watch") && is_watch()) || (is_log(path) && is_set(query, "follow"))
 }
 
 /// Logs of a pod. To any other collection `follow` says nothing.
@@ -124,6 +131,26 @@ mod tests {
         ] {
             let class = RequestClass::of(&method, "/api/v1/pods", query, Version::HTTP_11, &HeaderMap::new());
             assert_eq!(class, expected, "{method} {query:?}");
+        }
+    }
+
+    #[test]
+    fn only_resources_are_watched() {
+        use RequestClass::{Read, Watch};
+        for (path, expected) in [
+            ("/clusters/root:org/api/v1/configmaps", Watch),
+            ("/clusters/root:org/%61pi/v1/configmaps", Watch),
+            ("/services/apiexport/root/a/clusters/*/api/v1/configmaps", Watch),
+            ("/clusters/root:org/openapi/v2", Read),
+            ("/clusters/root:org/version", Read),
+            ("/clusters/root:org/api/v1", Read),
+            ("/clusters/root:org/api/v1/namespaces/a/configmaps/b", Read),
+            ("/openapi/v2", Read),
+            ("/livez", Read),
+        ] {
+            let (none, get) = (HeaderMap::new(), Method::GET);
+            let class = RequestClass::of(&get, path, Some("watch=1"), Version::HTTP_2, &none);
+            assert_eq!(class, expected, "{path}");
         }
     }
 

@@ -67,6 +67,18 @@ pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
 }
 
+/// Whether a name is this one (which is in lower case). Underscores count as dashes, because some servers cannot tell them
+/// apart.
+pub(crate) fn is_alike(name: &str, wanted: &str) -> bool {
+    name.len() == wanted.len() && begins_alike(name, wanted)
+}
+
+/// Whether a name begins so.
+pub(crate) fn begins_alike(name: &str, beginning: &str) -> bool {
+    let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+    name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(same)
+}
+
 /// The fields that the sender's `Connection` header declares to be meant for this hop only. Names that
 /// are not tokens name nothing.
 pub(crate) fn connection_nominations(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {

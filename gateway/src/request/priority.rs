@@ -3,6 +3,7 @@
 use http::Method;
 
 use super::RequestClass;
+use super::resource::is_collection;
 
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,24 +26,14 @@ impl Priority {
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
         match segments.next() {
             Some("healthz" | "readyz" | "livez") => return Self::Urgent,
-            Some("api") => drop(segments.next()),
-            Some("apis") => {
-                if segments.next() == Some("coordination.k8s.io") {
-                    return Self::Urgent;
-                }
-                segments.next();
-            }
+            Some("apis") if segments.next() == Some("coordination.k8s.io") => return Self::Urgent,
+            Some("api" | "apis") => {}
             _ => return Self::Normal,
         }
-        let is_collection = match (segments.next(), segments.next(), segments.next(), segments.next()) {
-            (None, ..) => false,
-            (Some("namespaces"), Some(_), resource, name) => {
-                name.is_none() && !matches!(resource, None | Some("status" | "finalize"))
-            }
-            (Some(_), name, ..) => name.is_none(),
-        };
         match *method {
-            Method::GET | Method::HEAD | Method::DELETE if is_collection && class != RequestClass::Watch => {
+            Method::GET | Method::HEAD | Method::DELETE
+                if class != RequestClass::Watch && is_collection(path) =>
+            {
                 Self::List
             }
             _ => Self::Normal,

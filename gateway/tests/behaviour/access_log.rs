@@ -81,7 +81,7 @@ async fn every_request_has_its_line() {
     let unknown = client.get("/clusters/root:nope/api").await;
     assert_eq!(unknown.status, 403);
     // A watch, which has its line when it is over, and a tunnel.
-    let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+    let watch = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
     let watch = client.open(watch).await.unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
     assert_eq!(lines(&file(&world), 3).await.len(), 3);
@@ -137,7 +137,7 @@ async fn every_request_has_its_line() {
     assert_eq!(told, expected, "{own}");
     assert_eq!(own["auditID"], unknown.headers["audit-id"].to_str().unwrap());
     assert_eq!(own["responseBytes"], unknown.text.len());
-    assert_eq!(about(&all, "/clusters/root:org/stream")["class"], "watch");
+    assert_eq!(about(&all, "/clusters/root:org/api/v1/stream")["class"], "watch");
     let tunnel = about(&all, "/clusters/root:org/upgrade");
     assert_eq!((&tunnel["class"], &tunnel["shard"]), (&json!("upgrade"), &json!("alpha")));
     let odd = all.iter().find(|line| line["path"].is_null()).unwrap();

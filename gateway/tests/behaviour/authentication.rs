@@ -1,17 +1,23 @@
 //! Who is who at a door, by all kinds of credentials: kcp's table of optional authentication and its authenticators.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_config::{InputFile, KcpBehaviour, SecretFile, WebhookConfig};
+use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::pki::Leaf;
 use crate::world::{Answer, Choices, ORG, World, request};
+
+/// How often settings change to and fro under load.
+const CHANGES: usize = 150;
 
 const PATH: &str = "/clusters/root:org/api";
 
@@ -191,6 +197,82 @@ async fn headers_that_a_door_believes_go_no_further() {
         let answer = ask(&world, Some(&peer), PATH, &says).await;
         assert_eq!(outcome(&answer), user);
         assert_eq!(answer.echoed("x-proxy-"), [""; 0], "{user}");
+    }
+}
+
+/// The world, its door set to believe front proxies by these names beside the usual ones.
+fn believe(world: &mut World, names: &[&str]) {
+    let directory = world.directory.path();
+    fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
+    let headers = &mut world.config.listeners[0].authentication.request_header;
+    headers.client_ca = Some(InputFile::from(directory.join("proxies.crt")));
+    headers.allowed_names = vec!["kcp-front-proxy".to_owned()];
+    headers.username_headers =
+        names.iter().chain(&["X-Remote-User"]).map(|name| (*name).to_owned()).collect();
+}
+
+/// A request may have begun under other settings than those by which it is judged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_door_comes_to_believe_goes_no_further_from_the_first_request_on() {
+    const NEW: &str = "/clusters/root:new/api";
+    let mut world = world(|world| {
+        world.config.index.miss_wait = "1m".parse().unwrap();
+        believe(world, &[]);
+    })
+    .await;
+    let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
+    let says = [("x-proxy-user", "dora")];
+    // Nobody knows its workspace yet.
+    let waiting = tokio::spawn({
+        let (proxy, asked) = (proxy.clone(), request(Method::GET, NEW, &says, ""));
+        async move { proxy.send(asked).await }
+    });
+    let operator = world.http2(Some(&world.operator())).await;
+    while !operator.get("/metrics").await.text.contains("fairlead_gateway_requests_open{class=\"read\"} 2\n")
+    {
+    }
+    believe(&mut world, &["X-Proxy-User"]);
+    let config = world.config.clone();
+    world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
+    world.create_workspace("root", "new", "alpha", "new0000000000001");
+    let answer = waiting.await.unwrap();
+    assert_eq!(outcome(&answer), "dora");
+    assert_eq!(answer.echoed("x-proxy-"), [""; 0]);
+}
+
+/// Nor while it is being changed, however often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
+    let mut world = world(|world| believe(world, &["X-Proxy-User"])).await;
+    let with = world.config.clone();
+    believe(&mut world, &[]);
+    let without = world.config.clone();
+    let stop = Arc::<AtomicBool>::default();
+    let asked: Vec<_> = join_all((0..4).map(|_| async {
+        let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
+        let stop = Arc::clone(&stop);
+        tokio::spawn(async move {
+            let mut both = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                let says = [("x-proxy-user", "dora")];
+                let answer = proxy.send(request(Method::GET, PATH, &says, "")).await;
+                if outcome(&answer) == "dora" && !answer.echoed("x-proxy-").is_empty() {
+                    both.push(answer.text);
+                }
+            }
+            both
+        })
+    }))
+    .await;
+    let gateway = world.gateway.as_mut().unwrap();
+    for _ in 0..CHANGES {
+        for config in [&without, &with] {
+            gateway.reconfigure(config.clone()).unwrap();
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    for one in asked {
+        assert_eq!(one.await.unwrap(), [""; 0]);
     }
 }
 

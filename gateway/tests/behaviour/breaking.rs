@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::relay::Relay;
 use crate::world::{Choices, World, request, until};
 
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 const WAIT: &str = "/clusters/root:org/wait";
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -117,7 +117,7 @@ async fn a_slow_shard_is_given_up_by_requests_and_not_by_watches() {
         let client = client.clone();
         tokio::spawn(async move { client.send(request(method, path, &[], "")).await })
     };
-    let watch = ask(Method::GET, "/clusters/root:org/wait?watch=true");
+    let watch = ask(Method::GET, "/clusters/root:org/api/v1/wait?watch=true");
     until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
     for method in [Method::GET, Method::POST] {
         let answer = timeout(LIMIT, ask(method.clone(), WAIT)).await.expect("waited for").unwrap();

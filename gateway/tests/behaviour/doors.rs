@@ -21,7 +21,7 @@ use crate::program;
 use crate::world::{Http2, World, connect, request, until};
 
 const API: &str = "/clusters/root:org/api";
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 
 /// What somebody gets wrong.
 type Mistake = Box<dyn Fn(&mut GatewayConfig)>;

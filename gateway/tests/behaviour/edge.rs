@@ -468,7 +468,7 @@ async fn read_until(
 /// CloudFlare gives up on an answer that pauses for 100 s, and kubectl asks for no bookmarks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
-    const WATCH: &str = "/clusters/root:org/numbers?watch=true&resourceVersion=0";
+    const WATCH: &str = "/clusters/root:org/api/v1/numbers?watch=true&resourceVersion=0";
     let (world, gateway) = edge(|_, door| door.watch_keep_alive = Some("100ms".parse().unwrap())).await;
     let usual = world.another_gateway(|config| config.listeners[0].client_ca = None);
     usual.gateway.ready().await;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::world::{World, request, until};
 
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 const HOST: [(&str, &str); 1] = [("host", "localhost")];
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);

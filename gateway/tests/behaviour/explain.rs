@@ -178,7 +178,7 @@ async fn every_branch_is_told() {
         (strict(json!({"peer": "192.0.2.1", "headers": {"cf-connecting-ip": "203.0.113.9"}})), "alpha as bob", &["the client is 203.0.113.9"]),
         (strict(json!({"headers": {"cf-connecting-ip": "nobody"}})), "400 bad_request", &[]),
         (limited(org), "alpha as alice", &["quota noted you: 5 more requests at once, 1 per second", "0 of 2 requests at a time now"]),
-        (limited("/clusters/root:org/api?watch=true"), "429 limited", &["quota refused too many open watches"]),
+        (limited("/clusters/root:org/api/v1/pods?watch=true"), "429 limited", &["quota refused too many open watches"]),
     ];
     for (question, end, steps) in cases {
         let told = Foretold::ask(&world, world.address, &question).await;

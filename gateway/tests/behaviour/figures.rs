@@ -8,7 +8,7 @@ use http::Method;
 use crate::process::Gateway;
 use crate::world::{Http2, World, connect, request, until};
 
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 
 /// utime + stime in seconds and resident memory in KiB.
 fn usage(pid: u32) -> (f64, u64) {

@@ -181,7 +181,7 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
     let socket = line.world.directory.path().join("door.sock");
     let knocking = Knocking::at(&line, line.address);
     let old = line.client().await;
-    let question = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+    let question = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
     let mut watch = old.open(question).await.unwrap();
     until(&line.world.alpha.state.streams, |open| *open == 1).await;
     let first = line.state().pid;

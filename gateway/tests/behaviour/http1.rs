@@ -175,7 +175,8 @@ async fn targets_that_others_understand_are_understood() {
 async fn trailers_pass_both_ways_and_say_nothing_about_anybody() {
     let world = World::new().await;
     let text = "POST /clusters/root:org/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
-                3\r\nabc\r\n0\r\nChecksum: 9\r\nX-Remote-User: root\r\nContent-Length: 5\r\n\r\n";
+                3\r\nabc\r\n0\r\nChecksum: 9\r\nX-Remote-User: root\r\nContent-Length: 5\r\nImpersonate_User: root\r\n\
+                X-Forwarded-For: 10.0.0.1\r\nX_Real_IP: 10.0.0.1\r\nClient-Cert: :MIIB:\r\n\r\n";
     let answer = conversation(&world, text.as_bytes()).await;
     let echo: Value = serde_json::from_str(last(&answer).1).unwrap();
     assert_eq!((&echo["body"], &echo["trailers"]), (&"abc".into(), &serde_json::json!(["checksum: 9"])));
@@ -186,7 +187,14 @@ async fn trailers_pass_both_ways_and_say_nothing_about_anybody() {
     let post = request(Method::POST, "/clusters/root:org/x", &[], "").map(|_| ());
     let (answer, mut body) = client.send_request(post, false).unwrap();
     body.send_data("abc".into(), false).unwrap();
-    let fields = [("checksum", "9"), ("x-remote-user", "root")];
+    let fields = [
+        ("checksum", "9"),
+        ("x-remote-user", "root"),
+        ("impersonate_user", "root"),
+        ("impersonate-group", "root"),
+        ("x-forwarded-for", "10.0.0.1"),
+        ("true-client-ip", "10.0.0.1"),
+    ];
     let name = |name: &str| http::HeaderName::try_from(name).unwrap();
     body.send_trailers(fields.iter().map(|(key, value)| (name(key), value.parse().unwrap())).collect())
         .unwrap();

@@ -135,7 +135,7 @@ async fn a_snapshot_is_corrected_by_what_the_shards_say() {
     until_status(&client, "/clusters/short00000000001/api", 403).await;
     while client.get("/clusters/root:org/api").await.json()["shard"] != "root" {}
     // It was away for a while, but a watch from back then may still be resumed.
-    let resumed = client.get("/clusters/root:org/api?watch=true&resourceVersion=7").await;
+    let resumed = client.get("/clusters/root:org/api/v1/pods?watch=true&resourceVersion=7").await;
     assert_eq!(resumed.status, 410);
 }
 

@@ -33,7 +33,7 @@ impl UnderWay {
             )
         };
         let (read, write) = (ask(Method::GET), ask(Method::POST));
-        let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+        let watch = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
         let watch = client.open(watch).await.unwrap();
         until(&world.alpha.state.waiting, |waiting| *waiting == 2).await;
         until(&world.alpha.state.streams, |open| *open == 1).await;

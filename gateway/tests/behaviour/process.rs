@@ -41,8 +41,10 @@ async fn the_program_serves_reloads_and_drains() {
     let line = gateway.says("has no context").await;
     assert!(line.contains(&format!("{}: the kubeconfig has no context", kubeconfig.display())), "{line}");
 
-    let watch =
-        client.open(request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "")).await.unwrap();
+    let watch = client
+        .open(request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], ""))
+        .await
+        .unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
     gateway.signal(Signal::TERM);
     drop(watch);

@@ -16,8 +16,10 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
     let world = Arc::new(World::new().await);
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let watch = world.http2(Some(&world.user())).await;
-    let mut events =
-        watch.open(request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "")).await.unwrap();
+    let mut events = watch
+        .open(request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], ""))
+        .await
+        .unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
     let load: Vec<_> = (0..4)
         .map(|number| {
@@ -131,7 +133,7 @@ async fn settings_change_while_a_watch_goes_on() {
     let mut world = World::new().await;
     let client = world.http2(None).await;
     let token = [("authorization", "Bearer t")];
-    let watch = request(Method::GET, "/clusters/root:org/stream?watch=true", &token, "");
+    let watch = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &token, "");
     let mut events = client.open(watch).await.unwrap();
     until(&world.alpha.state.streams, |open| *open == 1).await;
     let mut changed = world.config.clone();
@@ -140,6 +142,22 @@ async fn settings_change_while_a_watch_goes_on() {
     world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     let refused = client.send(request(Method::GET, "/clusters/root:org/api", &token, "")).await;
     assert_eq!(refused.status, 401);
+    // Browsers show tokens of WebSockets as one of the protocols that they offer.
+    for (protocols, expected) in [
+        ("v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dA", 401),
+        ("base64url.bearer.authorization.k8s.io.dA", 401),
+        ("v5.channel.k8s.io", 101),
+    ] {
+        let fields = [
+            ("host", "localhost"),
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", protocols),
+        ];
+        let get = request(Method::GET, "/clusters/root:org/upgrade", &fields, "");
+        let answer = world.http1(None).await.send_request(get).await.unwrap();
+        assert_eq!(answer.status(), expected, "{protocols}");
+    }
     let shard = world.client_ca.client("s", &["system:fairlead:shard"]);
     let picks = world.http2(Some(&shard)).await;
     let answer = picks.send(request(Method::POST, "/services/fairlead/v1/shard-picks", &[], "{}")).await;

@@ -25,7 +25,7 @@ async fn ten_thousand_watches_are_drained_one_by_one_and_cleanly() {
     for _ in 0..CLIENTS {
         let client = world.http2(Some(&user)).await;
         for _ in 0..WATCHES / CLIENTS {
-            let get = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+            let get = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
             watches.push(client.open(get).await.unwrap());
         }
         clients.push(client);

@@ -64,7 +64,7 @@ async fn the_busiest_workspaces_are_told_among_many() {
     }
     let watches: Vec<_> = [3, 3, 3, 5]
         .into_iter()
-        .map(|number| format!("/clusters/root:w{number}/stream?watch=true"))
+        .map(|number| format!("/clusters/root:w{number}/api/v1/stream?watch=true"))
         .collect();
     let mut open = Vec::new();
     for watch in &watches {

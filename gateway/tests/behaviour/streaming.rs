@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::world::{Choices, World, request, until};
 
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -304,8 +304,10 @@ async fn a_shard_without_http2_is_served_as_well() {
     }
     // One after the other, on one connection.
     assert!(accepted() <= before + 1, "{} connections", accepted() - before);
-    let mut watch =
-        client.open(request(Method::GET, "/clusters/root:old/stream?watch=true", &[], "")).await.unwrap();
+    let mut watch = client
+        .open(request(Method::GET, "/clusters/root:old/api/v1/stream?watch=true", &[], ""))
+        .await
+        .unwrap();
     until(&old.state.streams, |open| *open == 1).await;
     old.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     assert_eq!(next_chunk(&mut watch).await.unwrap(), "{}\n");

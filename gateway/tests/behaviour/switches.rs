@@ -159,7 +159,7 @@ async fn watches_end_one_by_one_or_as_kcp_all_at_the_end() {
         let client = world.http2(Some(&world.user())).await;
         let mut ends = Vec::new();
         for _ in 0..WATCHES {
-            let get = request(Method::GET, "/clusters/root:org/stream?watch=true", &[], "");
+            let get = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
             let watch = client.open(get).await.unwrap();
             let shutdown = world.environment.shutdown.clone();
             ends.push(tokio::spawn(async move {

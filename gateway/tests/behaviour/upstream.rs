@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::shard::Shard;
 use crate::world::{Answer, Choices, World, logical_cluster, request, until};
 
-const WATCH: &str = "/clusters/root:org/stream?watch=true";
+const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 const HOST: [(&str, &str); 1] = [("host", "localhost")];
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -111,7 +111,7 @@ impl Watch {
         loop {
             credentials.mark_unchanged();
             let path = format!(
-                "/clusters/{}/numbers?watch=true&resourceVersion={}",
+                "/clusters/{}/api/v1/numbers?watch=true&resourceVersion={}",
                 self.party.workspace(),
                 self.revision.load(Ordering::SeqCst)
             );

@@ -1,0 +1,72 @@
+//! What a path asks a shard for, as far as paths tell without knowing its resources.
+
+/// The part of a forwarded path that its logical cluster sees: what follows `/clusters/<cluster>`, else all of it.
+pub(crate) fn within_cluster(path: &str) -> &str {
+    in_cluster(path).unwrap_or(path)
+}
+
+/// Whether a path as clients send it names all objects of a resource, everywhere or in a namespace: in a logical cluster
+/// right behind it, elsewhere (virtual workspaces, whatever is mapped) behind the first `api` or `apis`. Allocates nothing.
+pub(super) fn is_collection_anywhere(path: &str) -> bool {
+    match in_cluster(path) {
+        Some(rest) => is_collection(rest),
+        None => {
+            let begins = ["/api/", "/apis/"].into_iter().filter_map(|part| path.find(part)).min();
+            begins.is_some_and(|at| is_collection(&path[at..]))
+        }
+    }
+}
+
+/// Whether a path in a logical cluster names all objects of a resource. Looks at its first few segments.
+pub(super) fn is_collection(path: &str) -> bool {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    match segments.next() {
+        Some("api") => drop(segments.next()),
+        Some("apis") => drop((segments.next(), segments.next())),
+        _ => return false,
+    }
+    match (segments.next(), segments.next(), segments.next(), segments.next()) {
+        (None, ..) => false,
+        (Some("namespaces"), Some(_), resource, name) => {
+            name.is_none() && !matches!(resource, None | Some("status" | "finalize"))
+        }
+        (Some(_), name, ..) => name.is_none(),
+    }
+}
+
+fn in_cluster(path: &str) -> Option<&str> {
+    let at = path.find("/clusters/")?;
+    let rest = &path[at + "/clusters/".len()..];
+    rest.find('/').map(|end| &rest[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collections_are_told_wherever_they_are() {
+        for (path, expected) in [
+            ("/clusters/root:org/api/v1/configmaps", true),
+            ("/clusters/*/apis/apps/v1/namespaces/a/deployments", true),
+            ("/clusters/root/apis/x.io/v1/clusters", true),
+            ("/clusters/root/api/v1/namespaces", true),
+            ("/clusters/root/api/v1/namespaces/a", false),
+            ("/clusters/root/api/v1/configmaps/a", false),
+            ("/clusters/root/openapi/v2", false),
+            ("/clusters/root/openapi/api/v1/configmaps", false),
+            ("/clusters/root/version", false),
+            ("/clusters/root", false),
+            ("/services/apiexport/root/exporter/clusters/*/apis/x.io/v1/things", true),
+            ("/services/apiexport/root/exporter/clusters/*/openapi/v2", false),
+            ("/services/some/view/apis/x.io/v1/things", true),
+            ("/services/some/view/healthz", false),
+            ("/api/v1/pods", true),
+            ("/mapped/api/v1/pods", true),
+            ("/openapi/v2", false),
+            ("/", false),
+        ] {
+            assert_eq!(is_collection_anywhere(path), expected, "{path}");
+        }
+    }
+}
