@@ -47,6 +47,9 @@ use crate::upstream::{
 };
 use crate::workspaces::WorkspaceAuthenticators;
 
+/// What its settings' file is called where files are looked at.
+pub(crate) const CONFIGURATION: &str = "configuration";
+
 /// What a process lends the gateway.
 pub struct Environment {
     /// Where it counts.
@@ -448,7 +451,7 @@ pub fn follow_configuration(
 ) -> Result<(), LoadError> {
     // Whoever runs it ends it.
     let (followed, path) = (Arc::downgrade(gateway), file.to_owned());
-    reloads.register("configuration", [path.clone()], move || {
+    reloads.register(CONFIGURATION, [path.clone()], move || {
         let config: GatewayConfig = fairlead_config::load(&path)?;
         match followed.upgrade() {
             Some(gateway) => {
@@ -519,6 +522,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     }
     if old.log != new.log {
         needed.push("log");
+    }
+    if old.state_file != new.state_file {
+        needed.push("stateFile");
     }
     needed
 }
