@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_config::{ProcessPhase, ProcessState};
-use fairlead_process::{InheritedSockets, Reloads, ServiceManager, Shutdown};
+use fairlead_process::{Held, InheritedSockets, Reloads, ServiceManager, Shutdown};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::lanes::Lanes;
-use crate::server::SharedGateway;
+use crate::server::{CONFIGURATION, SharedGateway};
 
 /// Tells how the process is.
 #[derive(Clone)]
@@ -36,48 +36,74 @@ impl Life {
         Self { told: Arc::new(Mutex::new(Told { state, file, in_charge: false })), manager: ServiceManager }
     }
 
-    /// Follows the process until it drains: takes over when it is ready, tells of reloads and of the end.
-    pub async fn run(
+    /// Follows the process until it drains: takes over when it is ready, tells of reloads and of the end. From the call on a
+    /// successor keeps the configuration that it has begun with until it has taken over; the future must be run.
+    pub fn run(
         self,
         gateway: SharedGateway,
         inherited: Arc<InheritedSockets>,
         reloads: Reloads,
         shutdown: Shutdown,
-    ) {
+    ) -> impl Future<Output = ()> + Send {
+        let held = inherited.is_successor().then(|| reloads.hold(CONFIGURATION));
+        async move {
+            let lanes = gateway.lock().lanes();
+            // Whoever runs this has the gateway no longer than it takes.
+            if self.takes_over(gateway, &inherited, &shutdown).await {
+                self.serves(lanes, &reloads, held, &shutdown).await;
+            }
+        }
+    }
+
+    /// Whether it came to that.
+    async fn takes_over(
+        &self,
+        gateway: SharedGateway,
+        inherited: &InheritedSockets,
+        shutdown: &Shutdown,
+    ) -> bool {
         // Later it may have ended, and we would be somebody else's child.
         let parent =
             rustix::process::getppid().and_then(|parent| parent.as_raw_nonzero().get().try_into().ok());
-        let (mut ready, lanes) = {
-            let gateway = gateway.lock();
-            (gateway.readiness(), gateway.lanes())
-        };
+        let mut ready = gateway.lock().readiness();
         tokio::select! {
-            is_ready = ready.wait_for(|ready| *ready) => if is_ready.is_err() { return },
-            () = shutdown.announced() => return,
+            is_ready = ready.wait_for(|ready| *ready) => if is_ready.is_err() { return false },
+            () = shutdown.announced() => return false,
         }
-        if let Some(predecessor) = inherited.predecessor() {
-            tokio::select! {
-                inheritance = predecessor.relieve() => match inheritance {
-                    Ok(inheritance) => {
-                        gateway.lock().open_doors().own(&inheritance.owned);
-                        if inheritance.is_orphaned {
-                            tracing::warn!("the predecessor has ended without a word: this process takes over");
-                        } else {
-                            tracing::info!("took over from the predecessor");
-                        }
-                    }
-                    Err(error) => return tracing::error!(%error, "the predecessor cannot be spoken to"),
-                },
-                () = shutdown.announced() => return,
+        let Some(predecessor) = inherited.predecessor() else { return true };
+        let inheritance = tokio::select! {
+            inheritance = predecessor.relieve() => inheritance,
+            () = shutdown.announced() => return false,
+        };
+        match inheritance {
+            Ok(inheritance) => {
+                gateway.lock().open_doors().own(&inheritance);
+                if inheritance.is_orphaned {
+                    tracing::warn!("the predecessor has ended without a word: this process takes over");
+                } else {
+                    tracing::info!("took over from the predecessor");
+                }
             }
-            self.change(|state| state.predecessor = parent);
-            self.manager.main_process(std::process::id());
+            Err(error) => {
+                tracing::error!(%error, "the predecessor cannot be spoken to");
+                return false;
+            }
         }
-        drop(gateway);
+        self.change(|state| state.predecessor = parent);
+        self.manager.main_process(std::process::id());
+        true
+    }
+
+    async fn serves(&self, lanes: Arc<Lanes>, reloads: &Reloads, held: Option<Held>, shutdown: &Shutdown) {
         self.told.lock().in_charge = true;
         self.enter(ProcessPhase::Ready);
         self.manager.ready("serving");
         let mut looks = reloads.looks();
+        if let Some(held) = held {
+            drop(held);
+            // Whoever asked the predecessor to look meanwhile is not forgotten.
+            reloads.trigger().fire();
+        }
         let watchdog = watchdog(self.manager, lanes);
         tokio::pin!(watchdog);
         loop {
@@ -86,16 +112,21 @@ impl Life {
                     if changed.is_err() {
                         return;
                     }
-                    self.looked(&mut looks, &reloads);
+                    self.looked(&mut looks, reloads);
                 }
                 () = &mut watchdog => {}
                 () = shutdown.announced() => break,
             }
         }
-        if self.told.lock().in_charge {
+        if self.is_in_charge() {
             self.enter(ProcessPhase::Draining);
             self.manager.stopping("draining");
         }
+    }
+
+    /// Whether nobody else serves in this process's place, or goes before it.
+    pub(crate) fn is_in_charge(&self) -> bool {
+        self.told.lock().in_charge
     }
 
     /// The process starts its successor.

@@ -150,7 +150,12 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
         if let Some(file) = &followed {
             follow_configuration(&gateway, file, &environment.reloads)?;
         }
-        let upgrading = on_upgrade_signal(Arc::clone(&gateway), life.clone(), shutdown.clone());
+        let upgrading = on_upgrade_signal(
+            Arc::clone(&gateway),
+            life.clone(),
+            environment.reloads.clone(),
+            shutdown.clone(),
+        );
         environment.tasks.spawn("upgrade", upgrading.map_err(Failure::Runtime)?);
         let handled = signals(&shutdown, environment.reloads.trigger()).map_err(Failure::Runtime)?;
         let Environment { tasks, reloads, inherited, .. } = environment;

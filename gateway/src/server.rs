@@ -48,6 +48,9 @@ use crate::upstream::{
 };
 use crate::workspaces::WorkspaceAuthenticators;
 
+/// What its settings' file is called where files are looked at.
+pub(crate) const CONFIGURATION: &str = "configuration";
+
 /// What a process lends the gateway.
 pub struct Environment {
     /// Where it counts.
@@ -454,7 +457,7 @@ pub fn follow_configuration(
 ) -> Result<(), LoadError> {
     // Whoever runs it ends it.
     let (followed, path) = (Arc::downgrade(gateway), file.to_owned());
-    reloads.register("configuration", [path.clone()], move || {
+    reloads.register(CONFIGURATION, [path.clone()], move || {
         let config: GatewayConfig = fairlead_config::load(&path)?;
         match followed.upgrade() {
             Some(gateway) => {
@@ -525,6 +528,9 @@ fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str>
     }
     if old.log != new.log {
         needed.push("log");
+    }
+    if old.state_file != new.state_file {
+        needed.push("stateFile");
     }
     needed
 }

@@ -5,6 +5,7 @@
 //! metric says so. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
 //! notification APIs report badly; SIGHUP asks at once.
 
+mod held;
 mod told;
 
 use std::error::Error;
@@ -18,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use fairlead_config::PemFault;
+pub use held::Held;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use told::Told;
@@ -192,8 +194,16 @@ impl Reloads {
             }
             Err(error) => Err(chain(&error)),
         };
-        let mut watched =
-            Watched { files, stamps, digest, failure: None, loaded: SystemTime::now(), swap: Box::new(swap) };
+        let mut watched = Watched {
+            files,
+            stamps,
+            digest,
+            failure: None,
+            loaded: SystemTime::now(),
+            holders: 0,
+            is_missed: false,
+            swap: Box::new(swap),
+        };
         watched.follow(named);
         let (keeper, state) = (self.keeper.clone(), Mutex::new(watched));
         self.entries.lock().push(Arc::new(Entry { what: what.to_owned(), keeper, state }));
@@ -248,6 +258,7 @@ impl Reloads {
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let look = tokio::select! {
+                biased;
                 () = shutdown.draining() => return,
                 () = self.trigger.fired() => Look::Content,
                 _ = interval.tick() => Look::Stamps,
@@ -290,6 +301,13 @@ impl Reloads {
 
     fn refresh(&self, entry: &Entry, look: Look) {
         let (what, mut state) = (entry.what.as_str(), entry.state.lock());
+        if state.holders > 0 {
+            if look == Look::Content {
+                state.is_missed = true;
+                tracing::info!(what, "is not looked at yet");
+            }
+            return;
+        }
         let stamps: Vec<_> = state.files.iter().map(stamp).collect();
         let untouched = stamps == state.stamps && look == Look::Stamps;
         if untouched && state.failure.is_none() {
@@ -349,6 +367,10 @@ struct Watched {
     digest: u64,
     failure: Option<String>,
     loaded: SystemTime,
+    /// How many want it to stay as it is.
+    holders: usize,
+    /// Somebody has asked for a look meanwhile.
+    is_missed: bool,
     swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
 }
 
@@ -471,6 +493,24 @@ mod tests {
 
     fn read_number(path: &Path) -> Result<u32, ParseIntError> {
         fs::read_to_string(path).unwrap_or_default().trim().parse()
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_looked_at_when_it_is_held_no_more() {
+        let fixture = Fixture::new();
+        fixture.write("1");
+        let number = fixture.number().unwrap();
+        let (one, other) = (fixture.reloads.hold("number"), fixture.reloads.hold("number"));
+        fixture.write("2");
+        fixture.reloads.check_now();
+        drop(one);
+        fixture.reloads.check_now();
+        assert_eq!(*number.load(), 1);
+        drop(other);
+        // Whoever asked meanwhile is not forgotten.
+        fixture.reloads.trigger().fired().await;
+        fixture.reloads.look(Look::Stamps);
+        assert_eq!(*number.load(), 2);
     }
 
     #[test]

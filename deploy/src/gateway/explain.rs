@@ -18,8 +18,8 @@ use crate::output::{Format, harmless, print};
 /// Where the gateway explains.
 const PATH: &str = "/services/fairlead/v1/explain";
 
-/// Tell how a request would be routed, who it would be, and why, step by step. Nothing is sent to a shard, and nothing is
-/// counted.
+/// Tell how a request would be routed, who it would be, and why, step by step. The request itself is not sent, and nothing
+/// is counted; who judges the credential is asked as usual (for service accounts, shards).
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExplainCommand {
     /// A workspace (root:org), a path (/clusters/root:org/api/v1/pods?watch=1), or a whole URL

@@ -4,18 +4,17 @@
 //! cannot, so either all doors are as the settings say or none has changed. What closes, drains: a door that was removed,
 //! or the old address of one that has moved.
 
+mod handed_on;
 mod prepare;
 
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlead_authn::ServiceAccountLookup;
 use fairlead_config::DoorConfig;
-use fairlead_process::{InheritedSockets, Reloads, Shutdown, Tasks};
+use fairlead_process::{Inheritance, InheritedSockets, Reloads, Shutdown, Tasks};
 use tokio::sync::watch;
 
 use crate::acme::{Acme, Keeping};
@@ -217,41 +216,15 @@ impl Doors {
         tokio::spawn(async move { end.run_now().await });
     }
 
-    /// All sockets once more, with the names of their doors, for a successor.
-    ///
-    /// # Errors
-    /// There are too many open files.
-    pub(crate) fn sockets(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        let served = self.open.iter().filter_map(|open| Some((open, open.listening.socket.upgrade()?)));
-        let copies =
-            served.map(|(open, socket)| Ok((open.config.name.clone(), socket.as_fd().try_clone_to_owned()?)));
-        copies.collect()
-    }
-
-    /// Leaves all sockets to a successor; returns the names of those whose files are the successor's to remove.
-    pub(crate) fn leave(&self) -> Vec<String> {
-        let mut owned = Vec::new();
+    /// The files of sockets that a predecessor has left to us are ours.
+    pub(crate) fn own(&self, inheritance: &Inheritance) {
         for open in &self.open {
-            if let Some(socket) = open.listening.socket.upgrade() {
-                if socket.has_own_file() {
-                    owned.push(open.config.name.clone());
-                }
-                socket.leave();
-            }
-        }
-        owned
-    }
-
-    /// Nobody has taken them after all.
-    pub(crate) fn keep(&self, owned: &[String]) {
-        self.open.iter().filter_map(|open| open.listening.socket.upgrade()).for_each(|socket| socket.keep());
-        self.own(owned);
-    }
-
-    /// The files of the sockets of these doors are ours.
-    pub(crate) fn own(&self, names: &[String]) {
-        for open in self.open.iter().filter(|open| names.contains(&open.config.name)) {
-            if let Some(socket) = open.listening.socket.upgrade() {
+            let Some(socket) = open.listening.socket.upgrade() else { continue };
+            let is_ours = match inheritance.files.as_slice() {
+                [] => inheritance.owned.contains(&open.config.name),
+                files => socket.number().is_some_and(|number| files.contains(&number)),
+            };
+            if is_ours {
                 socket.own();
             }
         }

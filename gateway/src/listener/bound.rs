@@ -195,6 +195,11 @@ impl BoundDoor {
         self.is_shared.store(false, Ordering::Release);
     }
 
+    /// What other processes that have it know it by.
+    pub(crate) fn number(&self) -> Option<u64> {
+        fairlead_process::socket_number(self)
+    }
+
     /// Whether its file is ours.
     pub(crate) fn has_own_file(&self) -> bool {
         self.file.as_ref().is_some_and(SocketFile::is_kept)

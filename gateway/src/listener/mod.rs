@@ -234,6 +234,10 @@ where
         // If nobody will open it any more, the process ends.
         _ = gate.wait_for(|is_open| *is_open) => {}
     }
+    if !*gate.borrow() {
+        // Whoever waits here is a client of the predecessor, which goes on.
+        return drop(listener);
+    }
     let mut backoff = Duration::ZERO;
     let begin = |slot, (socket, peer): (AcceptedSocket, SocketAddr)| {
         let frame = serving.door.frame.load_full();
@@ -256,6 +260,7 @@ where
     };
     loop {
         let accepted = tokio::select! {
+            biased;
             () = serving.shutdown.draining() => break,
             accepted = async { (slots.next().await, listener.accept().await) } => accepted,
         };

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -14,19 +15,53 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::streams::{Established, Origin, StreamPermit};
+use super::streams::{Established, Lifetime, Origin, StreamPermit};
 use super::wire::Wire;
-use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, lifetime};
+use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share};
 use crate::gulp::Gulp;
 use crate::lanes::Lane;
 
 /// How long an endpoint may be alone in trying.
 const HEAD_START: Duration = Duration::from_millis(300);
+/// How long after a failure the next connection beside the open ones is tried.
+const GROW_AGAIN: Duration = Duration::from_secs(10);
+/// Connections do not all get old at the same time: up to this part of their age they are younger.
+const AGE_JITTER: f64 = 0.2;
 
 /// Somebody trying to connect to an endpoint.
 type Attempt<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
 
 impl Upstream {
+    /// A stream on a connection that is opened for it, unless somebody else has just opened one.
+    pub(super) async fn stream_on_new_connection(
+        self: &Arc<Self>,
+        options: UpstreamOptions,
+    ) -> Result<StreamPermit, UpstreamError> {
+        let known = self.only_http1.lock().is_some_and(|until| Instant::now() < until);
+        if known || !self.endpoint.is_tls() {
+            return Err(UpstreamError::OnlyHttp1);
+        }
+        if self.breaker.rests(options.breaker) {
+            return Err(UpstreamError::LeftAlone);
+        }
+        let pass = self.gate.enter().await.map_err(|_| UpstreamError::JustFailed)?;
+        let group_key = self.credential.load().group_key;
+        if let (Some(permit), _) = self.connections.permit(group_key, || 0) {
+            return Ok(permit);
+        }
+        let attempt = self.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
+        let connected = self.connect(options).await;
+        let has_failed = matches!(&connected, Err(error) if !matches!(error, UpstreamError::OnlyHttp1));
+        *self.failed.lock() = has_failed.then(Instant::now);
+        if has_failed {
+            attempt.failed();
+            pass.failed();
+        } else {
+            attempt.succeeded();
+        }
+        connected
+    }
+
     /// Opens a connection for HTTP/2 and takes the first stream on it.
     pub(super) async fn connect(
         self: &Arc<Self>,
@@ -57,12 +92,12 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection for HTTP/1.1.
-    pub(super) async fn dial(&self, limit: Duration) -> Result<Wire, UpstreamError> {
+    /// Opens a connection for HTTP/1.1; returns the key of the credential as well that it was opened with.
+    pub(super) async fn dial(&self, limit: Duration) -> Result<(Wire, u64), UpstreamError> {
         let credential = &self.credential.load();
         let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
         let (_, wire) = self.race(limit, attempt).await?;
-        Ok(wire)
+        Ok((wire, credential.group_key))
     }
 
     /// The first endpoint that answers.
@@ -146,6 +181,25 @@ async fn race<'a, T>(
             },
             () = tokio::time::sleep(HEAD_START), if waiting.len() > 0 => {}
         }
+    }
+}
+
+/// Opens a connection beside those that there are.
+pub(super) async fn grow(upstream: Arc<Upstream>, options: UpstreamOptions) {
+    if let Err(error) = upstream.connect(options).await {
+        tracing::debug!(shard = %upstream.name, %error, "no further connection could be opened");
+        tokio::time::sleep(GROW_AGAIN).await;
+    }
+    upstream.growing.store(false, Ordering::Relaxed);
+}
+
+fn lifetime(options: UpstreamOptions) -> Lifetime {
+    let younger = options.max_age.mul_f64(AGE_JITTER * random_share());
+    Lifetime {
+        ping_interval: options.ping_interval,
+        pings: options.pings,
+        idle_timeout: options.idle_timeout,
+        max_age: options.max_age.saturating_sub(younger),
     }
 }
 

@@ -7,8 +7,16 @@ use rustls::crypto::aws_lc_rs;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use std::net::SocketAddr;
+
+use fairlead_client::Names;
+use fairlead_process::Reloadable;
+use tokio::time::Instant;
+
+use super::server::FORGOTTEN_AFTER;
 use super::*;
 use crate::observe::{GatewayMetrics, shard_metrics};
+use crate::pick::Signs;
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -77,6 +85,27 @@ async fn a_backend_that_is_gone_is_not_asked_for_and_is_forgotten() {
     backend(&upstreams, "http://127.0.0.1:3");
     assert!(known.upgrade().is_none(), "nobody will miss it");
     assert!(upstreams.backends.load().contains_key("http://127.0.0.1:2"), "that one is new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_nobody_asks_for_is_forgotten_unless_it_fails() {
+    let upstreams = upstreams();
+    let get = |name: &str| upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
+    let names = || {
+        let shards = upstreams.shards.load();
+        let mut names: Vec<_> = shards.keys().map(ToString::to_string).collect();
+        names.sort();
+        names
+    };
+    drop(get("alpha"));
+    *get("beta").failed.lock() = Some(Instant::now());
+    sleep(FORGOTTEN_AFTER - MOMENT).await;
+    drop(get("gamma"));
+    assert_eq!(names(), ["alpha", "beta", "gamma"]);
+    sleep(2 * MOMENT).await;
+    *get("beta").failed.lock() = Some(Instant::now());
+    drop(get("delta"));
+    assert_eq!(names(), ["beta", "delta", "gamma"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use fairlead_config::{GatewayConfig, ProcessState};
 use tokio::process::Command;
 
 use crate::program::Gateway;
-use crate::world::World;
+use crate::world::{World, eventually, write_config};
 
 /// Runs the command that lies beside the gateway.
 async fn fairlead(arguments: &[&str]) -> (bool, String) {
@@ -22,11 +22,6 @@ async fn fairlead(arguments: &[&str]) -> (bool, String) {
     (status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-fn write(file: &Path, config: &GatewayConfig) {
-    // JSON is YAML.
-    std::fs::write(file, serde_json::to_string(config).unwrap()).unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_a_life_tell_what_came_of_them() {
     let world = World::new().await;
@@ -34,12 +29,10 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
     let mut config = world.config.clone();
     config.drain.window = "200ms".parse().unwrap();
     config.state_file = Some("state".into());
-    write(&file, &config);
+    write_config(&file, &config);
     let mut gateway = Gateway::start(&file);
     gateway.says("the index is synced").await;
-    while !state.exists() {
-        tokio::task::yield_now().await;
-    }
+    eventually("there is a state file", async || state.exists()).await;
     let (first, by_file) = (gateway.pid().to_string(), state.display().to_string());
 
     // Found by its number and its configuration, or by its state file.
@@ -47,19 +40,19 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
     assert!(good && said.contains("all files are in force"), "{said}");
     let mut broken = config.clone();
     broken.listeners[0].client_ca = Some("/nowhere.crt".into());
-    write(&file, &broken);
+    write_config(&file, &broken);
     let (good, said) = fairlead(&["reload", "--pid-file", &by_file]).await;
     assert!(!good && said.contains("gateway.yaml:1:") && said.contains("listeners[0]"), "{said}");
     // A successor could not use it either, and nobody is worse off.
     let (good, said) = fairlead(&["upgrade", "--pid-file", &by_file]).await;
     assert!(!good && said.contains(&format!("process {first} goes on as it was")), "{said}");
-    write(&file, &config);
+    write_config(&file, &config);
     assert!(fairlead(&["reload", "--pid-file", &by_file]).await.0);
 
     let (good, said) = fairlead(&["upgrade", "--pid-file", &by_file]).await;
     let second = ProcessState::read(&state).unwrap().pid.to_string();
     assert!(good && said.contains(&format!("process {second} ")) && second != first, "{said}");
-    assert!(gateway.child.wait().await.unwrap().success());
+    gateway.ends_well().await;
     let (good, said) = fairlead(&["reload", "--pid", &first]).await;
     assert!(!good && said.contains(&format!("there is no process {first}")), "{said}");
     let (good, said) = fairlead(&["drain", "--pid", &second]).await;
@@ -72,14 +65,15 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
 async fn without_a_state_file_the_outcome_is_not_made_up() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");
-    write(&file, &world.config);
+    write_config(&file, &world.config);
     let mut gateway = Gateway::start(&file);
     gateway.says("the index is synced").await;
     let pid = gateway.pid().to_string();
     let (good, said) = fairlead(&["reload", "--pid", &pid]).await;
     assert!(!good && said.contains("what came of it is not known") && said.contains("stateFile"), "{said}");
     let (good, _) = fairlead(&["drain", "--pid", &pid]).await;
-    assert!(good && gateway.child.wait().await.unwrap().success());
+    assert!(good);
+    gateway.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,7 +84,7 @@ async fn a_configuration_is_checked_as_the_gateway_would_use_it() {
     // Its doors are in use, which is of no account: nothing listens.
     let mut good = world.config.clone();
     good.listeners[0].serving.address = world.address;
-    write(&file, &good);
+    write_config(&file, &good);
     assert_eq!(
         fairlead(&["check", &path]).await,
         (true, format!("{path}: this configuration can be used\n"))

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour, SocketConfig, TlsVersion, WebhookConfig};
 use fairlead_gateway::Gateway;
@@ -18,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::pki::client_config;
 use crate::program;
-use crate::world::{Http2, World, connect, request, until};
+use crate::world::{Http2, World, connect, door, eventually, free_address, request, until, until_refused};
 
 const API: &str = "/clusters/root:org/api";
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
@@ -26,17 +25,8 @@ const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 /// What somebody gets wrong.
 type Mistake = Box<dyn Fn(&mut GatewayConfig)>;
 
-/// The world's first door under another name.
-fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
-    DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
-}
-
 fn address_of(gateway: &Gateway, name: &str) -> SocketAddr {
     gateway.doors.iter().find(|(door, _)| door == name).unwrap().1
-}
-
-async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
 async fn client(world: &World, address: SocketAddr) -> Http2 {
@@ -54,12 +44,6 @@ async fn listed(world: &World) -> Vec<String> {
     let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
     let doors = status["doors"].as_array().unwrap();
     doors.iter().map(|door| door["name"].as_str().unwrap().to_owned()).collect()
-}
-
-async fn until_refused(address: SocketAddr) {
-    while TcpStream::connect(address).await.is_ok() {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,9 +75,7 @@ async fn a_door_comes_and_goes_while_another_serves() {
     until(&world.alpha.state.streams, |open| *open == 1).await;
     assert_eq!(kept.get(API).await.status, 200);
     drop((kept_watch, guest));
-    while series(&world, "guests").await > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually("its series are gone", async || series(&world, "guests").await == 0).await;
     assert!(series(&world, "internal").await > 100);
 }
 
@@ -138,7 +120,7 @@ async fn doors_that_change_places_refuse_nobody() {
                 let answer = client(&world, address).await.get(API).await;
                 answer.headers.contains_key("cache-control") == (name == "two")
             };
-            while !is_there().await {}
+            eventually("each is where the other was", is_there).await;
         }
     }
     stop.send_replace(true);
@@ -415,14 +397,12 @@ async fn a_door_may_be_a_unix_socket() {
 
     // It goes with its door, unless something else stands there by then.
     world.gateway.as_mut().unwrap().reconfigure(alone.clone()).unwrap();
-    while path.exists() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually("the file is gone", async || !path.exists()).await;
     world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
     std::fs::remove_file(&path).unwrap();
     let successor = std::os::unix::net::UnixListener::bind(&path).unwrap();
     world.gateway.as_mut().unwrap().reconfigure(alone).unwrap();
-    while listed(&world).await.len() > 1 {}
+    eventually("the door is gone", async || listed(&world).await.len() == 1).await;
     std::os::unix::net::UnixStream::connect(&path).unwrap();
     drop(successor);
 }
@@ -455,16 +435,17 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     assert!(line.contains("cannot listen on 127.0.0.1"), "{line}");
     let client = client(&world, address).await;
     // It is said in the log a moment earlier.
-    let ready = loop {
-        let ready = client.get("/readyz?verbose").await;
-        if ready.text.contains("configuration (gateway.yaml:5:") {
-            break ready;
-        }
-    };
+    let mut ready = client.get("/readyz?verbose").await;
+    eventually("it is said where whoever may ask looks", async || {
+        ready = client.get("/readyz?verbose").await;
+        ready.text.contains("configuration (gateway.yaml:5:")
+    })
+    .await;
     assert!(ready.status == 200 && !ready.text.contains(&world.directory.path().display().to_string()));
     // The fault passes without a change of the file.
     drop(taken);
     gateway.signal(Signal::HUP);
     gateway.says("listening door=second").await;
-    while client.get("/readyz?verbose").await.text.contains("configuration") {}
+    let is_over = async || !client.get("/readyz?verbose").await.text.contains("configuration");
+    eventually("the fault is over", is_over).await;
 }

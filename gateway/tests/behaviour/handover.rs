@@ -7,31 +7,30 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
-use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, ProcessState, SocketConfig};
+use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, SocketConfig};
 use http::Method;
 use http_body_util::BodyExt;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use tokio::net::{TcpListener, TcpStream, UnixDatagram, UnixStream};
+use rustix::process::{Signal, kill_process};
+use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::program::Gateway;
-use crate::world::{Http2, World, connect, request, until};
+use crate::program::{Gateway, StateFile, process, until_gone};
+use crate::world::{
+    Http2, PATIENCE, World, connect, door, eventually, free_address, request, until, until_refused,
+    write_config,
+};
 
 const API: &str = "/clusters/root:org/api";
-/// Only to fail instead of hanging.
-const LIMIT: Duration = Duration::from_secs(60);
-const MOMENT: Duration = Duration::from_millis(5);
 
 /// A gateway as a process, and whoever comes after it.
 struct Line {
     world: World,
     config: GatewayConfig,
     file: PathBuf,
-    state: PathBuf,
+    state: StateFile,
     gateway: Gateway,
     address: SocketAddr,
 }
@@ -52,33 +51,19 @@ impl Line {
         config.drain.window = "500ms".parse().unwrap();
         config.state_file = Some(state.clone().into());
         choice(&mut config, &directory);
-        write(&file, &config);
+        write_config(&file, &config);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead-gateway"));
         command.arg("--config").arg(&file);
         prepare(&mut command);
         let mut gateway = Gateway::by(command);
         let address = gateway.address().await;
-        let line = Self { world, config, file, state, gateway, address };
-        line.until(|state| state.phase == ProcessPhase::Ready).await;
+        let line = Self { world, config, file, state: StateFile(state), gateway, address };
+        line.state.until(|state| state.phase == ProcessPhase::Ready).await;
         line
     }
 
     fn write(&self, config: &GatewayConfig) {
-        write(&self.file, config);
-    }
-
-    fn state(&self) -> ProcessState {
-        ProcessState::read(&self.state).unwrap_or_default()
-    }
-
-    async fn until(&self, condition: impl Fn(&ProcessState) -> bool) -> ProcessState {
-        let reached = async {
-            while !condition(&self.state()) {
-                tokio::time::sleep(MOMENT).await;
-            }
-        };
-        timeout(LIMIT, reached).await.unwrap_or_else(|_| panic!("{:?}", self.state()));
-        self.state()
+        write_config(&self.file, config);
     }
 
     async fn client(&self) -> Http2 {
@@ -92,44 +77,57 @@ impl Line {
 
     /// Has a successor take over; returns its number.
     async fn upgrade(&self) -> u32 {
-        let before = self.state().pid;
-        self.gateway_signal(Signal::QUIT);
-        let state = self.until(|state| state.pid != before && state.phase == ProcessPhase::Ready).await;
-        assert_eq!(state.predecessor, Some(before));
-        state.pid
+        let before = self.state.read().pid;
+        self.state.signal(Signal::QUIT);
+        self.taken_over_from(before).await
     }
 
-    /// To whoever is in charge.
-    fn gateway_signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.state().pid).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    async fn taken_over_from(&self, before: u32) -> u32 {
+        let taken_over =
+            self.state.until(|state| state.pid != before && state.phase == ProcessPhase::Ready).await;
+        assert_eq!(taken_over.predecessor, Some(before));
+        taken_over.pid
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.directory.path().join(name)
+    }
+
+    /// Has what [`waiting`] makes be started; returns its number.
+    async fn successor_that_waits(&self) -> u32 {
+        self.state.signal(Signal::QUIT);
+        let file = self.path("successor");
+        let mut number = None;
+        eventually("a successor is started", async || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            // Whole, with the end of its line.
+            number = text.strip_suffix('\n').and_then(|text| text.parse().ok());
+            number.is_some()
+        })
+        .await;
+        number.unwrap()
+    }
+
+    /// Lets it go on.
+    fn go(&self) {
+        std::fs::write(self.path("go"), "").unwrap();
     }
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        let pid = i32::try_from(self.state().pid).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-    }
+/// A successor that waits until it may go on, and then is this.
+fn waiting(directory: &Path, then: &str) -> PathBuf {
+    let (successor, go) = (directory.join("successor"), directory.join("go"));
+    let text = format!(
+        "echo $$ > {}; while [ ! -e {} ]; do sleep 0.01; done; {then}",
+        successor.display(),
+        go.display()
+    );
+    script(directory, "waits", &text)
 }
 
-fn write(file: &Path, config: &GatewayConfig) {
-    // JSON is YAML.
-    std::fs::write(file, serde_json::to_string(config).unwrap()).unwrap();
-}
-
-fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
-    DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
-}
-
-fn is_alive(pid: u32) -> bool {
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    // One that nobody has waited for yet has ended, too.
-    test_kill_process(pid).is_ok()
-        && std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
-            .is_ok_and(|stat| !stat.contains(") Z "))
+/// The gateway as whoever waits until it may go on.
+fn the_gateway() -> String {
+    format!("exec {} \"$@\"", env!("CARGO_BIN_EXE_fairlead-gateway"))
 }
 
 /// Requests, each on a connection of its own, until dropped; none may fail.
@@ -159,15 +157,14 @@ impl Knocking {
 
     async fn some_more(&self) {
         let target = self.count.load(Ordering::Relaxed) + 20;
-        while self.count.load(Ordering::Relaxed) < target && !self.task.is_finished() {
-            tokio::time::sleep(MOMENT).await;
-        }
+        let some_more = async || self.count.load(Ordering::Relaxed) >= target || self.task.is_finished();
+        eventually("some more requests are answered", some_more).await;
     }
 
     async fn end(self) {
         self.some_more().await;
         self.stop.store(true, Ordering::Relaxed);
-        self.task.await.unwrap();
+        timeout(PATIENCE, self.task).await.expect("a request is not answered").unwrap();
     }
 }
 
@@ -184,27 +181,21 @@ async fn a_successor_takes_over_and_nobody_is_refused() {
     let question = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
     let mut watch = old.open(question).await.unwrap();
     until(&line.world.alpha.state.streams, |open| *open == 1).await;
-    let first = line.state().pid;
+    let first = line.state.read().pid;
     let second = line.upgrade().await;
     // What was open comes to its end, and the old process with it.
-    while let Some(frame) = watch.body_mut().frame().await {
-        frame.unwrap();
-    }
-    assert!(line.gateway.child.wait().await.unwrap().success());
-    assert!(!is_alive(first) && is_alive(second));
+    timeout(PATIENCE, watch.body_mut().collect()).await.expect("the watch does not end").unwrap();
+    line.gateway.ends_well().await;
+    until_gone(first).await;
     UnixStream::connect(&socket).await.unwrap();
     // Its successor can do the same.
     let third = line.upgrade().await;
-    while is_alive(second) {
-        tokio::time::sleep(MOMENT).await;
-    }
+    until_gone(second).await;
     knocking.end().await;
     UnixStream::connect(&socket).await.unwrap();
-    line.gateway_signal(Signal::TERM);
-    while is_alive(third) {
-        tokio::time::sleep(MOMENT).await;
-    }
-    assert!(!socket.exists() && !line.state.exists());
+    line.state.signal(Signal::TERM);
+    until_gone(third).await;
+    assert!(!socket.exists() && !line.state.0.exists());
     assert!(TcpStream::connect(line.address).await.is_err());
 }
 
@@ -223,7 +214,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
     let plain = script(&directory, "plain", "");
     std::fs::set_permissions(&plain, std::fs::Permissions::from_mode(0o600)).unwrap();
     let knocking = Knocking::at(&line, line.address);
-    let first = line.state().pid;
+    let first = line.state.read().pid;
     let broken = format!("{}.broken", line.file.display());
     std::fs::write(&broken, "listeners: 7\n").unwrap();
     for (what, program, expected) in [
@@ -254,17 +245,17 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
             "exit status: 1",
         ),
     ] {
-        let before = line.state();
+        let before = line.state.read();
         let mut config = line.config.clone();
         config.upgrade.program = Some(program.into());
         config.upgrade.limit = if what == "one that waits" { "200ms" } else { "30s" }.parse().unwrap();
         line.write(&config);
-        line.gateway_signal(Signal::HUP);
-        line.until(|state| state.reloads_done > before.reloads_done).await;
+        line.state.signal(Signal::HUP);
+        line.state.until(|state| state.reloads_done > before.reloads_done).await;
         // Whoever is impatient gets no second one.
-        line.gateway_signal(Signal::QUIT);
-        line.gateway_signal(Signal::QUIT);
-        let state = line.until(|state| state.upgrades_failed > before.upgrades_failed).await;
+        line.state.signal(Signal::QUIT);
+        line.state.signal(Signal::QUIT);
+        let state = line.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
         let why = state.upgrade_failure.unwrap();
         assert!(why.contains(expected), "{what}: {why}");
         assert_eq!((state.pid, state.phase), (first, ProcessPhase::Ready), "{what}");
@@ -272,9 +263,9 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         knocking.some_more().await;
     }
     line.write(&line.config);
-    let reloads = line.state().reloads_done;
-    line.gateway_signal(Signal::HUP);
-    line.until(|state| state.reloads_done > reloads).await;
+    let reloads = line.state.read().reloads_done;
+    line.state.signal(Signal::HUP);
+    line.state.until(|state| state.reloads_done > reloads).await;
     line.upgrade().await;
     knocking.end().await;
 }
@@ -307,65 +298,235 @@ async fn versions_may_differ_in_words_and_doors() {
     let knocking = Knocking::at(&line, stays);
     line.upgrade().await;
     assert_eq!(line.client_at(comes).await.get(API).await.status, 200);
-    while TcpStream::connect(goes).await.is_ok() {
-        tokio::time::sleep(MOMENT).await;
-    }
+    until_refused(goes).await;
     knocking.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_to_end_waits_for_no_successor() {
     let mut line = Line::begin(|config, directory| {
-        let text = format!("echo $$ > {}; exec sleep 100", directory.join("successor").display());
-        config.upgrade.program = Some(script(directory, "waits", &text).into());
+        config.upgrade.program = Some(waiting(directory, "").into());
     })
     .await;
-    line.gateway_signal(Signal::QUIT);
-    let file = line.world.directory.path().join("successor");
-    let successor = loop {
-        match std::fs::read_to_string(&file).unwrap_or_default().trim().parse::<u32>() {
-            Ok(successor) => break successor,
-            Err(_) => tokio::time::sleep(MOMENT).await,
-        }
-    };
-    line.gateway_signal(Signal::TERM);
-    assert!(timeout(LIMIT, line.gateway.child.wait()).await.unwrap().unwrap().success());
-    while is_alive(successor) {
-        tokio::time::sleep(MOMENT).await;
-    }
+    let successor = line.successor_that_waits().await;
+    line.state.signal(Signal::TERM);
+    line.gateway.ends_well().await;
+    until_gone(successor).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_whose_predecessor_is_killed_serves() {
-    let program = env!("CARGO_BIN_EXE_fairlead-gateway");
     let mut line = Line::begin(|config, directory| {
-        let go = directory.join("go");
-        let text = format!(
-            "echo $$ > {}; while [ ! -e {} ]; do sleep 0.01; done; exec {program} \"$@\"",
-            directory.join("successor").display(),
-            go.display()
-        );
-        config.upgrade.program = Some(script(directory, "slow", &text).into());
+        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+        let socket = SocketConfig { path: directory.join("door.sock").into(), ..SocketConfig::default() };
+        config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, "local") });
     })
     .await;
-    let directory = line.world.directory.path().to_owned();
-    line.gateway_signal(Signal::QUIT);
-    while !directory.join("successor").exists() {
-        tokio::time::sleep(MOMENT).await;
-    }
-    line.gateway_signal(Signal::KILL);
-    line.gateway.child.wait().await.unwrap();
+    let first = line.state.read().pid;
+    let successor = line.successor_that_waits().await;
+    line.state.signal(Signal::KILL);
+    timeout(PATIENCE, line.gateway.child.wait()).await.unwrap().unwrap();
     // Nobody is refused meanwhile, only kept waiting.
     let waiting = TcpStream::connect(line.address).await.unwrap();
-    let first = line.state().pid;
-    std::fs::write(directory.join("go"), "").unwrap();
-    line.until(|state| state.pid != first && state.phase == ProcessPhase::Ready).await;
+    line.go();
+    line.state.until(|state| state.pid != first && state.phase == ProcessPhase::Ready).await;
     assert_eq!(line.client().await.get(API).await.status, 200);
     drop(waiting);
+    // What the other one had made goes with this one, though nobody has had the time to say so.
+    line.state.signal(Signal::TERM);
+    until_gone(successor).await;
+    assert!(!line.path("door.sock").exists());
 }
 
-async fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_that_ends_before_it_is_ready_takes_nobody_along() {
+    let mut line = Line::begin(|config, directory| {
+        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+    })
+    .await;
+    line.gateway.says("the index is synced").await;
+    let successor = line.successor_that_waits().await;
+    let (before, mut config) = (line.state.read(), line.config.clone());
+    // It never knows any shard.
+    let kubeconfig = line.path("shards.kubeconfig");
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    let nowhere = line.path("nowhere.kubeconfig");
+    std::fs::write(&nowhere, text.replace(&line.world.root.url(), "https://127.0.0.1:1")).unwrap();
+    config.index.root_shard_kubeconfig = nowhere.clone().into();
+    config.index.shards_kubeconfig = nowhere.into();
+    line.write(&config);
+    line.go();
+    line.gateway.says("listening").await;
+    eventually("it heeds SIGTERM", async || heeds(successor, Signal::TERM)).await;
+    // Whoever comes now finds the old process busy, and the new one about to end.
+    line.state.signal(Signal::STOP);
+    let (tls, address) =
+        (crate::pki::client_config(&line.world.serving_ca, Some(&line.world.user()), b"h2"), line.address);
+    let stream = TcpStream::connect(address).await.unwrap();
+    let asked = tokio::spawn(async move {
+        let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+        let stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await.unwrap();
+        Http2::over(stream).await.get(API).await.status
+    });
+    kill_process(process(successor), Signal::TERM).unwrap();
+    until_gone(successor).await;
+    line.state.signal(Signal::CONT);
+    assert_eq!(timeout(PATIENCE, asked).await.unwrap().unwrap(), 200);
+    let state = line.state.until(|state| state.upgrades_failed > before.upgrades_failed).await;
+    assert_eq!((state.pid, state.phase), (before.pid, ProcessPhase::Ready));
+}
+
+fn heeds(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(caught, 16).unwrap() & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// A successor that is ready, and whose predecessor is stopped before it could hear of it.
+async fn ready_but_not_in_charge(line: &mut Line) -> u32 {
+    line.gateway.says("the index is synced").await;
+    let successor = line.successor_that_waits().await;
+    line.state.signal(Signal::STOP);
+    line.go();
+    line.gateway.says("the index is synced").await;
+    successor
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_that_has_not_taken_over_has_no_successor() {
+    let mut line = Line::begin(|config, directory| {
+        config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
+    })
+    .await;
+    let first = line.state.read().pid;
+    let successor = ready_but_not_in_charge(&mut line).await;
+    kill_process(process(successor), Signal::QUIT).unwrap();
+    line.gateway.says("SIGQUIT is ignored").await;
+    line.state.signal(Signal::CONT);
+    assert_eq!(line.taken_over_from(first).await, successor);
+    until_gone(first).await;
+    // From now on it may have one.
+    let third = line.upgrade().await;
+    until_gone(successor).await;
+    assert_eq!(line.client().await.get(API).await.status, 200);
+    assert_eq!(line.state.read().pid, third);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
+    for (what, then, stays) in
+        [("one that succeeds", the_gateway(), false), ("one that fails", "exit 3".to_owned(), true)]
+    {
+        let (more, last) = (free_address().await, free_address().await);
+        let mut line = Line::begin(|config, directory| {
+            config.upgrade.program = Some(waiting(directory, &then).into());
+        })
+        .await;
+        let first = line.state.read().pid;
+        let knocking = Knocking::at(&line, line.address);
+        let with = |config: &GatewayConfig, name: &str, address: SocketAddr| {
+            let mut new = door(config, name);
+            new.serving.address = address;
+            let mut config = config.clone();
+            config.listeners.push(new);
+            config
+        };
+        line.gateway.says("the index is synced").await;
+        line.successor_that_waits().await;
+        let mut config = with(&line.config, "more", more);
+        line.write(&config);
+        line.state.signal(Signal::HUP);
+        line.gateway.says("is not looked at yet").await;
+        if stays {
+            line.go();
+            line.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;
+        } else {
+            // The successor has read the file before it changes once more, and the signal is its predecessor's.
+            line.state.signal(Signal::STOP);
+            line.go();
+            line.gateway.says("the index is synced").await;
+            config = with(&config, "last", last);
+            line.write(&config);
+            line.state.signal(Signal::HUP);
+            line.state.signal(Signal::CONT);
+            line.taken_over_from(first).await;
+            line.state.until(|state| state.reloads_done > 0).await;
+        }
+        for door in &config.listeners[1..] {
+            let answer = line.client_at(door.serving.address).await.get(API).await;
+            assert_eq!(answer.status, 200, "{what}: {}", door.name);
+        }
+        assert_eq!(line.state.read().pid == first, stays, "{what}");
+        knocking.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_at_a_door_that_the_successor_does_not_have_is_served() {
+    let goes = free_address().await;
+    let mut line = Line::begin(|config, _| {
+        let mut door = door(config, "goes");
+        door.serving.address = goes;
+        config.listeners.push(door);
+        config.limits.max_connections = 1;
+        config.drain.window = "20s".parse().unwrap();
+    })
+    .await;
+    let mut config = line.config.clone();
+    config.listeners.pop();
+    line.write(&config);
+    // The only place is taken, so that the next one waits in the kernel.
+    let first = line.client_at(goes).await;
+    assert_eq!(first.get(API).await.status, 200);
+    let tls = crate::pki::client_config(&line.world.serving_ca, Some(&line.world.user()), b"h2");
+    let stream = TcpStream::connect(goes).await.unwrap();
+    let before = line.state.read().pid;
+    line.upgrade().await;
+    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
+    let stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await.unwrap();
+    assert_eq!(Http2::over(stream).await.get(API).await.status, 200);
+    until_refused(goes).await;
+    line.gateway.says("the successor has no door here").await;
+    drop(first);
+    until_gone(before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sockets_file_goes_with_the_door_that_has_it_whatever_it_is_called() {
+    let line = Line::begin(|config, directory| {
+        for name in ["one", "two"] {
+            let path = directory.join(name).into();
+            let socket = SocketConfig { path, mode: "0660".to_owned() };
+            config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, name) });
+        }
+    })
+    .await;
+    let (one, two) = (line.path("one"), line.path("two"));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    // The names change places, and a name is not what a socket is known by.
+    let mut config = line.config.clone();
+    config.listeners[1].name = "two".to_owned();
+    config.listeners[2].name = "one".to_owned();
+    let first = line.state.read().pid;
+    line.write(&config);
+    let second = line.upgrade().await;
+    until_gone(first).await;
+    UnixStream::connect(&one).await.unwrap();
+    // Permissions change with the settings, as if it had made the file.
+    config.listeners[1].socket.as_mut().unwrap().mode = "0600".to_owned();
+    config.listeners.pop();
+    line.write(&config);
+    line.state.signal(Signal::HUP);
+    eventually("the permissions are others", async || mode(&one) == 0o600).await;
+    eventually("the other file is gone", async || !two.exists()).await;
+    config.listeners[1].name = "three".to_owned();
+    line.write(&config);
+    let third = line.upgrade().await;
+    until_gone(second).await;
+    UnixStream::connect(&one).await.unwrap();
+    line.state.signal(Signal::TERM);
+    until_gone(third).await;
+    assert!(!one.exists());
 }
 
 /// In systemd's place.
@@ -384,7 +545,7 @@ impl Manager {
                 }
             }
         };
-        timeout(LIMIT, heard).await.unwrap_or_else(|_| panic!("{word} was never said"))
+        timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{word} was never said"))
     }
 }
 
@@ -402,16 +563,16 @@ async fn a_service_manager_hears_of_the_whole_life() {
     .await;
     manager.hears("READY=1").await;
     manager.hears("WATCHDOG=1").await;
-    line.gateway_signal(Signal::HUP);
+    line.state.signal(Signal::HUP);
     let message = manager.hears("RELOADING=1").await;
     assert!(message.contains("MONOTONIC_USEC="), "{message}");
     manager.hears("READY=1").await;
     std::fs::write(&line.file, "listeners: 7\n").unwrap();
-    line.gateway_signal(Signal::HUP);
+    line.state.signal(Signal::HUP);
     let message = manager.hears("READY=1").await;
     assert!(message.contains("STATUS=serving; the last good one is in effect: configuration"), "{message}");
     line.write(&line.config);
-    line.gateway_signal(Signal::HUP);
+    line.state.signal(Signal::HUP);
     manager.hears("READY=1").await;
 
     let second = line.upgrade().await;
@@ -419,11 +580,9 @@ async fn a_service_manager_hears_of_the_whole_life() {
     // The end of the old process is not that of the service.
     manager.hears("READY=1").await;
     manager.hears("WATCHDOG=1").await;
-    line.gateway_signal(Signal::TERM);
+    line.state.signal(Signal::TERM);
     manager.hears("STOPPING=1").await;
-    while is_alive(second) {
-        tokio::time::sleep(MOMENT).await;
-    }
+    until_gone(second).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -440,7 +599,7 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     config.listeners[0].serving.address = address;
     let socket = SocketConfig { path: path.clone().into(), ..SocketConfig::default() };
     config.listeners.push(DoorConfig { socket: Some(socket), ..door(&config, "local") });
-    write(&file, &config);
+    write_config(&file, &config);
     let mut command = std::process::Command::new("sh");
     command
         .args(["-c", "LISTEN_PID=$$ exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_fairlead-gateway")])
@@ -461,6 +620,6 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     UnixStream::connect(&path).await.unwrap();
     // They are the service manager's, and so is the file.
     gateway.signal(Signal::TERM);
-    assert!(gateway.child.wait().await.unwrap().success());
+    gateway.ends_well().await;
     assert!(path.exists());
 }

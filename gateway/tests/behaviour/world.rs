@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_client::Names;
-use fairlead_config::GatewayConfig;
+use fairlead_config::{DoorConfig, GatewayConfig};
 use fairlead_gateway::{Environment, Gateway};
 use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
 use http::{Method, Request, Response};
@@ -17,7 +17,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -435,5 +435,46 @@ pub async fn until<T>(counter: &tokio::sync::watch::Sender<T>, condition: impl F
     reached.await.expect("what is waited for does not happen");
 }
 
+/// Waits until it is so, where nothing tells when.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let comes = async {
+        while !is_so().await {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, comes)
+        .await
+        .unwrap_or_else(|_| panic!("it does not come to this: {what}"));
+}
+
+/// Waits until a path has this status.
+pub async fn until_status(client: &Http2, path: &str, status: u16) {
+    eventually(&format!("{path} has {status}"), async || client.get(path).await.status == status).await;
+}
+
+/// Waits until nobody listens there.
+pub async fn until_refused(address: SocketAddr) {
+    let what = format!("nobody listens at {address}");
+    eventually(&what, async || TcpStream::connect(address).await.is_err()).await;
+}
+
+/// Where nobody listens, and will not by chance for a while.
+pub async fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// The first door under another name.
+pub fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
+    DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
+}
+
+/// A settings' file.
+pub fn write_config(file: &Path, config: &GatewayConfig) {
+    // JSON is YAML.
+    fs::write(file, serde_json::to_string(config).unwrap()).unwrap();
+}
+
 /// Longer than any test's own limits: only to fail instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
+/// Between two looks at something that nobody tells of.
+const MOMENT: Duration = Duration::from_millis(1);

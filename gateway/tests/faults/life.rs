@@ -8,28 +8,23 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, ProcessState, Timespan};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::Signal;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::clients::{Clients, Credentials};
 use crate::installation::{place, shards, until_served};
 use crate::load::{Load, Pace};
+use crate::number;
 use crate::party::Party;
-use crate::program;
+use crate::program::{self, StateFile, until_gone};
 use crate::shard::Shard;
 use crate::tally::Harm;
-use crate::world::World;
-use crate::{LIMIT, number};
-
-/// Between two looks at something that nobody tells of.
-const LOOK: Duration = Duration::from_millis(10);
+use crate::world::{World, write_config};
 
 struct Fleet {
     world: World,
@@ -45,7 +40,7 @@ struct Fleet {
 struct Process {
     config: GatewayConfig,
     file: PathBuf,
-    state: PathBuf,
+    state: StateFile,
     _program: program::Gateway,
     log: Arc<Mutex<Vec<String>>>,
     address: SocketAddr,
@@ -127,9 +122,9 @@ impl Fleet {
     }
 
     async fn upgrade(&self) {
-        let before = self.serving.state().pid;
-        self.serving.signal(Signal::QUIT);
-        self.serving.until(|state| state.pid != before && state.phase == ProcessPhase::Ready).await;
+        let before = self.serving.state.read().pid;
+        self.serving.state.signal(Signal::QUIT);
+        self.serving.state.until(|state| state.pid != before && state.phase == ProcessPhase::Ready).await;
         until_gone(before).await;
         self.load.goes_on_for(self.load.pace.second / 4).await;
     }
@@ -141,8 +136,8 @@ impl Fleet {
         self.load.goes_on_for(self.load.pace.second / 4).await;
         self.balancer.target.send_replace(next.address);
         let before = std::mem::replace(&mut self.serving, next);
-        let pid = before.state().pid;
-        before.signal(Signal::TERM);
+        let pid = before.state.read().pid;
+        before.state.signal(Signal::TERM);
         until_gone(pid).await;
         assert!(before.panics().is_empty(), "{:?}", before.panics());
         self.load.goes_on_for(self.load.pace.second / 4).await;
@@ -172,49 +167,29 @@ impl Process {
         let state = world.directory.path().join(format!("gateway-{number}.state"));
         let mut config = world.config.clone();
         config.state_file = Some(state.clone().into());
-        // JSON is YAML.
-        std::fs::write(&file, serde_json::to_string(&config).unwrap()).unwrap();
+        write_config(&file, &config);
         let mut program = program::Gateway::start(&file);
         let address = program.address().await;
         program.says("the index is synced").await;
         // From now on it is the same whoever serves.
         config.listeners[0].serving.address = address;
         let log = program.collect_log();
-        let process = Self { config, file, state, _program: program, log, address };
-        process.until(|state| state.phase == ProcessPhase::Ready).await;
+        let process = Self { config, file, state: StateFile(state), _program: program, log, address };
+        process.state.until(|state| state.phase == ProcessPhase::Ready).await;
         let config = process.config.clone();
         let refused = process.reload(&config).await;
         assert!(refused.is_empty(), "{refused:?}");
         process
     }
 
-    fn state(&self) -> ProcessState {
-        ProcessState::read(&self.state).unwrap_or_default()
-    }
-
     /// Puts a configuration in force; returns what of it could not be.
     async fn reload(&self, config: &GatewayConfig) -> Vec<String> {
-        let before = self.state().reloads_begun;
-        std::fs::write(&self.file, serde_json::to_string(config).unwrap()).unwrap();
-        self.signal(Signal::HUP);
-        self.until(|state| state.reloads_done > before && state.phase == ProcessPhase::Ready).await;
-        self.state().not_reloaded
-    }
-
-    async fn until(&self, condition: impl Fn(&ProcessState) -> bool) {
-        let reached = async {
-            while !condition(&self.state()) {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        if timeout(LIMIT, reached).await.is_err() {
-            panic!("{:?}\n{}", self.state(), self.log.lock().join("\n"));
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.state().pid).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        let before = self.state.read().reloads_begun;
+        write_config(&self.file, config);
+        self.state.signal(Signal::HUP);
+        let is_over =
+            |state: &ProcessState| state.reloads_done > before && state.phase == ProcessPhase::Ready;
+        self.state.until(is_over).await.not_reloaded
     }
 
     fn panics(&self) -> Vec<String> {
@@ -224,24 +199,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.state().pid).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
+        if std::thread::panicking() {
+            println!("{}", self.log.lock().join("\n"));
         }
     }
-}
-
-async fn until_gone(pid: u32) {
-    let gone = async {
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
-        // One that nobody has waited for yet has ended, too.
-        while test_kill_process(pid).is_ok()
-            && !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
-        {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    timeout(LIMIT, gone).await.unwrap_or_else(|_| panic!("process {pid} does not end"));
 }
 
 impl Balancer {

@@ -6,24 +6,30 @@ use std::os::unix::net::UnixStream as StdStream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use super::{MAX_LINE, MINE, OWN, READY, YOURS};
+use super::{FILE, LEFT, MAX_LINE, MINE, OWN, READY, YOURS, number_in};
 
 /// The process that serves until this one is ready.
 #[derive(Debug)]
-pub struct Predecessor(StdStream);
+pub struct Predecessor {
+    line: StdStream,
+    /// Its sockets that this process has no use for.
+    left: Vec<u64>,
+}
 
 /// What is ours after a hand-over.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inheritance {
-    /// Names of the sockets whose files are ours to remove.
+    /// Numbers of the sockets whose files are ours to remove.
+    pub files: Vec<u64>,
+    /// Names of the same, from a predecessor that knows no numbers.
     pub owned: Vec<String>,
     /// Whether the predecessor ended without having said so.
     pub is_orphaned: bool,
 }
 
 impl Predecessor {
-    pub(super) fn new(line: StdStream) -> Self {
-        Self(line)
+    pub(super) fn new(line: StdStream, left: Vec<u64>) -> Self {
+        Self { line, left }
     }
 
     /// Says that this process is ready, and returns when the other one leaves the service to it, by saying so or by having
@@ -32,10 +38,12 @@ impl Predecessor {
     /// # Errors
     /// The line cannot be used at all.
     pub async fn relieve(self) -> io::Result<Inheritance> {
-        self.0.set_nonblocking(true)?;
-        let mut line = BufReader::new(UnixStream::from_std(self.0)?);
+        self.line.set_nonblocking(true)?;
+        let mut line = BufReader::new(UnixStream::from_std(self.line)?);
+        let left = self.left.iter().map(|number| format!("{LEFT}{number}\n"));
+        let words: String = left.chain([format!("{READY}\n")]).collect();
         // If nobody hears it, the end of the line says so.
-        let _ = line.get_mut().write_all(format!("{READY}\n").as_bytes()).await;
+        let _ = line.get_mut().write_all(words.as_bytes()).await;
         let mut inheritance = Inheritance::default();
         loop {
             let mut word = String::new();
@@ -48,7 +56,10 @@ impl Predecessor {
                     let _ = line.get_mut().write_all(format!("{MINE}\n").as_bytes()).await;
                     return Ok(inheritance);
                 }
-                word => inheritance.owned.extend(word.strip_prefix(OWN).map(str::to_owned)),
+                word => {
+                    inheritance.files.extend(number_in(word, FILE));
+                    inheritance.owned.extend(word.strip_prefix(OWN).map(str::to_owned));
+                }
             }
         }
     }

@@ -6,14 +6,16 @@ use std::os::unix::net::UnixStream;
 use listenfd::ListenFd;
 use parking_lot::Mutex;
 
-use super::LINE;
 use super::predecessor::Predecessor;
+use super::{LINE, socket_number};
 
 /// What a process has inherited. Whatever nobody takes is closed.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Mutex<Vec<(String, OwnedFd)>>,
     line: Mutex<Option<UnixStream>>,
+    /// What nobody has taken, by its number.
+    left: Mutex<Vec<u64>>,
     is_successor: bool,
 }
 
@@ -39,7 +41,12 @@ impl InheritedSockets {
                 None => {}
             }
         }
-        Self { is_successor: line.is_some(), sockets: Mutex::new(sockets), line: Mutex::new(line) }
+        Self {
+            is_successor: line.is_some(),
+            sockets: Mutex::new(sockets),
+            line: Mutex::new(line),
+            left: Mutex::default(),
+        }
     }
 
     /// Whether another process of the same kind serves until this one is ready.
@@ -57,13 +64,16 @@ impl InheritedSockets {
         Some(sockets.swap_remove(place).1)
     }
 
-    /// Closes what nobody has taken; returns the names.
+    /// Closes what nobody has taken; returns the names. A predecessor hears of it before it leaves.
     pub fn close_rest(&self) -> Vec<String> {
-        std::mem::take(&mut *self.sockets.lock()).into_iter().map(|(name, _)| name).collect()
+        let rest = std::mem::take(&mut *self.sockets.lock());
+        self.left.lock().extend(rest.iter().filter_map(|(_, socket)| socket_number(socket)));
+        rest.into_iter().map(|(name, _)| name).collect()
     }
 
     /// The process that serves until this one is ready; once.
     pub fn predecessor(&self) -> Option<Predecessor> {
-        self.line.lock().take().map(Predecessor::new)
+        let line = self.line.lock().take()?;
+        Some(Predecessor::new(line, self.left.lock().clone()))
     }
 }

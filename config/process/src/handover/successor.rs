@@ -1,7 +1,7 @@
 //! What a process sees of the one that is to come after it.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::{Command as StdCommand, ExitStatus};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-use super::{LINE, MAX_LINE, MINE, OWN, READY, UNNAMED, YOURS};
+use super::{FILE, LEFT, LINE, MAX_LINE, MINE, OWN, READY, UNNAMED, YOURS, number_in};
 
 /// The first descriptor that is handed on, as systemd has it.
 const FIRST: i32 = 3;
@@ -26,6 +26,8 @@ pub struct Successor {
     /// `None` once it has.
     child: Option<Child>,
     line: BufReader<UnixStream>,
+    /// Numbers of the sockets that it has closed.
+    left: Vec<u64>,
 }
 
 /// The successor does not take over, and this process goes on.
@@ -52,7 +54,8 @@ pub enum HandoverError {
 }
 
 impl Successor {
-    /// Starts a program with these arguments, which inherits the sockets by their names.
+    /// Starts a program with these arguments, which inherits the sockets by their names. `files` are the numbers of those
+    /// whose files are to be its own as soon as it serves alone.
     ///
     /// # Errors
     /// [`HandoverError::Start`]
@@ -60,11 +63,14 @@ impl Successor {
         program: &OsStr,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         sockets: Vec<(String, OwnedFd)>,
+        files: &[u64],
     ) -> Result<Self, HandoverError> {
         let failed =
             |source| HandoverError::Start { program: program.to_string_lossy().into_owned(), source };
         let (ours, theirs) = StdStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
+        let files: String = files.iter().map(|number| format!("{FILE}{number}\n")).collect();
+        (&ours).write_all(files.as_bytes()).map_err(failed)?;
         let line = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
         let (names, descriptors): (Vec<String>, Vec<OwnedFd>) = sockets
             .into_iter()
@@ -86,12 +92,17 @@ impl Successor {
             .map_err(|error| failed(io::Error::other(error)))?;
         // The command has the descriptors, and closes them here.
         let child = Command::from(command).spawn().map_err(failed)?;
-        Ok(Self { child: Some(child), line })
+        Ok(Self { child: Some(child), line, left: Vec::new() })
     }
 
     /// Its number.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref()?.id()
+    }
+
+    /// The numbers of the sockets that it has closed, because it has no use for them; said before it is ready.
+    pub fn left(&self) -> &[u64] {
+        &self.left
     }
 
     /// Returns when it serves as well as we do.
@@ -136,7 +147,7 @@ impl Successor {
             let mut word = String::new();
             match (&mut self.line).take(MAX_LINE).read_line(&mut word).await {
                 Ok(1..) if word.trim_end() == expected => return true,
-                Ok(1..) => {}
+                Ok(1..) => self.left.extend(number_in(word.trim_end(), LEFT)),
                 Ok(0) | Err(_) => return false,
             }
         }

@@ -68,7 +68,7 @@ impl Place<'_> {
         });
         json!({
             "listeners": [{"quotas": {"all": much, "perIdentity": much, "perWorkspace": much}}],
-            "upstream": {"concurrency": {"limit": "fixed", "most": 2000}},
+            "upstream": {"concurrency": {"limit": "fixed", "most": 20_000}},
         })
     }
 

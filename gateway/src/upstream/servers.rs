@@ -1,0 +1,292 @@
+//! All servers by name: found, added when they are first asked for, and forgotten.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fairlead_client::{Endpoint, Names};
+use fairlead_process::Reloadable;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::dial::grow;
+use super::{
+    Lease, Outlook, Overloaded, ShardReport, Share, Slot, StreamPermit, Unreachable, Upstream,
+    UpstreamCredential, UpstreamError, UpstreamOptions, Wire,
+};
+use crate::observe::{MakeMetrics, Server};
+use crate::pick::{Signs, Work};
+
+/// Of fewer shards nothing can be said by how many of them fail.
+const FEW: usize = 3;
+
+/// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
+pub(crate) struct Upstreams {
+    /// For shards, and for backends without one of their own.
+    credential: ArcSwap<Reloadable<UpstreamCredential>>,
+    /// For shards that have one of their own, by name.
+    own: OwnCredentials,
+    pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
+    pub(super) metrics: MakeMetrics,
+    pub(super) names: Names,
+    pub(super) shards: ArcSwap<ByName>,
+    pub(super) backends: ArcSwap<ByName>,
+    adding: Mutex<()>,
+}
+
+type ByName = FxHashMap<Arc<str>, Arc<Upstream>>;
+
+/// Who the gateway is towards single shards, and whom it takes them for.
+pub(crate) type OwnCredentials = FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>;
+
+/// A server that is no shard, as a mapping describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct BackendSpec {
+    /// For metrics and logs. Another URL or credential under the same name replaces what there was.
+    pub(crate) name: Arc<str>,
+    /// `https://…`, or `http://…`, to which no credential is shown. Its path is not looked at.
+    pub(crate) url: Arc<str>,
+    /// Who the gateway is towards it and which authorities it is believed by; `None`: as towards shards.
+    pub(crate) credential: Option<Arc<Reloadable<UpstreamCredential>>>,
+}
+
+impl Upstreams {
+    /// No connections yet. `metrics` makes the metrics of a server by its name.
+    pub(crate) fn new(
+        credential: Arc<Reloadable<UpstreamCredential>>,
+        own: OwnCredentials,
+        options: UpstreamOptions,
+        metrics: MakeMetrics,
+        names: Names,
+    ) -> Self {
+        Self {
+            credential: ArcSwap::new(credential),
+            own,
+            options: Arc::new(ArcSwap::from_pointee(options)),
+            metrics,
+            names,
+            shards: ArcSwap::default(),
+            backends: ArcSwap::default(),
+            adding: Mutex::new(()),
+        }
+    }
+
+    /// Changes the time limits of requests from now on.
+    pub(crate) fn set_options(&self, options: UpstreamOptions) {
+        self.options.store(Arc::new(options));
+        for shard in self.shards.load().values() {
+            shard.admission.set_options(options.admission);
+        }
+    }
+
+    /// The server of a shard. One look-up in a map; the first request for a URL adds it.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Url`] if the shard's URL is not one.
+    pub(crate) fn get(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, UpstreamError> {
+        let shared = self.credential.load();
+        let credential = self.own.get(name).unwrap_or(&shared);
+        if let Some(known) = self.shards.load().get(name)
+            && known.is(url, credential)
+        {
+            return Ok(Arc::clone(known));
+        }
+        self.add(Server::Shard, name, url, credential)
+    }
+
+    /// The server of a mapped path, as cheap as [`Self::get`].
+    ///
+    /// # Errors
+    /// [`UpstreamError::Url`] if its URL is not one.
+    pub(crate) fn backend(&self, spec: &BackendSpec) -> Result<Arc<Upstream>, UpstreamError> {
+        let shared = self.credential.load();
+        let credential = spec.credential.as_ref().unwrap_or(&shared);
+        if let Some(known) = self.backends.load().get(&spec.name)
+            && known.is(&spec.url, credential)
+        {
+            return Ok(Arc::clone(known));
+        }
+        self.add(Server::Backend, &spec.name, &spec.url, credential)
+    }
+
+    /// What a shard was called by before is of no use any more: a name has one server.
+    fn add(
+        &self,
+        server: Server,
+        name: &Arc<str>,
+        url: &Arc<str>,
+        credential: &Arc<Reloadable<UpstreamCredential>>,
+    ) -> Result<Arc<Upstream>, UpstreamError> {
+        let servers = match server {
+            Server::Shard => &self.shards,
+            Server::Backend => &self.backends,
+        };
+        let endpoint = Endpoint::parse(url)?;
+        if server == Server::Shard && !endpoint.prefix().is_empty() {
+            tracing::warn!(shard = %name, %url, "the path of a shard's base URL is left out, as kcp's shards have none");
+        }
+        let _adding = self.adding.lock();
+        let all = servers.load();
+        if let Some(known) = all.get(name)
+            && known.is(url, credential)
+        {
+            return Ok(Arc::clone(known));
+        }
+        // Shards go, and tenants bring backends about by mounts, of which some lead nowhere. That a shard fails has to be known
+        // for as long as workspaces may be placed there.
+        let is_kept = |known: &Arc<Upstream>| !known.is_forgotten() || (known.is_shard && known.is_failing());
+        let kept = all.iter().filter(|(_, known)| is_kept(known));
+        let mut by_name: ByName = kept.map(|(name, known)| (Arc::clone(name), Arc::clone(known))).collect();
+        let added = Upstream::new(self, (server, name), (url, endpoint), credential);
+        by_name.insert(Arc::clone(name), Arc::clone(&added));
+        servers.store(Arc::new(by_name));
+        Ok(added)
+    }
+
+    /// Whether only so many requests at a time go to it.
+    pub(crate) fn limits(&self, upstream: &Upstream) -> bool {
+        upstream.is_shard && self.options.load().admission.is_limited()
+    }
+
+    /// Lets a request in if there is room for it now.
+    pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: Share) -> Option<Slot> {
+        upstream.admission.enter_at_once(share, self.options.load().admission)
+    }
+
+    /// Waits until the server may have one more request.
+    ///
+    /// # Errors
+    /// [`Overloaded`]; the server has seen nothing then.
+    pub(crate) async fn enter(&self, upstream: &Upstream, share: Share) -> Result<Slot, Overloaded> {
+        let options = self.options.load().admission;
+        upstream.admission.enter(share, options).await
+    }
+
+    /// How a server is doing, as far as a request for it would notice.
+    pub(crate) fn outlook(&self, upstream: &Upstream) -> Outlook {
+        let options = self.options();
+        let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
+            (true, _) => Some("it could not be connected to, and is left alone for a while"),
+            (false, true) => Some("it could not be connected to a moment ago, or all its addresses fail"),
+            (false, false) => None,
+        };
+        let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
+        Outlook { trouble, occupancy }
+    }
+
+    /// How every shard is doing, by name.
+    pub(crate) fn shards(&self) -> Vec<ShardReport> {
+        let options = self.options();
+        let report = |(name, shard): (&Arc<str>, &Arc<Upstream>)| ShardReport {
+            name: Arc::clone(name),
+            occupancy: shard.admission.occupancy(options.admission),
+            left_alone: shard.breaker.is_open(options.breaker),
+            is_healthy: !shard.is_failing(),
+            addresses: shard.addresses.standing(),
+        };
+        self.shards.load().iter().map(report).collect()
+    }
+
+    /// A stream to the server over HTTP/2, on an open connection or on a new one.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the shard has seen nothing then.
+    pub(crate) async fn stream(&self, upstream: &Arc<Upstream>) -> Result<StreamPermit, UpstreamError> {
+        let group_key = upstream.credential.load().group_key;
+        let (permit, more) = upstream.connections.permit(group_key, || upstream.addresses.usable());
+        if more && !upstream.growing.swap(true, Ordering::Relaxed) {
+            tokio::spawn(grow(Arc::clone(upstream), self.options()));
+        }
+        match permit {
+            Some(permit) => Ok(permit),
+            // Boxed, because it is rare, and as large as a handshake.
+            None => Box::pin(upstream.stream_on_new_connection(self.options())).await,
+        }
+    }
+
+    /// A connection over HTTP/1.1, for a server that speaks nothing else.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the server has seen nothing then.
+    pub(crate) async fn lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
+        let options = self.options();
+        let group_key = upstream.credential.load().group_key;
+        match upstream.idle.take(group_key, options.idle_timeout) {
+            Some(lease) => Ok(lease),
+            None => self.fresh_lease(upstream).await,
+        }
+    }
+
+    /// The same on a connection that has not served before.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the server has seen nothing then.
+    pub(crate) async fn fresh_lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
+        let (wire, group_key) = Box::pin(self.dialled(upstream)).await?;
+        Ok(upstream.idle.begin(wire, group_key).await?)
+    }
+
+    /// A connection of its own in HTTP/1.1, for a tunnel.
+    ///
+    /// # Errors
+    /// [`UpstreamError`]; the shard has seen nothing then.
+    pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
+        let (wire, _) = self.dialled(upstream).await?;
+        Ok(wire)
+    }
+
+    async fn dialled(&self, upstream: &Upstream) -> Result<(Wire, u64), UpstreamError> {
+        let options = self.options();
+        let attempt = upstream.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
+        let dialled = upstream.dial(options.connect_timeout).await;
+        match &dialled {
+            Ok(_) => attempt.succeeded(),
+            Err(_) => attempt.failed(),
+        }
+        dialled
+    }
+
+    /// How long a shard may take to begin its answer.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.options.load().read_timeout
+    }
+
+    /// What a client hears of a server that cannot be reached.
+    pub(crate) fn unreachable(&self) -> Unreachable {
+        self.options.load().unreachable
+    }
+
+    /// Whether a request to `upstream` may be sent once more; counts it if so.
+    pub(crate) fn may_repeat(&self, upstream: &Upstream) -> bool {
+        self.options.load().repeat && upstream.retries.spend()
+    }
+
+    pub(super) fn options(&self) -> UpstreamOptions {
+        **self.options.load()
+    }
+}
+
+/// Costs requests nothing: the work is in metrics that are kept anyway, and a failure is noted where a dial fails.
+impl Signs for Upstreams {
+    fn work(&self, shard: &str) -> Work {
+        let (answered, waited) =
+            self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default();
+        Work { answered, waited }
+    }
+
+    fn is_failing(&self, shard: &str) -> bool {
+        self.shards.load().get(shard).is_some_and(|known| known.is_failing())
+    }
+
+    /// A shard that is gone fails for ever, so only those count that there are; and of these, those that were ever asked.
+    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
+        let known = self.shards.load();
+        let (mut asked, mut failing) = (0, 0);
+        for shard in shards.filter_map(|name| known.get(name)) {
+            asked += 1;
+            failing += usize::from(shard.is_failing());
+        }
+        asked >= FEW && self.options().health.panics(failing, asked)
+    }
+}
