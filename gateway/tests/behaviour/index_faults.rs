@@ -6,12 +6,7 @@ use http::Method;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::world::{Choices, Http2, ORG, World, logical_cluster, request};
-
-/// Asks until the answer is this; the index hears of it when it does.
-async fn until_status(client: &Http2, path: &str, status: u16) {
-    while client.get(path).await.status != status {}
-}
+use crate::world::{Choices, ORG, World, logical_cluster, request, until_status};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_workspaces_come_and_go_at_once() {
