@@ -253,11 +253,11 @@ impl Core {
     /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
     /// is well.
     async fn answer_probe(&self, asked: &Asked<'_>) -> Answer {
-        let verdict = self.verdict(asked.uri);
-        let is_verdict = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
         if authenticates_first(asked) {
-            let asks_for_more = !is_verdict || verdict.response.status() != StatusCode::OK;
-            if !(asks_for_more && matches!(self.identify(asked).await, Ok(Sender::Known(_)))) {
+            let verdict = self.verdict(asked.uri);
+            let is_asked = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
+            let says_all = is_asked && verdict.response.status() == StatusCode::OK;
+            if says_all || !matches!(self.identify(asked).await, Ok(Sender::Known(_))) {
                 return verdict;
             }
         }
