@@ -1,7 +1,9 @@
 //! Which certificate a server shows: one for all clients, or others for those that ask for certain names.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -39,14 +41,13 @@ struct Challenges {
 }
 
 impl Certificates {
-    /// Reads all of them.
+    /// Reads all others than the default.
     pub(crate) fn load(
-        certificate: &Path,
-        private_key: &Path,
+        default: CertifiedKey,
         named: &[NamedCertificate],
         provider: &CryptoProvider,
     ) -> Result<Self, TlsError> {
-        let default = Arc::new(pair(certificate, private_key, provider)?);
+        let default = Arc::new(default);
         let mut by_name = Vec::new();
         for entry in named {
             let key = Arc::new(pair(&entry.certificate, &entry.private_key, provider)?);
@@ -96,7 +97,57 @@ impl Challenges {
     }
 }
 
-fn pair(certificate: &Path, private_key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+/// Something to show until files hold a certificate for the first time: a chain and its key as one PEM text, in memory only.
+#[derive(Clone)]
+pub struct Provisional {
+    pem: Arc<str>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Provisional {
+    /// Of this text.
+    pub fn new(pem: &str) -> Self {
+        Self { pem: pem.into(), is_over: Arc::default() }
+    }
+
+    /// What the files hold, or this if they never held anything yet.
+    pub(crate) fn unless(
+        &self,
+        held: Result<CertifiedKey, TlsError>,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsError> {
+        match held {
+            Ok(held) => {
+                self.is_over.store(true, Ordering::Relaxed);
+                Ok(held)
+            }
+            Err(_) if !self.is_over.load(Ordering::Relaxed) => self.own(provider),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn own(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let pem = self.pem.as_bytes();
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(TlsError::Provisional)?;
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(TlsError::Provisional)?;
+        CertifiedKey::from_der(chain, key, provider).map_err(TlsError::Library)
+    }
+}
+
+impl fmt::Debug for Provisional {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its key is nobody's business.
+        formatter.debug_struct("Provisional").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+/// A certificate with its key.
+pub(crate) fn pair(
+    certificate: &Path,
+    private_key: &Path,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
     let unreadable = |error| TlsError::Certificate(certificate.to_owned(), error);
     let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
         .map_err(unreadable)?

@@ -22,7 +22,7 @@ mod status_format;
 mod supervised;
 mod tls;
 
-pub use certificates::NamedCertificate;
+pub use certificates::{NamedCertificate, Provisional};
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
 pub use handover::{HandoverError, Inheritance, InheritedSockets, Predecessor, Successor, socket_number};

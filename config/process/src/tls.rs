@@ -23,7 +23,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::{Certificates, NamedCertificate};
+use crate::certificates::{Certificates, NamedCertificate, Provisional, pair};
 use crate::reload::{LoadError, Reloadable, Reloads};
 
 /// The TLS configuration of a listener, replaced when its files change. Each connection keeps the one it began with.
@@ -54,6 +54,8 @@ pub struct TlsSource {
     /// Folder with certificates, with their keys, that answer the challenge tls-alpn-01 (RFC 8737), each named as
     /// `<host>.pem`. They are shown to whoever offers `acme-tls/1` and nothing else, and such a connection carries nothing.
     pub challenges: Option<PathBuf>,
+    /// Shown until there is a certificate in the file.
+    pub provisional: Option<Provisional>,
 }
 
 /// Whether a listener asks its peers for certificates.
@@ -97,6 +99,9 @@ pub enum TlsError {
     /// The key file cannot be read.
     #[error("the private key file {0} cannot be read")]
     PrivateKey(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// What was made here to show meanwhile cannot be read.
+    #[error("the provisional certificate cannot be read")]
+    Provisional(#[source] rustls_pki_types::pem::Error),
     /// A bundle of authorities cannot be read.
     #[error("the authorities in {0} cannot be read")]
     Authorities(PathBuf, #[source] rustls_pki_types::pem::Error),
@@ -141,6 +146,7 @@ impl TlsSource {
             announced: Vec::new(),
             required: None,
             challenges: None,
+            provisional: None,
         }
     }
 
@@ -172,7 +178,12 @@ impl TlsSource {
     /// Reads the files and makes a configuration with its own ticket key.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(self.provider()?);
-        let certificates = Certificates::load(&self.certificate, &self.private_key, &self.named, &provider)?;
+        let held = pair(&self.certificate, &self.private_key, &provider);
+        let default = match &self.provisional {
+            Some(provisional) => provisional.unless(held, &provider)?,
+            None => held?,
+        };
+        let certificates = Certificates::load(default, &self.named, &provider)?;
         let certificates = certificates.answering(self.challenges.clone(), &provider);
         let mut config = self.asking_for_certificates(provider)?.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols.clone_from(&self.alpn);
