@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::tls::{ACME_PROTOCOL, TlsError};
+use crate::tls::TlsError;
 
 /// Where a certificate is, and for which names it is shown.
 #[derive(Clone, Debug)]
@@ -30,14 +30,6 @@ pub struct NamedCertificate {
 pub(crate) struct Certificates {
     default: Arc<CertifiedKey>,
     by_name: Vec<(String, Arc<CertifiedKey>)>,
-    challenges: Option<Challenges>,
-}
-
-/// Where answers to an authority's challenges are.
-#[derive(Debug)]
-struct Challenges {
-    folder: PathBuf,
-    provider: Arc<CryptoProvider>,
 }
 
 impl Certificates {
@@ -54,13 +46,7 @@ impl Certificates {
             let names = if entry.names.is_empty() { dns_names(&key) } else { entry.names.clone() };
             by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&key))));
         }
-        Ok(Self { default, by_name, challenges: None })
-    }
-
-    /// The same, which also answers challenges with what is in a folder.
-    pub(crate) fn answering(self, folder: Option<PathBuf>, provider: &Arc<CryptoProvider>) -> Self {
-        let challenges = folder.map(|folder| Challenges { folder, provider: Arc::clone(provider) });
-        Self { challenges, ..self }
+        Ok(Self { default, by_name })
     }
 
     /// The one for a name: an exact entry before a wildcard, the first of several, the default for all others.
@@ -76,24 +62,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        if let Some(challenges) = &self.challenges
-            && hello.alpn().is_some_and(|offered| offered.eq([ACME_PROTOCOL]))
-        {
-            return challenges.answer(hello.server_name()?);
-        }
         Some(Arc::clone(self.of(hello.server_name())))
-    }
-}
-
-impl Challenges {
-    /// Reads a file, which is there for seconds and small; a name is known to be a DNS name here.
-    fn answer(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        let file = self.folder.join(format!("{}.pem", name.to_ascii_lowercase()));
-        let leaf = CertificateDer::from_pem_file(&file).ok()?;
-        let key = PrivateKeyDer::from_pem_file(&file).ok()?;
-        let key = self.provider.key_provider.load_private_key(key).ok()?;
-        // Whether they fit cannot be asked: the library does not read a certificate with this critical extension.
-        Some(Arc::new(CertifiedKey::new(vec![leaf], key)))
     }
 }
 

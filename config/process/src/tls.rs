@@ -51,9 +51,6 @@ pub struct TlsSource {
     pub announced: Vec<PathBuf>,
     /// PEM bundle: authorities of a certificate without which there is no connection. What it says is of no account.
     pub required: Option<PathBuf>,
-    /// Folder with certificates, with their keys, that answer the challenge tls-alpn-01 (RFC 8737), each named as
-    /// `<host>.pem`. They are shown to whoever offers `acme-tls/1` and nothing else, and such a connection carries nothing.
-    pub challenges: Option<PathBuf>,
     /// Shown until there is a certificate in the file.
     pub provisional: Option<Provisional>,
 }
@@ -66,9 +63,6 @@ pub enum ClientCertificates {
     /// Not asked for (browsers would bother their users).
     NotRequested,
 }
-
-/// What an authority offers that looks whether a name is ours (RFC 8737).
-pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// The certificates that a peer presented, leaf first: it holds the leaf's private key, nothing else is known.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +139,6 @@ impl TlsSource {
             named: Vec::new(),
             announced: Vec::new(),
             required: None,
-            challenges: None,
             provisional: None,
         }
     }
@@ -184,10 +177,8 @@ impl TlsSource {
             None => held?,
         };
         let certificates = Certificates::load(default, &self.named, &provider)?;
-        let certificates = certificates.answering(self.challenges.clone(), &provider);
         let mut config = self.asking_for_certificates(provider)?.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols.clone_from(&self.alpn);
-        config.alpn_protocols.extend(self.challenges.iter().map(|_| ACME_PROTOCOL.to_vec()));
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
         // Tickets do; a cache in memory would be a second place with sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use fairlead_client::{CredentialsError, EndpointError, Names};
 use fairlead_config::{AcmeChallenge, AcmeConfig, DoorConfig, GatewayConfig};
-use fairlead_process::{Metrics, MetricsError, Provisional, ReloadTrigger, Reloads, Shutdown, TlsSource};
+use fairlead_process::{
+    ChallengeFolder, Metrics, MetricsError, Provisional, ReloadTrigger, Reloads, Shutdown, TlsSource,
+};
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
 
@@ -120,7 +122,7 @@ impl Acme {
     }
 
     /// What a door shows: what was got for it last, or something provisional, which nobody else gets to see: gateways that
-    /// share the folder would overwrite what one of them has got. Its challenges are answered at it.
+    /// share the folder would overwrite what one of them has got.
     ///
     /// # Errors
     /// [`AcmeError`] if the names are none, or, for a door that is to be opened, nothing can be written.
@@ -130,7 +132,9 @@ impl Acme {
         source: TlsSource,
         sockets: Sockets,
     ) -> Result<TlsSource, AcmeError> {
-        let Some(acme) = &door.tls.acme else { return Ok(source) };
+        if door.tls.acme.is_none() {
+            return Ok(source);
+        }
         if sockets == Sockets::Bound {
             self.folder.make()?;
         }
@@ -139,9 +143,14 @@ impl Acme {
             Some(_) => None,
             None => Some(Provisional::new(&fairlead_certs::provisional_certificate(&door.hosts)?)),
         };
-        let challenges =
-            (acme.challenge == AcmeChallenge::TlsAlpn01).then(|| self.answers.folder().to_owned());
-        Ok(TlsSource { certificate: file.clone(), private_key: file, challenges, provisional, ..source })
+        Ok(TlsSource { certificate: file.clone(), private_key: file, provisional, ..source })
+    }
+
+    /// What is answered at a door itself.
+    pub(crate) fn challenges(&self, door: &DoorConfig) -> Option<ChallengeFolder> {
+        let acme = door.tls.acme.as_ref()?;
+        (acme.challenge == AcmeChallenge::TlsAlpn01)
+            .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
     }
 
     /// Keeps a door's certificate fresh as long as what is returned is there, and until the process drains.

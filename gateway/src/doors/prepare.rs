@@ -202,6 +202,7 @@ impl Doors {
             certificates,
             peers: Peers::of(door, &reloads)?,
             tls: tls.map_err(DoorError::Tls)?,
+            challenges: self.parts.acme.challenges(door),
             limits: Arc::new(config.limits.clone()),
             sender: DoorSender::of(door, config, &reloads).map_err(DoorError::Sender)?,
             _files: kept,

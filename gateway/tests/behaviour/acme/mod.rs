@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use fairlead_config::{AcmeChallenge, DoorAcmeConfig, ExternalAccountConfig, GatewayConfig};
 use fairlead_gateway::{Environment, Gateway};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::pki::client_config_of;
-use crate::world::{Another, Choices, World, environment, eventually, until};
+use crate::world::{Another, Choices, PATIENCE, World, environment, eventually, until};
 use authority::{Authority, Ports, Trouble};
 
 const PATH: &str = "/clusters/root:org/api";
@@ -374,5 +375,34 @@ async fn nobody_keeps_an_authority_from_its_answer_by_many_connections() {
     assert!(is_open(&&silent[0]), "the first one has its place");
     drop(silent);
     eventually("its places are free again", async || answers("127.0.0.1").await).await;
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_the_file_of_a_challenge_but_who_asks_for_it() {
+    let site = Site::new().await;
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
+    site.until_believed(&gateway).await;
+    // As long as somebody may still write to it, whoever reads it waits.
+    let file = site.folder().join("challenges/localhost.pem");
+    mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let port = gateway.address.port();
+    let asking: Vec<_> =
+        (0..32).map(|_| tokio::spawn(validate::shown(port, "localhost", &[b"acme-tls/1"]))).collect();
+    let mut writer = None;
+    eventually("the file is read", async || {
+        writer = rustix::fs::open(&file, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+        writer.is_some()
+    })
+    .await;
+    for _ in 0..8 {
+        let believed = tokio::time::timeout(PATIENCE, site.is_believed(&gateway)).await;
+        assert!(believed.expect("the door waits, too"));
+    }
+    fs::remove_file(&file).unwrap();
+    drop(writer);
+    for asked in asking {
+        assert!(asked.await.unwrap().is_err());
+    }
     gateway.end().await;
 }
