@@ -55,7 +55,7 @@ pub fn on_upgrade_signal(
             }
             if !life.is_in_charge() {
                 // As a successor it would start a third one, and its predecessor would never hear of that one's end.
-                tracing::warn!("SIGQUIT is ignored: this process has not taken over yet");
+                tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
                 continue;
             }
             life.upgrading();
