@@ -99,7 +99,9 @@ settings! {
         /// read again when it changes; without it every address may connect.
         allow ("allow"): Option<InputFile> = None;
         /// Header in which such a peer says its client's address, as CF-Connecting-IP. It goes no further, and
-        /// X-Forwarded-For then holds that address alone.
+        /// X-Forwarded-For then holds that address alone; what else proxies say of addresses and certificates (Forwarded,
+        /// X-Real-IP, True-Client-IP, Client-Cert and the like) ends here. No other door lets this header through, either.
+        /// Together with proxyProtocol only if tls.transportClientCA proves the peer behind the balancer.
         client_address_header ("clientAddressHeader"): Option<String> = None;
         /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
         /// it (PROXY protocol, version 1 or 2).
@@ -245,6 +247,13 @@ impl DoorConfig {
                 message,
                 "set peers.allow to the networks of the load balancers",
             );
+        }
+        if self.peers.client_address_header.is_some() && self.peers.proxy_protocol && !transport {
+            let message = "whoever comes through the load balancer could say to be at any address: peers.allow is about the \
+                           balancers, which do not look into what they carry";
+            let hint =
+                "set tls.transportClientCA, so that only such peers may say it, or leave out one of the two";
+            checker.fault("peers.clientAddressHeader", message, hint);
         }
         if let Some(header) = &self.peers.client_address_header {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

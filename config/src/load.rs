@@ -399,6 +399,19 @@ mod tests {
                 "peers: {allow: r, clientAddressHeader: \"a b\"}",
                 "peers.clientAddressHeader: \"a b\" is no name",
             ),
+            (
+                "peers: {allow: r, clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
+                "peers.clientAddressHeader: whoever comes through the load balancer",
+            ),
+            (
+                "socket: {path: s}, peers: {clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
+                "peers.clientAddressHeader: whoever comes through the load balancer",
+            ),
+            (
+                "tls: {transportClientCA: o}, \
+                 peers: {allow: r, clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
+                "",
+            ),
             ("peers: {proxyProtocol: true}", "peers.proxyProtocol: anybody could say"),
             ("peers: {allow: r, proxyProtocol: true}", ""),
             (

@@ -21,9 +21,10 @@ impl Ending {
     /// The end of an exchange of `sender`; `number` differs between exchanges.
     pub(crate) fn new(drain: Option<Drain>, sender: &Sender, number: u64) -> Self {
         let expires = match sender {
-            Sender::Known(identity) => identity
-                .expires()
-                .map(|at| Instant::now() + at.duration_since(SystemTime::now()).unwrap_or_default()),
+            // What ends after all time that can be counted does not end.
+            Sender::Known(identity) => identity.expires().and_then(|at| {
+                Instant::now().checked_add(at.duration_since(SystemTime::now()).unwrap_or_default())
+            }),
             Sender::PassedOn => None,
         };
         Self { drain, number, expires }

@@ -40,6 +40,14 @@ impl Core {
         response.map_or_else(Answer::not_found, |response| Answer::new(response, "probe"))
     }
 
+    /// The same in as few words as there are, about all checks of a probe.
+    pub(crate) fn verdict(&self, uri: &Uri) -> Answer {
+        let probe = if uri.path().starts_with("/livez") { "/livez" } else { "/readyz" };
+        let response = self.health.respond(probe, None);
+        let code = response.map_or(StatusCode::NOT_FOUND, |response| response.status());
+        Answer::plain(code, if code == StatusCode::OK { "ok" } else { "not ready" }, "probe")
+    }
+
     pub(crate) async fn metrics(&self, sender: &Sender) -> Answer {
         if let Err(refused) = self.may_read_metrics(sender, "/metrics").await {
             return refused;

@@ -4,7 +4,7 @@
 
 use fairlead_authn::UserInfo;
 use fairlead_config::{DoorConfig, UpgradeProtocol};
-use http::header::{HeaderMap, HeaderValue, UPGRADE};
+use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE};
 
 /// The demands of a door.
 #[derive(Clone, Debug, Default)]
@@ -115,12 +115,31 @@ impl Screen {
     }
 }
 
-/// Whether a browser says that a page of another site has caused the request (Fetch Metadata Request Headers). Browsers alone
-/// say so, and pages cannot keep them from it. A client certificate goes with every request of a browser, whoever caused it, and a
-/// body without a type needs no permission by CORS, nor does a WebSocket.
-pub(crate) fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    matches!(site, Some(b"cross-site" | b"same-site"))
+/// Whether a browser says that a page of another site has caused the request. Browsers alone say so, and pages cannot keep
+/// them from it: by Fetch Metadata Request Headers, or, where a browser knows none or something on the way has removed them,
+/// by an `Origin` that is not what the request is for. A client certificate goes with every request of a browser, whoever caused
+/// it, and a body without a type needs no permission by CORS, nor does a WebSocket.
+pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(b"cross-site" | b"same-site") => return true,
+        Some(b"same-origin" | b"none") => return false,
+        _ => {}
+    }
+    let is_foreign = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        match (origin, authority) {
+            (Some((_, origin)), Some(authority)) => !same_place(origin, authority),
+            // `null`: a page that may not say where it is from.
+            _ => true,
+        }
+    };
+    headers.get_all(ORIGIN).iter().any(is_foreign)
+}
+
+/// Whether two authorities are one, with the port of HTTPS or without.
+fn same_place(one: &str, other: &str) -> bool {
+    let plain = |authority: &'_ str| authority.strip_suffix(":443").unwrap_or(authority).to_ascii_lowercase();
+    plain(one) == plain(other)
 }
 
 /// `Impersonate-User`, `-Uid`, `-Group`, `-Extra-…`; with underscores, too, because some servers cannot tell them apart.
@@ -229,18 +248,28 @@ mod tests {
 
     #[test]
     fn browsers_tell_what_pages_of_other_sites_ask() {
-        for (site, expected) in [
-            (None, false),
-            (Some("none"), false),
-            (Some("same-origin"), false),
-            (Some("same-site"), true),
-            (Some("cross-site"), true),
+        for (site, origin, expected) in [
+            (None, None, false),
+            (Some("none"), None, false),
+            (Some("same-origin"), None, false),
+            (Some("same-site"), None, true),
+            (Some("cross-site"), None, true),
+            (Some("cross-site"), Some("https://api.example.com"), true),
+            (Some("same-origin"), Some("https://elsewhere.example.com"), false),
+            (None, Some("https://api.example.com"), false),
+            (None, Some("https://API.example.com:443"), false),
+            (None, Some("https://api.example.com:8443"), true),
+            (None, Some("https://www.example.com"), true),
+            (None, Some("null"), true),
+            (Some("something new"), Some("https://www.example.com"), true),
         ] {
             let mut headers = HeaderMap::new();
-            if let Some(site) = site {
-                headers.insert("sec-fetch-site", HeaderValue::from_static(site));
-            }
-            assert_eq!(is_of_another_site(&headers), expected, "{site:?}");
+            let says =
+                site.map(|site| (HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static(site)));
+            headers.extend(says);
+            headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
+            let found = is_of_another_site(&headers, Some("api.example.com"));
+            assert_eq!(found, expected, "{site:?} {origin:?}");
         }
     }
 

@@ -110,7 +110,10 @@ async fn hand_over(gateway: &SharedGateway, life: &Life, shutdown: &Shutdown) ->
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
     let (pid, owned) = (successor.pid(), handed.leave(successor.left()));
+    // Before the successor hears of it: what it says of itself must not be overwritten.
+    life.falls_silent();
     if let Err(error) = successor.relieve_us(&owned).await {
+        life.speaks_again();
         handed.keep();
         return Err(error.into());
     }

@@ -193,6 +193,17 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         &["11: listeners[1].tls.transportClientCA: peers show the certificate of whoever carries"],
     ),
     (
+        "a header behind a load balancer, whoever comes through it",
+        |_, text| {
+            with(
+                &with(text, "transportClientCA: pulls.crt, ", ""),
+                "clientAddressHeader: CF-Connecting-IP",
+                "clientAddressHeader: CF-Connecting-IP, proxyProtocol: true",
+            )
+        },
+        &["12: listeners[1].peers.clientAddressHeader: whoever comes through the load balancer could say"],
+    ),
+    (
         "an edge by its header with client certificates as identity",
         |_, text| {
             with(

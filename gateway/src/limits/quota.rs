@@ -22,6 +22,17 @@ pub(crate) enum Kind {
     Upgrade = 2,
 }
 
+impl Kind {
+    /// What is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
+    fn counts_as(self) -> &'static [Self] {
+        match self {
+            Self::Request => &[Self::Request],
+            Self::Watch => &[Self::Watch],
+            Self::Upgrade => &[Self::Upgrade, Self::Request],
+        }
+    }
+}
+
 /// Whose quota it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Scope {
@@ -240,7 +251,8 @@ impl DoorQuotas {
         }
     }
 
-    /// Counts a request of somebody, until the ticket is dropped. `None` where nothing is counted.
+    /// Counts a request of somebody, until the ticket is dropped. `None` where nothing is counted. One that asks for an upgrade
+    /// counts among requests, too, until it has one ([`Ticket::switched`]).
     ///
     /// # Errors
     /// [`Exceeded`]; nothing of it is counted as open then.
@@ -255,22 +267,27 @@ impl DoorQuotas {
         }
         let rules = self.rules.load();
         let now = self.now();
-        let mut held = Vec::with_capacity(3);
+        let (mut held, mut charged) = (Vec::with_capacity(3), Vec::new());
         let mut hold = |scope, meter: Arc<Meter>, quota: &Quota| {
             let exceeded = |what, wait| Exceeded { scope, what, wait };
             if let Some(pace) = quota.bytes {
                 meter.bytes.check(pace, now).map_err(|wait| exceeded(What::Bytes, wait))?;
             }
-            if !meter.open(kind as usize, quota.open[kind as usize], counting) {
-                return Err(exceeded(What::Open(kind), A_MOMENT));
+            for kind in kind.counts_as() {
+                if !meter.open(*kind as usize, quota.open[*kind as usize], counting) {
+                    return Err(exceeded(What::Open(*kind), A_MOMENT));
+                }
+                if counting == Counting::Real {
+                    held.push(Held { meter: Arc::clone(&meter), kind: *kind });
+                }
             }
             // Everybody's were taken when it arrived.
             let taken = match quota.requests.filter(|_| scope != Scope::All) {
                 Some(pace) => meter.requests.take(pace, now, counting),
                 None => Ok(()),
             };
-            if counting == Counting::Real {
-                held.push(Held { meter, kind, bytes: quota.bytes });
+            if let (Some(pace), Counting::Real) = (quota.bytes, counting) {
+                charged.push((meter, pace));
             }
             taken.map_err(|wait| exceeded(What::Rate, wait))
         };
@@ -278,7 +295,7 @@ impl DoorQuotas {
             hold(Scope::All, Arc::clone(&self.all), &rules.all)?;
         }
         if (rules.identity.is_none() && rules.workspace.is_none()) || rules.exempt(whom) {
-            return Ok(Some(Ticket { held, quotas: Arc::clone(self) }));
+            return Ok(Some(Ticket { held, charged, quotas: Arc::clone(self) }));
         }
         if !rules.identity.is_none() {
             hold(Scope::Identity, self.identities.of(whom.identity, now), &rules.identity)?;
@@ -286,7 +303,7 @@ impl DoorQuotas {
         if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
             hold(Scope::Workspace, self.workspaces.of(workspace, now), &rules.workspace)?;
         }
-        Ok(Some(Ticket { held, quotas: Arc::clone(self) }))
+        Ok(Some(Ticket { held, charged, quotas: Arc::clone(self) }))
     }
 
     /// What is left of each quota that counts for somebody, in words.
@@ -302,9 +319,11 @@ impl DoorQuotas {
                 let (left, per_second) = (meter.bytes.left(pace, now), pace.per_second());
                 told.push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
             }
-            if let Some(most) = quota.open[kind as usize] {
-                let open = meter.open[kind as usize].load(Ordering::Relaxed);
-                told.push(format!("{}: {open} of {most} {} now", scope.noun(), What::Open(kind).noun()));
+            for kind in kind.counts_as() {
+                if let Some(most) = quota.open[*kind as usize] {
+                    let open = meter.open[*kind as usize].load(Ordering::Relaxed);
+                    told.push(format!("{}: {open} of {most} {} now", scope.noun(), What::Open(*kind).noun()));
+                }
             }
         };
         tell(Scope::All, &self.all, &rules.all);
@@ -333,6 +352,8 @@ pub(super) const A_MOMENT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Ticket {
     held: Vec<Held>,
+    /// Whom bytes are counted for.
+    charged: Vec<(Arc<Meter>, Pace)>,
     quotas: Arc<DoorQuotas>,
 }
 
@@ -340,21 +361,23 @@ pub(crate) struct Ticket {
 struct Held {
     meter: Arc<Meter>,
     kind: Kind,
-    bytes: Option<Pace>,
 }
 
 impl Ticket {
     /// Counts bytes that were carried for it.
     pub(crate) fn carried(&self, bytes: u64) {
-        if self.held.iter().all(|held| held.bytes.is_none()) {
+        if self.charged.is_empty() {
             return;
         }
         let now = self.quotas.now();
-        for held in &self.held {
-            if let Some(pace) = held.bytes {
-                held.meter.bytes.charge(pace, bytes, now);
-            }
+        for (meter, pace) in &self.charged {
+            meter.bytes.charge(*pace, bytes, now);
         }
+    }
+
+    /// It is a tunnel from now on, and no request any more.
+    pub(crate) fn switched(&mut self) {
+        self.held.retain(|held| held.kind != Kind::Request);
     }
 }
 

@@ -1,5 +1,12 @@
 //! Upgrades: WebSocket and SPDY. The request is forwarded over a connection of its own; if the shard switches
 //! protocols, bytes are carried both ways until one side ends. No byte of the client passes before.
+//!
+//! Anybody can ask for one with any request. So it takes its turn like any other until there is an answer, and counts among
+//! requests at a time until the shard has switched.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
@@ -9,7 +16,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::io::InspectReader;
 
 use super::backend::Download;
@@ -20,6 +27,9 @@ use super::{CLIENT_LEFT, DataPlane, Upgrade, answer_itself, forward, record};
 use crate::answer::Answer;
 use crate::ending::Ending;
 use crate::request::is_hop_by_hop;
+
+/// How long a shard may go on after its client has said all that it had to say.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A shard that has switched protocols.
 pub(super) struct Tunnel {
@@ -39,11 +49,14 @@ pub(super) async fn open<C: Client>(
     let core = &plane.core;
     let method = upgrade.head.method.clone();
     let code = if client.is_done() {
-        match ask(plane, client, &upgrade).await {
+        match ask(plane, client, &mut upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let drain = core.drain(upgrade.context.connection());
                 let ending = Ending::new(drain, &upgrade.forward.sender, plane.number());
                 record::answered(&upgrade.context, response.headers());
+                if let Some(ticket) = &mut upgrade.forward.ticket {
+                    ticket.switched();
+                }
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => {
@@ -87,8 +100,19 @@ pub(super) async fn open<C: Client>(
 async fn ask<C: Client>(
     plane: &DataPlane,
     client: &mut C,
-    upgrade: &Upgrade,
+    upgrade: &mut Upgrade,
 ) -> Result<Response<Incoming>, Failure> {
+    let slot = {
+        let Upgrade { forward, context, head } = &mut *upgrade;
+        Exchange::new(plane, client, context, forward, head).turn().await?
+    };
+    // What it waits for is mostly a container, not the shard.
+    let turn = async {
+        if let Some(slot) = slot {
+            sleep(slot.rest()).await;
+        }
+        pending::<Infallible>().await
+    };
     let (core, forward) = (&plane.core, &upgrade.forward);
     let request = request(plane, upgrade)?;
     let exchange = async {
@@ -109,6 +133,7 @@ async fn ask<C: Client>(
     let response = tokio::select! {
         response = exchange => response?,
         () = client.left() => return Err(Failure::ClientLeft),
+        never = turn => match never {},
     };
     record::first_byte(&upgrade.context, forward);
     Ok(response)
@@ -158,7 +183,8 @@ fn finished(plane: &DataPlane, upgrade: &Upgrade, method: &Method, code: u16) {
 }
 
 impl Tunnel {
-    /// Carries bytes until one side ends or the tunnel's time is over. `ahead` is what the client has said already.
+    /// Carries bytes until the shard ends, the client does and has had the shard's last words, or the tunnel's time is over.
+    /// `ahead` is what the client has said already.
     pub(super) async fn carry(
         self,
         plane: &DataPlane,
@@ -173,7 +199,11 @@ impl Tunnel {
         let mut from_shard = InspectReader::new(from_shard, counted);
         let up = async {
             to_shard.write_all(&ahead).await?;
-            copy(&mut from_client, &mut to_shard).await
+            copy(&mut from_client, &mut to_shard).await?;
+            // Who has said all that he had to say may still listen.
+            to_shard.shutdown().await?;
+            sleep(LAST_WORDS).await;
+            Ok(0)
         };
         let outcome = tokio::select! {
             outcome = up => outcome,
@@ -181,6 +211,7 @@ impl Tunnel {
             () = self.ending.reached() => Ok(0),
         };
         if let Err(error) = outcome {
+            let error: std::io::Error = error;
             tracing::debug!(%error, "a tunnel has broken");
         }
         // What one side has not seen yet it sees as the end.

@@ -9,7 +9,6 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fairlead_config::{InputFile, KcpBehaviour, SecretFile, WebhookConfig};
-use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -248,10 +247,11 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
     believe(&mut world, &[]);
     let without = world.config.clone();
     let stop = Arc::<AtomicBool>::default();
-    let asked: Vec<_> = join_all((0..4).map(|_| async {
+    let mut asked = Vec::new();
+    for _ in 0..4 {
         let proxy = world.http2(Some(&world.front_proxy_ca.client("kcp-front-proxy", &[]))).await;
         let stop = Arc::clone(&stop);
-        tokio::spawn(async move {
+        asked.push(tokio::spawn(async move {
             let mut both = Vec::new();
             while !stop.load(Ordering::SeqCst) {
                 let says = [("x-proxy-user", "dora")];
@@ -261,9 +261,8 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
                 }
             }
             both
-        })
-    }))
-    .await;
+        }));
+    }
     let gateway = world.gateway.as_mut().unwrap();
     for _ in 0..CHANGES {
         for config in [&without, &with] {
@@ -278,14 +277,20 @@ async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
 
 /// A key for tokens of service accounts, its public half in a file of the world's.
 fn signing_key(world: &mut World) -> EcdsaKeyPair {
+    let (key, file) = robots_key(world);
+    world.config.listeners[0].authentication.service_accounts.key_files = vec![file];
+    key
+}
+
+pub fn robots_key(world: &World) -> (EcdsaKeyPair, InputFile) {
     let key = rcgen::KeyPair::generate().unwrap();
     let file = world.directory.path().join("sa.pub");
     fs::write(&file, key.public_key_pem()).unwrap();
-    world.config.listeners[0].authentication.service_accounts.key_files = vec![InputFile::from(file)];
-    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der()).unwrap()
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der()).unwrap();
+    (pair, InputFile::from(file))
 }
 
-fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
+pub fn robot(key: &EcdsaKeyPair, cluster: &str) -> String {
     robot_issued_in(key, cluster, 0)
 }
 

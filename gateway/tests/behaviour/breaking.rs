@@ -116,17 +116,30 @@ async fn a_slow_shard_is_given_up_by_requests_and_not_by_watches() {
         let client = client.clone();
         tokio::spawn(async move { client.send(request(method, path, &[], "")).await })
     };
-    let watch = ask(Method::GET, "/clusters/root:org/api/v1/wait?watch=true");
-    until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
-    for method in [Method::GET, Method::POST] {
-        let answer = timeout(LIMIT, ask(method.clone(), WAIT)).await.expect("waited for").unwrap();
-        assert_eq!((answer.status, answer.json()["kind"].as_str()), (504, Some("Status")), "{method}");
+    let watches = [
+        ask(Method::GET, "/clusters/root:org/api/v1/wait?watch=true"),
+        ask(Method::GET, "/clusters/root:org/apis/apps/v1/namespaces/a/wait?watch=true"),
+        ask(Method::GET, "/services/some/clusters/root:org/api/v1/wait?watch=true"),
+    ];
+    until(&world.alpha.state.waiting, |waiting| *waiting == 3).await;
+    for (method, path) in [
+        (Method::GET, WAIT),
+        (Method::POST, WAIT),
+        // To what is no collection `watch` says nothing.
+        (Method::GET, "/clusters/root:org/openapi/wait?watch=1"),
+        (Method::GET, "/clusters/root:org/api/v1/namespaces/a/configmaps/wait?watch=1"),
+        (Method::GET, "/services/some/clusters/root:org/wait?watch=1"),
+    ] {
+        let answer = timeout(LIMIT, ask(method.clone(), path)).await.expect("waited for").unwrap();
+        assert_eq!((answer.status, answer.json()["kind"].as_str()), (504, Some("Status")), "{method} {path}");
         // The shard learns that nobody waits any more, and is not asked again.
-        until(&world.alpha.state.waiting, |waiting| *waiting == 1).await;
+        until(&world.alpha.state.waiting, |waiting| *waiting == 3).await;
     }
     assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
     world.alpha.state.release.send_replace(true);
-    assert_eq!(timeout(LIMIT, watch).await.unwrap().unwrap().status, 200);
+    for watch in watches {
+        assert_eq!(timeout(LIMIT, watch).await.unwrap().unwrap().status, 200);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ const TABLES: [(&str, usize); 6] = [
     ("## Outcomes", 21),
     ("## Events", 15),
     ("## Life of a shard", 8),
-    ("## What kcp does not test", 20),
+    ("## What kcp does not test", 28),
     ("## Traps of the data plane", 14),
     ("## Deliberate differences", 20),
 ];

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fairlead_config::{DoorConfig, SecretFile, TokenPolicy, UpgradeProtocol};
+use fairlead_config::{DoorConfig, SecretFile, UpgradeProtocol};
 use http::Method;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::cdn::{self, Options, cdn_before};
+use crate::cdn::{Options, cdn_before};
 use crate::pki::{Authority, Leaf, client_config};
 use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
 
@@ -228,11 +228,43 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     for (path, token) in [(PATH, ""), (PATH, "of the shard"), (UNKNOWN, ""), (UNKNOWN, "of the shard")] {
         assert_eq!(ask(&nobody, path, token, &[]).await.status, 401, "{path} {token}");
     }
+    // Nor what is wrong: checks name shards and files.
+    fs::write(world.directory.path().join("tls.crt"), "not PEM").unwrap();
+    first.environment.reloads.check_now();
+    let known = world.client_of(&first).await;
+    for path in ["/readyz?verbose", "/livez?verbose", "/readyz/informer-sync", "/readyz?verbose&exclude=ping"]
+    {
+        for token in ["", "of the shard"] {
+            let answer = ask(&nobody, path, token, &[]).await;
+            assert_eq!((answer.status, answer.text.as_str()), (200, "ok"), "{path}");
+        }
+        let told = known.get(path).await;
+        assert_eq!(told.status, 200, "{path}");
+        assert!(told.text.contains("[+]") || path.contains("informer"), "{path}: {}", told.text);
+    }
+    assert!(known.get("/readyz?verbose").await.text.contains("tls.crt:1"));
     // As kcp does it, everybody is told.
     let (world, gateway) = edge(|_, _| {}).await;
     let usual = client(&world, &gateway, None).await.unwrap();
     assert_eq!(ask(&usual, PATH, "", &[]).await.status, 401);
     assert_eq!(ask(&usual, UNKNOWN, "", &[]).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
+    let mut world = World::with(Choices { unsynced: true, stopped: true, ..Choices::default() }).await;
+    world.config.listeners[0].authenticate_first = true;
+    let gateway = world.another_gateway(|_| ());
+    let nobody = client(&world, &gateway, None).await.unwrap();
+    let known = world.client_of(&gateway).await;
+    for path in ["/readyz", "/readyz?verbose", "/readyz/informer-sync"] {
+        let answer = nobody.get(path).await;
+        assert_eq!((answer.status, answer.text.as_str()), (500, "not ready"), "{path}");
+        let answer = known.get(path).await;
+        assert_eq!(answer.status, 500, "{path}");
+        assert_ne!(answer.text, "not ready", "{path}");
+    }
+    assert_eq!(nobody.get("/livez").await.text, "ok");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,145 +316,6 @@ async fn upgrade(
         .body(Empty::<bytes::Bytes>::new())
         .unwrap();
     sender.send_request(get).await.unwrap()
-}
-
-/// What a client shows a door, and the token that it sends.
-type Credential = (&'static str, Option<fn(&World) -> Leaf>, &'static str);
-
-const CREDENTIALS: [Credential; 8] = [
-    ("nothing", None, ""),
-    ("good token", None, "good"),
-    ("bad token", None, "bad"),
-    ("token of a refused user", None, "admin"),
-    ("token of a refused group", None, "lead"),
-    ("client certificate", Some(World::user), ""),
-    ("client certificate and bad token", Some(World::user), "bad"),
-    ("foreign certificate", Some(stranger), ""),
-];
-
-fn stranger(world: &World) -> Leaf {
-    world.serving_ca.client("stranger", &["system:masters"])
-}
-
-/// What a client may try to say beside its credential.
-const TRICKS: [(&str, &[(&str, &str)]); 8] = [
-    ("none", &[]),
-    (
-        "X-Remote-*",
-        &[("x-remote-user", "root"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")],
-    ),
-    ("with underscores", &[("x_remote_user", "root"), ("x_remote_group", "system:masters")]),
-    ("X-Remote-Uid", &[("x-remote-uid", "0")]),
-    (
-        "address",
-        &[("cf-connecting-ip", "10.0.0.1"), ("x-forwarded-for", "10.0.0.1"), ("true-client-ip", "10.0.0.1")],
-    ),
-    (
-        "Client-Cert",
-        &[("client-cert", ":MIIB:"), ("cf-client-cert-der-base64", "MIIB"), ("x-client-verify", "SUCCESS")],
-    ),
-    ("Impersonate-User", &[("impersonate-user", "root")]),
-    ("impersonate_user", &[("impersonate_user", "root")]),
-];
-
-/// Every credential with every trick: through the CDN, and at the internal door. Printed as a table.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_credential_with_every_trick_at_every_door() {
-    let provider = Authority::new("provider");
-    let authority = &provider;
-    let (world, edge) = edge(|world, door| {
-        let path = |name: &str| world.directory.path().join(name);
-        fs::write(path("origin-pull-ca.crt"), &authority.pem).unwrap();
-        fs::write(path("ranges"), "127.0.0.0/8\n").unwrap();
-        door.name = "edge".to_owned();
-        door.hosts = vec!["localhost".to_owned()];
-        door.tls.transport_client_ca = Some(path("origin-pull-ca.crt").into());
-        door.peers.allow = Some(path("ranges").into());
-        door.peers.client_address_header = Some(cdn::CLIENT.to_owned());
-        door.tokens = TokenPolicy::Refuse;
-        door.authenticate_first = true;
-        door.refused.users = vec!["system:*".to_owned()];
-        door.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
-        door.refused.impersonation = true;
-        door.no_store = true;
-    })
-    .await;
-    let tokens = world.directory.path().join("tokens.csv");
-    let internal = world.another_gateway(|config| {
-        config.listeners[0].authentication.token_file = Some(SecretFile::from(tokens));
-    });
-    internal.gateway.ready().await;
-    let options = Options {
-        origin: edge.address,
-        certificate: Some(provider.client("origin-pull", &["system:masters"])),
-        idle: Duration::from_secs(20),
-        streams: 100,
-    };
-    let (cdn, public) = cdn_before(&world, options).await;
-
-    let mut table = format!("{:32} {:16} {:34} {:34}\n", "credential", "trick", "edge", "internal");
-    let mut faults = Vec::new();
-    for (credential, certificate, token) in CREDENTIALS {
-        let certificate = certificate.map(|make| make(&world));
-        for (trick, fields) in TRICKS {
-            let mut found = Vec::new();
-            for (address, authority) in [(cdn.address(), &public), (internal.address, &world.serving_ca)] {
-                let stream = connect(address, authority, certificate.as_ref(), b"h2").await.unwrap();
-                let answer = ask(&Http2::over(stream).await, PATH, token, fields).await;
-                found.push(outcome(&answer));
-            }
-            table.push_str(&format!("{credential:32} {trick:16} {:34} {:34}\n", found[0], found[1]));
-            let expected = [at_the_edge(token, trick), inside(credential, token, trick)];
-            if found != expected {
-                faults.push(format!("{credential}, {trick}: {found:?}, not {expected:?}"));
-            }
-        }
-    }
-    println!("{table}");
-    assert!(faults.is_empty(), "{}\n{table}", faults.join("\n"));
-}
-
-/// There only tokens count, whatever certificate a client has shown the CDN.
-fn at_the_edge(token: &str, trick: &str) -> String {
-    match (token, trick) {
-        (_, "Impersonate-User" | "impersonate_user") => "403",
-        ("good", _) => "bob,team, from 127.0.0.1",
-        ("admin" | "lead", _) => "403",
-        _ => "401",
-    }
-    .to_owned()
-}
-
-/// There everybody counts whom somebody vouches for.
-fn inside(credential: &str, token: &str, trick: &str) -> String {
-    let from = if trick == "address" { "10.0.0.1, 127.0.0.1" } else { "127.0.0.1" };
-    let who = match (credential, token) {
-        ("client certificate" | "client certificate and bad token", _) => "alice,team",
-        (_, "good") => "bob,team",
-        (_, "admin") => "system:admin",
-        (_, "lead") => "lea,system:kcp:leads",
-        _ => return "401".to_owned(),
-    };
-    let acts = if trick == "Impersonate-User" { ", as root" } else { "" };
-    format!("{who}{acts}, from {from}")
-}
-
-/// Whom the shard was told of, or the code.
-fn outcome(answer: &Answer) -> String {
-    if answer.status != 200 {
-        return answer.status.to_string();
-    }
-    let value = |line: &String| line.split_once(": ").unwrap().1.to_owned();
-    let told = |name: &str| answer.echoed(name).iter().map(value).collect::<Vec<_>>();
-    // All of it is ours: the user once, groups, the credential's own attributes.
-    let count = answer.echoed("x-remote-").len() + answer.echoed("x_remote").len();
-    let extras = answer.echoed("x-remote-extra-authentication.kubernetes.io%2fcredential-id").len();
-    let (users, mut groups) = (told("x-remote-user"), told("x-remote-group"));
-    assert_eq!((users.len(), count), (1, 1 + groups.len() + extras), "{answer:?}");
-    groups.retain(|group| group != "system:authenticated");
-    let acts = told("impersonate-user").iter().map(|user| format!(", as {user}")).collect::<String>();
-    let who = [users, groups].concat().join(",");
-    format!("{who}{acts}, from {}", told("x-forwarded-for").join("; "))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -537,6 +430,17 @@ async fn a_page_of_another_site_cannot_act_with_its_readers_certificate() {
         }
         let answer = admin.send(request(method.clone(), path, &headers, "")).await;
         assert_eq!(answer.status, expected, "{method} {path} {site:?} {impersonated}: {answer:?}");
+    }
+    // Some say only where the page is from.
+    for (method, path, origin, expected) in [
+        (Method::POST, OBJECTS, "https://localhost", 200),
+        (Method::POST, OBJECTS, "https://evil.example", 403),
+        (Method::POST, OBJECTS, "null", 403),
+        (Method::GET, OBJECTS, "https://evil.example", 200),
+        (Method::GET, STATUS, "https://evil.example", 403),
+    ] {
+        let answer = admin.send(request(method.clone(), path, &[("origin", origin)], "")).await;
+        assert_eq!(answer.status, expected, "{method} {path} {origin}");
     }
     // Without a certificate there is nothing that would go along.
     let nobody = world.http2(None).await;

@@ -13,7 +13,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 
-use crate::world::{Another, Answer, Choices, Http2, World, connect, eventually, request, until};
+use crate::world::{
+    Another, Answer, Choices, Http2, World, connect, eventually, request, until, until_status,
+};
 
 const ORG: &str = "/clusters/root:org";
 const OTHER: &str = "/clusters/root:other";
@@ -431,6 +433,88 @@ async fn a_watch_needs_a_turn_to_begin_and_none_to_stay() {
     assert_eq!(busy.await.unwrap().status, 200);
 }
 
+/// A request that asks for an upgrade; its answer's code.
+async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -> JoinHandle<u16> {
+    let leaf = world.client_ca.client(name, &[]);
+    let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::spawn(async move {
+        let code = code(&mut stream).await.parse().unwrap();
+        if code == 101 {
+            // Open until somebody ends it.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        code
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
+    let (world, gateway) = limited(|config| {
+        one_at_a_time(config);
+        config.upstream.concurrency.counts = Timespan::from_secs(3_600);
+    })
+    .await;
+    let waiting = &world.alpha.state.waiting;
+    let first = ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/api/v1/configmaps/wait")).await;
+    until(waiting, |count| *count == 1).await;
+    let mut others = Vec::new();
+    for _ in 0..5 {
+        others.push(ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/api/v1/configmaps/wait")).await);
+    }
+    until_waiting(&world, &gateway, 5.0).await;
+    assert_eq!(world.alpha.state.most_waiting.load(std::sync::atomic::Ordering::SeqCst), 1);
+    world.alpha.state.release.send_replace(true);
+    for asked in others.into_iter().chain([first]) {
+        assert_eq!(asked.await.unwrap(), 200);
+    }
+    assert_eq!(world.alpha.state.most_waiting.load(std::sync::atomic::Ordering::SeqCst), 1);
+    // A tunnel takes nobody's turn.
+    let tunnels = [
+        ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await,
+        ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await,
+    ];
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    let open = "fairlead_gateway_requests_open{class=\"upgrade\"}";
+    let two = async || metric(&world, &gateway, open).await == Some(2.0);
+    eventually("two are open", two).await;
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
+    assert!(!tunnels.iter().any(JoinHandle::is_finished));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_for_an_upgrade_is_no_way_around_quotas() {
+    let (world, gateway) = limited(quotas(|quotas| quotas.per_identity.concurrent = Some(2))).await;
+    let wait = format!("{ORG}/api/v1/configmaps/wait");
+    let open = [
+        ask_upgrade(&world, &gateway, "bob", &wait).await,
+        ask_upgrade(&world, &gateway, "bob", &wait).await,
+    ];
+    until(&world.alpha.state.waiting, |count| *count == 2).await;
+    assert_eq!(ask_upgrade(&world, &gateway, "bob", &wait).await.await.unwrap(), 429);
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    assert_limited(&bob.get(&format!("{ORG}/api")).await, "you may have no more");
+    let eve = user(&world, &gateway, "eve", &[]).await;
+    assert_eq!(eve.get(&format!("{ORG}/api")).await.status, 200);
+    world.alpha.state.release.send_replace(true);
+    for asked in open {
+        assert_eq!(asked.await.unwrap(), 200);
+    }
+    // Those that have become tunnels are no requests any more.
+    let mut tunnels = Vec::new();
+    for count in 1..=4 {
+        tunnels.push(ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await);
+        let open = "fairlead_gateway_requests_open{class=\"upgrade\"}";
+        let all = async || metric(&world, &gateway, open).await == Some(f64::from(count));
+        eventually("all are open", all).await;
+        until_status(&bob, &format!("{ORG}/api"), 200).await;
+    }
+    assert!(!tunnels.iter().any(JoinHandle::is_finished));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     let (world, mut gateway) = limited(|config| {
@@ -510,6 +594,29 @@ async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
     // A failed assertion has ended its task.
     assert!(!load.iter().any(JoinHandle::is_finished));
     load.iter().for_each(JoinHandle::abort);
+}
+
+/// What tenants can have a shard answer as often as they like is no sign of too much to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_shard_that_turns_away_gets_fewer_at_a_time() {
+    let (world, gateway) = limited(|config| {
+        config.upstream.concurrency.least = 4;
+        config.upstream.concurrency.limit = ConcurrencyPolicy::Adaptive;
+    })
+    .await;
+    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
+    let before = metric(&world, &gateway, series).await.unwrap();
+    for name in ["evict", "code-504", "code-429"] {
+        for _ in 0..1000 {
+            bob.get(&format!("{ORG}/{name}")).await;
+        }
+        assert!(metric(&world, &gateway, series).await.unwrap() >= before, "{name}");
+    }
+    while metric(&world, &gateway, series).await.unwrap() >= before {
+        assert_eq!(bob.get(&format!("{ORG}/crowded")).await.status, 429);
+    }
 }
 
 /// A request over HTTP/1.1 whose body is sent in parts, each when the one before is on its way.

@@ -16,6 +16,7 @@ mod doors;
 mod edge;
 mod ending;
 mod events;
+mod every_door;
 mod explain;
 mod fairness;
 mod figures;

@@ -428,7 +428,16 @@ async fn by_name(
             Response::new(Full::new(Bytes::from_static(&MIB)).map_err(|never| match never {}).boxed_unsync())
         }
         "mirror" => mirror(request).await,
-        "upgrade" => upgrade(peer, request),
+        "upgrade" => upgrade(peer, request, b""),
+        "farewell" => upgrade(peer, request, b"farewell"),
+        // As requests in flight and priority and fairness turn away, and as an eviction is refused.
+        "crowded" | "evict" => {
+            let kind = if last == "crowded" { "text/plain; charset=utf-8" } else { "application/json" };
+            let mut response = json_response(&json!({"kind": "Status", "code": 429}));
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response.headers_mut().insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            response
+        }
         "trailers" => trailers(),
         name if name.starts_with("code-") => Response::builder()
             .status(name["code-".len()..].parse::<u16>().unwrap())
@@ -587,8 +596,8 @@ fn trailers() -> Response<Body> {
     Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync())
 }
 
-/// Switches to whatever is asked for and sends everything back in upper case.
-fn upgrade(peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
+/// Switches to whatever is asked for and sends everything back in upper case, and a few words when all is said.
+fn upgrade(peer: Option<String>, request: Request<Incoming>, words: &'static [u8]) -> Response<Body> {
     let Some(protocol) = request.headers().get(header::UPGRADE).cloned() else {
         return Response::builder().status(StatusCode::BAD_REQUEST).body(empty()).unwrap();
     };
@@ -607,6 +616,8 @@ fn upgrade(peer: Option<String>, request: Request<Incoming>) -> Response<Body> {
                 return;
             }
         }
+        let _ = stream.write_all(words).await;
+        let _ = stream.shutdown().await;
     });
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)

@@ -15,7 +15,7 @@ const PATH: &str = "/clusters/root:org/api";
 /// Only to fail instead of hanging. Keys that are not known are looked for every ten seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn serve(server: &Server, keys: &[&Signer]) {
+pub fn serve(server: &Server, keys: &[&Signer]) {
     let document = json!({"issuer": server.url(), "jwks_uri": format!("{}/keys", server.url())});
     let keys = json!({"keys": keys.iter().map(|signer| signer.jwk()).collect::<Vec<_>>()});
     server.answer(move |path, _| match path {
@@ -26,7 +26,7 @@ fn serve(server: &Server, keys: &[&Signer]) {
 }
 
 /// What a token says, its times in seconds from now.
-fn claims(server: &Server, not_before: i64, expires: i64, id: &str) -> Value {
+pub fn claims(server: &Server, not_before: i64, expires: i64, id: &str) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let at = |seconds: i64| now.saturating_add_signed(seconds);
     json!({

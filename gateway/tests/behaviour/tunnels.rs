@@ -78,3 +78,25 @@ async fn there_are_no_tunnels_over_http2() {
     let (answer, _) = client.send_request(ask, true).unwrap();
     assert_eq!(timeout(LIMIT, answer).await.unwrap().unwrap().status(), 200, "the connection goes on");
 }
+
+/// As `kubectl exec -i` and `port-forward` do with what comes through a pipe: the end of what is said is not the end of what is
+/// heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_shard_says_after_its_clients_last_word_arrives() {
+    let world = World::new().await;
+    let old = world.old_workspace().await;
+    for path in ["/clusters/root:org/farewell", "/clusters/root:old/farewell"] {
+        let mut stream = world.connect(Some(&world.user()), b"http/1.1").await;
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello"
+        );
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("no end").unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nHELLOfarewell"), "{answer}");
+    }
+    drop(old);
+}

@@ -13,6 +13,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
 use tokio::time::{sleep, timeout};
@@ -183,6 +184,12 @@ impl<'e, C: Client> Exchange<'e, C> {
         self.conclude(begun).await
     }
 
+    /// Waits until it is the turn of a request that is not carried here, if the shard has enough to do.
+    pub(super) async fn turn(mut self) -> Result<Option<Slot>, Failure> {
+        self.enter().await?;
+        Ok(self.slot.take())
+    }
+
     /// Waits until it is the request's turn, if the shard has enough to do.
     async fn enter(&mut self) -> Result<(), Failure> {
         let upstream = &self.forward.upstream;
@@ -236,13 +243,22 @@ impl<'e, C: Client> Exchange<'e, C> {
 fn settle(slot: Option<Slot>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
     let Some(slot) = slot else { return };
     match answer {
-        Ok(answer) => match answer.status() {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::GATEWAY_TIMEOUT => slot.overloaded(),
-            _ => slot.answered(),
-        },
+        Ok(answer) if is_turned_away(answer) => slot.overloaded(),
+        // A client may have asked for that (`?timeout=1s`): it says nothing about the server.
+        Ok(answer) if answer.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
+        Ok(_) => slot.answered(),
         Err(Failure::Timeout) if is_sent => slot.overloaded(),
         Err(_) => drop(slot),
     }
+}
+
+/// Whether a server says that it has too much to do. Kubernetes' API servers, kcp's shards among them, say so in plain words
+/// before anything has looked at the request, whether the limit is that of requests in flight or one of priority and fairness. A
+/// `Status` with that code is an answer like any other: whom a disruption budget keeps from evicting a pod gets one, as often
+/// as he likes. The headers of priority and fairness do not tell them apart, for every answer has them.
+fn is_turned_away(answer: &Response<Download>) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    answer.status() == StatusCode::TOO_MANY_REQUESTS && kind.starts_with(b"text/plain")
 }
 
 /// Returns when a shard has been silent for too long.

@@ -1,0 +1,402 @@
+//! Every credential with everything that a client may try to say beside it, at every kind of door: whom the shard is told of,
+//! and what else arrives there. The table is printed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use fairlead_config::{DoorConfig, OidcConfig, SocketConfig, TokenPolicy};
+use http::Method;
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::authentication::{robot, robots_key};
+use crate::cdn::{self, Options, cdn_before};
+use crate::issuer::server::Server;
+use crate::issuer::signing::Signer;
+use crate::pki::{Authority, Leaf, client_config};
+use crate::tokens::{claims, serve};
+use crate::world::{Answer, Choices, Http2, ORG, World, request};
+
+const PATH: &str = "/clusters/root:org/api";
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Door {
+    /// Every method, certificates among them.
+    Internal,
+    /// Behind a CDN, tokens only.
+    Edge,
+    /// Certificates only, and who is not known is told nothing.
+    Admin,
+    /// As the first, on a Unix socket.
+    Local,
+    /// As the first, behind a load balancer.
+    Balanced,
+}
+
+const DOORS: [Door; 5] = [Door::Internal, Door::Edge, Door::Admin, Door::Local, Door::Balanced];
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Credential {
+    Nothing,
+    GoodToken,
+    BadToken,
+    TokenOfRefusedUser,
+    TokenOfRefusedGroup,
+    TokenOfIssuer,
+    ExpiredToken,
+    ServiceAccount,
+    TokenOfWebSocket,
+    Certificate,
+    CertificateAndBadToken,
+    ForeignCertificate,
+    FrontProxy,
+}
+
+const CREDENTIALS: [Credential; 13] = [
+    Credential::Nothing,
+    Credential::GoodToken,
+    Credential::BadToken,
+    Credential::TokenOfRefusedUser,
+    Credential::TokenOfRefusedGroup,
+    Credential::TokenOfIssuer,
+    Credential::ExpiredToken,
+    Credential::ServiceAccount,
+    Credential::TokenOfWebSocket,
+    Credential::Certificate,
+    Credential::CertificateAndBadToken,
+    Credential::ForeignCertificate,
+    Credential::FrontProxy,
+];
+
+/// What a client may try to say beside its credential.
+const TRICKS: [(&str, &[(&str, &str)]); 8] = [
+    ("none", &[]),
+    (
+        "X-Remote-*",
+        &[("x-remote-user", "root"), ("x-remote-group", "system:masters"), ("x-remote-extra-a", "b")],
+    ),
+    ("with underscores", &[("x_remote_user", "root"), ("x_remote_group", "system:masters")]),
+    ("X-Remote-Uid", &[("x-remote-uid", "0")]),
+    (
+        "address",
+        &[
+            ("cf-connecting-ip", "10.0.0.1"),
+            ("cf_connecting_ip", "10.0.0.1"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-real-ip", "10.0.0.1"),
+        ],
+    ),
+    (
+        "Client-Cert",
+        &[("client-cert", ":MIIB:"), ("cf-client-cert-der-base64", "MIIB"), ("x-client-verify", "SUCCESS")],
+    ),
+    ("Impersonate-User", &[("impersonate-user", "root")]),
+    ("impersonate_user", &[("impersonate_user", "root")]),
+];
+
+/// What carriers say of clients, and arrives only where nobody believes any of it.
+const WORDS: [&str; 7] = [
+    "cf-client-cert-der-base64",
+    "cf-connecting-ip",
+    "cf_connecting_ip",
+    "client-cert",
+    "forwarded",
+    "x-client-verify",
+    "x-real-ip",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_credential_with_every_trick_at_every_door() {
+    let scene = Scene::set().await;
+    let mut table = format!("{:24} {:18}", "credential", "trick");
+    DOORS.iter().for_each(|door| table.push_str(&format!("{:45} ", format!("{door:?}"))));
+    table.push('\n');
+    let mut faults = Vec::new();
+    for credential in CREDENTIALS {
+        for (trick, fields) in TRICKS {
+            table.push_str(&format!("{:24} {trick:18}", format!("{credential:?}")));
+            for door in DOORS {
+                let found = outcome(&scene.ask(door, credential, fields).await);
+                table.push_str(&format!("{found:45} "));
+                let expected = expected(door, credential, trick);
+                if found != expected {
+                    faults.push(format!("{door:?}, {credential:?}, {trick}: {found:?}, not {expected:?}"));
+                }
+            }
+            table.push('\n');
+        }
+    }
+    println!("{table}");
+    assert!(faults.is_empty(), "{}\n{table}", faults.join("\n"));
+}
+
+fn expected(door: Door, credential: Credential, trick: &str) -> String {
+    let acts = trick == "Impersonate-User";
+    if door == Door::Edge && (acts || trick == "impersonate_user") {
+        return "403".to_owned();
+    }
+    let who = match who(door, credential) {
+        // What it says by these headers is no trick where it is believed, and two users are nobody.
+        Ok("dora") if trick == "X-Remote-*" => return "401".to_owned(),
+        Ok(who) => who,
+        Err(code) => return code.to_string(),
+    };
+    let from = match door {
+        Door::Balanced => "203.0.113.9",
+        _ => "127.0.0.1",
+    };
+    let is_carried = door == Door::Edge;
+    let from = if trick == "address" && !is_carried { format!("10.0.0.1, {from}") } else { from.to_owned() };
+    let words = match trick {
+        "address" if !is_carried => " and forwarded x-real-ip",
+        "Client-Cert" if !is_carried => " and cf-client-cert-der-base64 client-cert x-client-verify",
+        _ => "",
+    };
+    format!("{who}{}, from {from}{words}", if acts { ", as root" } else { "" })
+}
+
+/// Whom the shard is told of, or the code.
+fn who(door: Door, credential: Credential) -> Result<&'static str, u16> {
+    use Credential::{
+        Certificate, CertificateAndBadToken, FrontProxy, GoodToken, ServiceAccount, TokenOfIssuer,
+        TokenOfRefusedGroup, TokenOfRefusedUser, TokenOfWebSocket,
+    };
+    match (door, credential) {
+        (Door::Edge, TokenOfRefusedUser | TokenOfRefusedGroup | ServiceAccount) => Err(403),
+        // Whatever they have shown the CDN.
+        (Door::Edge, Certificate | CertificateAndBadToken | FrontProxy) => Err(401),
+        (_, Certificate | CertificateAndBadToken) => Ok("alice,team"),
+        (Door::Admin, _) => Err(401),
+        (_, GoodToken | TokenOfWebSocket) => Ok("bob,team"),
+        (_, TokenOfRefusedUser) => Ok("system:admin"),
+        (_, TokenOfRefusedGroup) => Ok("lea,system:kcp:leads"),
+        (_, TokenOfIssuer) => Ok("ann"),
+        (_, ServiceAccount) => {
+            Ok("system:serviceaccount:default:robot,system:serviceaccounts,system:serviceaccounts:default")
+        }
+        (_, FrontProxy) => Ok("dora"),
+        _ => Err(401),
+    }
+}
+
+/// Whom the shard was told of and what else it got, or the code.
+fn outcome(answer: &Answer) -> String {
+    if answer.status != 200 {
+        return answer.status.to_string();
+    }
+    let value = |line: &String| line.split_once(": ").unwrap().1.to_owned();
+    let told = |name: &str| answer.echoed(&format!("{name}:")).iter().map(value).collect::<Vec<_>>();
+    // All of it is ours: the user once, groups, the credential's own attributes.
+    let (users, mut groups) = (told("x-remote-user"), told("x-remote-group"));
+    let extras = answer.echoed("x-remote-extra-authentication.k").len();
+    let count = answer.echoed("x-remote-").len() + answer.echoed("x_remote").len();
+    assert_eq!((users.len(), count), (1, 1 + groups.len() + extras), "{answer:?}");
+    groups.retain(|group| group != "system:authenticated");
+    let acts = told("impersonate-user").iter().map(|user| format!(", as {user}")).collect::<String>();
+    let words: Vec<_> = WORDS.into_iter().filter(|word| !told(word).is_empty()).collect();
+    let words = if words.is_empty() { String::new() } else { format!(" and {}", words.join(" ")) };
+    let who = [users, groups].concat().join(",");
+    format!("{who}{acts}, from {}{words}", told("x-forwarded-for").join("; "))
+}
+
+struct Scene {
+    world: World,
+    doors: BTreeMap<String, SocketAddr>,
+    socket: PathBuf,
+    cdn: fairlead_tests::cdn::Cdn,
+    public: Authority,
+    tokens: Tokens,
+    _issuer: Server,
+}
+
+/// Those that somebody signs.
+struct Tokens {
+    of_issuer: String,
+    expired: String,
+    of_robot: String,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
+        let provider = Authority::new("provider");
+        let (issuer, signer) = (Server::start().await, Signer::elliptic_curve("P-256", "one"));
+        serve(&issuer, &[&signer]);
+        let socket = set_doors(&mut world, &provider, &issuer);
+        let (key, file) = robots_key(&world);
+        for door in &mut world.config.listeners {
+            if door.name != "admin" {
+                door.authentication.service_accounts.key_files = vec![file.clone()];
+            }
+        }
+        let object = json!({"metadata": {"name": "robot", "namespace": "default", "uid": "u-1"}});
+        world.alpha.state.put("serviceaccounts", "robot", object);
+        world.start().await;
+        let doors: BTreeMap<_, _> = world.gateway.as_ref().unwrap().doors.iter().cloned().collect();
+        let options = Options {
+            origin: doors["edge"],
+            certificate: Some(provider.client("origin-pull", &["system:masters"])),
+            idle: Duration::from_secs(20),
+            streams: 100,
+        };
+        let (cdn, public) = cdn_before(&world, options).await;
+        let tokens = Tokens {
+            of_issuer: signer.sign(&claims(&issuer, -60, 600, "good")),
+            expired: signer.sign(&claims(&issuer, -600, -60, "over")),
+            of_robot: robot(&key, ORG),
+        };
+        Self { world, doors, socket, cdn, public, tokens, _issuer: issuer }
+    }
+
+    async fn ask(&self, door: Door, credential: Credential, trick: &[(&str, &str)]) -> Answer {
+        let world = &self.world;
+        let certificate = match credential {
+            Credential::Certificate | Credential::CertificateAndBadToken => Some(world.user()),
+            Credential::ForeignCertificate => Some(world.serving_ca.client("stranger", &["system:masters"])),
+            Credential::FrontProxy => Some(world.front_proxy_ca.client("kcp-front-proxy", &[])),
+            _ => None,
+        };
+        let bearer = match credential {
+            Credential::GoodToken => "good",
+            Credential::BadToken | Credential::CertificateAndBadToken => "bad",
+            Credential::TokenOfRefusedUser => "admin",
+            Credential::TokenOfRefusedGroup => "lead",
+            Credential::TokenOfIssuer => &self.tokens.of_issuer,
+            Credential::ExpiredToken => &self.tokens.expired,
+            Credential::ServiceAccount => &self.tokens.of_robot,
+            _ => "",
+        };
+        let bearer = format!("Bearer {bearer}");
+        let offer = format!(
+            "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.{}",
+            URL_SAFE_NO_PAD.encode("good")
+        );
+        let mut fields = match credential {
+            _ if bearer != "Bearer " => vec![("authorization", bearer.as_str())],
+            Credential::TokenOfWebSocket => vec![
+                ("host", "localhost"),
+                ("connection", "Upgrade"),
+                ("upgrade", "websocket"),
+                ("sec-websocket-protocol", offer.as_str()),
+            ],
+            Credential::FrontProxy => vec![("x-remote-user", "dora")],
+            _ => Vec::new(),
+        };
+        fields.extend_from_slice(trick);
+        let asked = request(Method::GET, PATH, &fields, "");
+        let is_websocket = credential == Credential::TokenOfWebSocket;
+        let stream = self.connect(door).await;
+        let authority = if door == Door::Edge { &self.public } else { &world.serving_ca };
+        send(stream, authority, certificate.as_ref(), asked, is_websocket).await
+    }
+
+    /// A connection without TLS, whatever has to be said before that said.
+    async fn connect(&self, door: Door) -> Box<dyn Stream> {
+        let tcp = async |address| TcpStream::connect(address).await.unwrap();
+        match door {
+            Door::Internal => Box::new(tcp(self.doors["internal"]).await),
+            Door::Edge => Box::new(tcp(self.cdn.address()).await),
+            Door::Admin => Box::new(tcp(self.doors["admin"]).await),
+            Door::Local => Box::new(UnixStream::connect(&self.socket).await.unwrap()),
+            Door::Balanced => {
+                let mut stream = tcp(self.doors["balanced"]).await;
+                stream.write_all(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n").await.unwrap();
+                Box::new(stream)
+            }
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+async fn send(
+    stream: Box<dyn Stream>,
+    authority: &Authority,
+    certificate: Option<&Leaf>,
+    asked: http::Request<Full<Bytes>>,
+    is_websocket: bool,
+) -> Answer {
+    let protocol: &[u8] = if is_websocket { b"http/1.1" } else { b"h2" };
+    let tls = TlsConnector::from(client_config(authority, certificate, protocol));
+    let stream = TokioIo::new(tls.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap());
+    if is_websocket {
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let (mut head, body) = asked.into_parts();
+        head.uri = PATH.parse().unwrap();
+        return Answer::of(sender.send_request(http::Request::from_parts(head, body)).await.unwrap()).await;
+    }
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    Http2::from(sender).send(asked).await
+}
+
+/// The doors, each with all that goes with it; where the socket is.
+fn set_doors(world: &mut World, provider: &Authority, issuer: &Server) -> PathBuf {
+    let directory = world.directory.path().to_owned();
+    let path = |name: &str| directory.join(name);
+    fs::write(
+        path("tokens.csv"),
+        "good,bob,7,\"team\"\nadmin,system:admin,8\nlead,lea,9,\"system:kcp:leads\"\n",
+    )
+    .unwrap();
+    fs::write(path("ranges"), "127.0.0.0/8\n").unwrap();
+    fs::write(path("origin-pull-ca.crt"), &provider.pem).unwrap();
+    fs::write(path("issuer-ca.crt"), &issuer.certificate_authority).unwrap();
+    fs::write(path("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
+    let oidc = OidcConfig {
+        issuer_url: issuer.url(),
+        client_id: "client".to_owned(),
+        ca_file: Some(path("issuer-ca.crt").into()),
+        username_prefix: "-".to_owned(),
+        signing_algorithms: vec!["ES256".to_owned()],
+        ..OidcConfig::default()
+    };
+    let admin = DoorConfig {
+        name: "admin".to_owned(),
+        tokens: TokenPolicy::Refuse,
+        authenticate_first: true,
+        admin_page: true,
+        ..world.config.listeners[0].clone()
+    };
+    let mut tokens = DoorConfig { client_ca: None, shard_pick: false, ..world.config.listeners[0].clone() };
+    tokens.authentication.token_file = Some(path("tokens.csv").into());
+    tokens.authentication.oidc = Some(oidc);
+    let mut internal = DoorConfig { client_ca: admin.client_ca.clone(), ..tokens.clone() };
+    internal.authentication.request_header.client_ca = Some(path("proxies.crt").into());
+    internal.authentication.request_header.allowed_names = vec!["kcp-front-proxy".to_owned()];
+    let mut edge = DoorConfig { name: "edge".to_owned(), ..tokens };
+    edge.hosts = vec!["localhost".to_owned()];
+    edge.tls.transport_client_ca = Some(path("origin-pull-ca.crt").into());
+    edge.peers.allow = Some(path("ranges").into());
+    edge.peers.client_address_header = Some(cdn::CLIENT.to_owned());
+    edge.tokens = TokenPolicy::Refuse;
+    edge.authenticate_first = true;
+    edge.authentication.drop_groups = Vec::new();
+    edge.refused.users = vec!["system:*".to_owned()];
+    edge.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
+    edge.refused.impersonation = true;
+    edge.no_store = true;
+    let socket = SocketConfig { path: path("door.sock").into(), ..SocketConfig::default() };
+    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..internal.clone() };
+    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..internal.clone() };
+    balanced.peers.allow = Some(path("ranges").into());
+    balanced.peers.proxy_protocol = true;
+    world.config.listeners = vec![internal, edge, admin, local, balanced];
+    path("door.sock")
+}
