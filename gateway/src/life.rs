@@ -145,10 +145,18 @@ impl Life {
         self.manager.status(&format!("serving; there was no upgrade: {why}"));
     }
 
+    /// Whoever is the service says what the service does, and that may be the successor from now on.
+    pub(crate) fn falls_silent(&self) {
+        self.told.lock().in_charge = false;
+    }
+
+    /// It is not.
+    pub(crate) fn speaks_again(&self) {
+        self.told.lock().in_charge = true;
+    }
+
     /// The successor is in charge from now on.
     pub(crate) fn hands_over(&self, successor: Option<u32>) {
-        // Whoever is the service says what the service does.
-        self.told.lock().in_charge = false;
         if let Some(successor) = successor {
             self.manager.main_process(successor);
         }

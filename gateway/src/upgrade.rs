@@ -55,7 +55,7 @@ pub fn on_upgrade_signal(
             }
             if !life.is_in_charge() {
                 // As a successor it would start a third one, and its predecessor would never hear of that one's end.
-                tracing::warn!("SIGQUIT is ignored: this process has not taken over yet");
+                tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
                 continue;
             }
             life.upgrading();
@@ -110,7 +110,10 @@ async fn hand_over(gateway: &SharedGateway, life: &Life, shutdown: &Shutdown) ->
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
     let (pid, owned) = (successor.pid(), handed.leave(successor.left()));
+    // Before the successor hears of it: what it says of itself must not be overwritten.
+    life.falls_silent();
     if let Err(error) = successor.relieve_us(&owned).await {
+        life.speaks_again();
         handed.keep();
         return Err(error.into());
     }

@@ -13,7 +13,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 
-use crate::world::{Another, Answer, Choices, Http2, World, connect, eventually, request, until};
+use crate::world::{
+    Another, Answer, Choices, Http2, World, connect, eventually, request, until, until_status,
+};
 
 const ORG: &str = "/clusters/root:org";
 const OTHER: &str = "/clusters/root:other";
@@ -477,7 +479,8 @@ async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
     ];
     let bob = user(&world, &gateway, "bob", &[]).await;
     let open = "fairlead_gateway_requests_open{class=\"upgrade\"}";
-    while metric(&world, &gateway, open).await != Some(2.0) {}
+    let two = async || metric(&world, &gateway, open).await == Some(2.0);
+    eventually("two are open", two).await;
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
     assert!(!tunnels.iter().any(JoinHandle::is_finished));
 }
@@ -505,8 +508,9 @@ async fn asking_for_an_upgrade_is_no_way_around_quotas() {
     for count in 1..=4 {
         tunnels.push(ask_upgrade(&world, &gateway, "bob", &format!("{ORG}/upgrade")).await);
         let open = "fairlead_gateway_requests_open{class=\"upgrade\"}";
-        while metric(&world, &gateway, open).await != Some(f64::from(count)) {}
-        while bob.get(&format!("{ORG}/api")).await.status != 200 {}
+        let all = async || metric(&world, &gateway, open).await == Some(f64::from(count));
+        eventually("all are open", all).await;
+        until_status(&bob, &format!("{ORG}/api"), 200).await;
     }
     assert!(!tunnels.iter().any(JoinHandle::is_finished));
 }

@@ -1,5 +1,7 @@
 //! A process hands its sockets to its successor, and a service manager hears of it.
 
+mod doors;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +15,13 @@ use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, SocketConfig};
 use http::Method;
 use http_body_util::BodyExt;
 use rustix::process::{Signal, kill_process};
+use rustls_pki_types::ServerName;
 use tokio::net::{TcpStream, UnixDatagram, UnixStream};
 use tokio::process::Command;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
+use crate::pki::client_config;
 use crate::program::{Gateway, StateFile, process, until_gone};
 use crate::world::{
     Http2, PATIENCE, World, connect, door, eventually, free_address, request, until, until_refused,
@@ -75,6 +80,11 @@ impl Line {
         Http2::over(connect(address, &self.world.serving_ca, Some(&user), b"h2").await.unwrap()).await
     }
 
+    /// What its clients speak, for whoever has a connection already.
+    fn tls(&self) -> Arc<rustls::ClientConfig> {
+        client_config(&self.world.serving_ca, Some(&self.world.user()), b"h2")
+    }
+
     /// Has a successor take over; returns its number.
     async fn upgrade(&self) -> u32 {
         let before = self.state.read().pid;
@@ -114,6 +124,12 @@ impl Line {
     }
 }
 
+/// A client on a connection that there is.
+async fn over(tls: Arc<rustls::ClientConfig>, stream: TcpStream) -> Http2 {
+    let name = ServerName::try_from("localhost").unwrap();
+    Http2::over(TlsConnector::from(tls).connect(name, stream).await.unwrap()).await
+}
+
 /// A successor that waits until it may go on, and then is this.
 fn waiting(directory: &Path, then: &str) -> PathBuf {
     let (successor, go) = (directory.join("successor"), directory.join("go"));
@@ -139,16 +155,13 @@ struct Knocking {
 
 impl Knocking {
     fn at(line: &Line, address: SocketAddr) -> Self {
-        let tls = crate::pki::client_config(&line.world.serving_ca, Some(&line.world.user()), b"h2");
+        let tls = line.tls();
         let (stop, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
         let task = tokio::spawn(async move {
             while !stopped.load(Ordering::Relaxed) {
                 let stream = TcpStream::connect(address).await.unwrap();
-                let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
-                let stream =
-                    tokio_rustls::TlsConnector::from(tls.clone()).connect(name, stream).await.unwrap();
-                assert_eq!(Http2::over(stream).await.get(API).await.status, 200);
+                assert_eq!(over(tls.clone(), stream).await.get(API).await.status, 200);
                 counted.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -360,14 +373,9 @@ async fn a_successor_that_ends_before_it_is_ready_takes_nobody_along() {
     eventually("it heeds SIGTERM", async || heeds(successor, Signal::TERM)).await;
     // Whoever comes now finds the old process busy, and the new one about to end.
     line.state.signal(Signal::STOP);
-    let (tls, address) =
-        (crate::pki::client_config(&line.world.serving_ca, Some(&line.world.user()), b"h2"), line.address);
-    let stream = TcpStream::connect(address).await.unwrap();
-    let asked = tokio::spawn(async move {
-        let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
-        let stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await.unwrap();
-        Http2::over(stream).await.get(API).await.status
-    });
+    let stream = TcpStream::connect(line.address).await.unwrap();
+    let tls = line.tls();
+    let asked = tokio::spawn(async move { over(tls, stream).await.get(API).await.status });
     kill_process(process(successor), Signal::TERM).unwrap();
     until_gone(successor).await;
     line.state.signal(Signal::CONT);
@@ -410,123 +418,6 @@ async fn a_successor_that_has_not_taken_over_has_no_successor() {
     until_gone(successor).await;
     assert_eq!(line.client().await.get(API).await.status, 200);
     assert_eq!(line.state.read().pid, third);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
-    for (what, then, stays) in
-        [("one that succeeds", the_gateway(), false), ("one that fails", "exit 3".to_owned(), true)]
-    {
-        let (more, last) = (free_address().await, free_address().await);
-        let mut line = Line::begin(|config, directory| {
-            config.upgrade.program = Some(waiting(directory, &then).into());
-        })
-        .await;
-        let first = line.state.read().pid;
-        let knocking = Knocking::at(&line, line.address);
-        let with = |config: &GatewayConfig, name: &str, address: SocketAddr| {
-            let mut new = door(config, name);
-            new.serving.address = address;
-            let mut config = config.clone();
-            config.listeners.push(new);
-            config
-        };
-        line.gateway.says("the index is synced").await;
-        line.successor_that_waits().await;
-        let mut config = with(&line.config, "more", more);
-        line.write(&config);
-        line.state.signal(Signal::HUP);
-        line.gateway.says("is not looked at yet").await;
-        if stays {
-            line.go();
-            line.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;
-        } else {
-            // The successor has read the file before it changes once more, and the signal is its predecessor's.
-            line.state.signal(Signal::STOP);
-            line.go();
-            line.gateway.says("the index is synced").await;
-            config = with(&config, "last", last);
-            line.write(&config);
-            line.state.signal(Signal::HUP);
-            line.state.signal(Signal::CONT);
-            line.taken_over_from(first).await;
-            line.state.until(|state| state.reloads_done > 0).await;
-        }
-        for door in &config.listeners[1..] {
-            let answer = line.client_at(door.serving.address).await.get(API).await;
-            assert_eq!(answer.status, 200, "{what}: {}", door.name);
-        }
-        assert_eq!(line.state.read().pid == first, stays, "{what}");
-        knocking.end().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_at_a_door_that_the_successor_does_not_have_is_served() {
-    let goes = free_address().await;
-    let mut line = Line::begin(|config, _| {
-        let mut door = door(config, "goes");
-        door.serving.address = goes;
-        config.listeners.push(door);
-        config.limits.max_connections = 1;
-        config.drain.window = "20s".parse().unwrap();
-    })
-    .await;
-    let mut config = line.config.clone();
-    config.listeners.pop();
-    line.write(&config);
-    // The only place is taken, so that the next one waits in the kernel.
-    let first = line.client_at(goes).await;
-    assert_eq!(first.get(API).await.status, 200);
-    let tls = crate::pki::client_config(&line.world.serving_ca, Some(&line.world.user()), b"h2");
-    let stream = TcpStream::connect(goes).await.unwrap();
-    let before = line.state.read().pid;
-    line.upgrade().await;
-    let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
-    let stream = tokio_rustls::TlsConnector::from(tls).connect(name, stream).await.unwrap();
-    assert_eq!(Http2::over(stream).await.get(API).await.status, 200);
-    until_refused(goes).await;
-    line.gateway.says("the successor has no door here").await;
-    drop(first);
-    until_gone(before).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sockets_file_goes_with_the_door_that_has_it_whatever_it_is_called() {
-    let line = Line::begin(|config, directory| {
-        for name in ["one", "two"] {
-            let path = directory.join(name).into();
-            let socket = SocketConfig { path, mode: "0660".to_owned() };
-            config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, name) });
-        }
-    })
-    .await;
-    let (one, two) = (line.path("one"), line.path("two"));
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    // The names change places, and a name is not what a socket is known by.
-    let mut config = line.config.clone();
-    config.listeners[1].name = "two".to_owned();
-    config.listeners[2].name = "one".to_owned();
-    let first = line.state.read().pid;
-    line.write(&config);
-    let second = line.upgrade().await;
-    until_gone(first).await;
-    UnixStream::connect(&one).await.unwrap();
-    // Permissions change with the settings, as if it had made the file.
-    config.listeners[1].socket.as_mut().unwrap().mode = "0600".to_owned();
-    config.listeners.pop();
-    line.write(&config);
-    line.state.signal(Signal::HUP);
-    eventually("the permissions are others", async || mode(&one) == 0o600).await;
-    eventually("the other file is gone", async || !two.exists()).await;
-    config.listeners[1].name = "three".to_owned();
-    line.write(&config);
-    let third = line.upgrade().await;
-    until_gone(second).await;
-    UnixStream::connect(&one).await.unwrap();
-    line.state.signal(Signal::TERM);
-    until_gone(third).await;
-    assert!(!one.exists());
 }
 
 /// In systemd's place.
