@@ -63,7 +63,10 @@ pub(crate) fn read_if_present(path: &Path) -> Result<Option<String>, Error> {
 }
 
 /// Creates a folder, and those above it, for its owner only.
-pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_private_folder(folder: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(Error::io("create", folder))
 }
 

@@ -28,6 +28,7 @@ pub use self::{
     acme::{CertificateRequest, challenge_certificate, provisional_certificate, write_secret},
     decide::{Action, Reason, Renewal, Step},
     error::Error,
+    files::create_private_folder,
     inventory::{Host, Inventory, InventoryError, ShardName},
     kubeconfig::{Kubeconfig, KubeconfigBuilder, Written},
     layout::{CertificateFiles, FORMAT, Layout, ServiceAccountKeyFiles},

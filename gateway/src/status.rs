@@ -79,6 +79,8 @@ struct ShardStatus {
     healthy: bool,
     /// Requests for it fail at once.
     left_alone: bool,
+    /// Doors with an `upstreamIdentity` whose requests for it fail at once.
+    left_alone_by: Vec<Arc<str>>,
     /// How many addresses it has, as far as anybody has asked.
     addresses: usize,
     ejected: Vec<EjectedAddress>,
@@ -139,6 +141,16 @@ impl Core {
         }
     }
 
+    /// Doors that are somebody of their own to a shard, and do not get through to it.
+    fn leaving_alone(&self, shard: &str) -> Vec<Arc<str>> {
+        let doors = self.doors.load();
+        let cut_off = doors.iter().filter(|shown| {
+            let frame = shown.door.frame.load();
+            frame.sender.as_ref().is_some_and(|sender| self.upstreams.leaves_alone(shard, sender))
+        });
+        cut_off.map(|shown| Arc::clone(&shown.door.name)).collect()
+    }
+
     fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
         let now = Instant::now();
         let root = self.table.load();
@@ -170,6 +182,7 @@ impl Core {
                 last_error: mirrors.last_error,
                 healthy: server.is_none_or(|server| server.is_healthy),
                 left_alone: server.is_some_and(|server| server.left_alone),
+                left_alone_by: self.leaving_alone(&shard.spec.name),
                 addresses: server.map_or(0, |server| server.addresses.known),
                 ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
                 open: turns(|server| server.occupancy.open),

@@ -1,7 +1,9 @@
 //! Which certificate a server shows: one for all clients, or others for those that ask for certain names.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -10,7 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::tls::{ACME_PROTOCOL, TlsError};
+use crate::tls::TlsError;
 
 /// Where a certificate is, and for which names it is shown.
 #[derive(Clone, Debug)]
@@ -28,38 +30,23 @@ pub struct NamedCertificate {
 pub(crate) struct Certificates {
     default: Arc<CertifiedKey>,
     by_name: Vec<(String, Arc<CertifiedKey>)>,
-    challenges: Option<Challenges>,
-}
-
-/// Where answers to an authority's challenges are.
-#[derive(Debug)]
-struct Challenges {
-    folder: PathBuf,
-    provider: Arc<CryptoProvider>,
 }
 
 impl Certificates {
-    /// Reads all of them.
+    /// Reads all others than the default.
     pub(crate) fn load(
-        certificate: &Path,
-        private_key: &Path,
+        default: CertifiedKey,
         named: &[NamedCertificate],
         provider: &CryptoProvider,
     ) -> Result<Self, TlsError> {
-        let default = Arc::new(pair(certificate, private_key, provider)?);
+        let default = Arc::new(default);
         let mut by_name = Vec::new();
         for entry in named {
             let key = Arc::new(pair(&entry.certificate, &entry.private_key, provider)?);
             let names = if entry.names.is_empty() { dns_names(&key) } else { entry.names.clone() };
             by_name.extend(names.into_iter().map(|name| (name.to_ascii_lowercase(), Arc::clone(&key))));
         }
-        Ok(Self { default, by_name, challenges: None })
-    }
-
-    /// The same, which also answers challenges with what is in a folder.
-    pub(crate) fn answering(self, folder: Option<PathBuf>, provider: &Arc<CryptoProvider>) -> Self {
-        let challenges = folder.map(|folder| Challenges { folder, provider: Arc::clone(provider) });
-        Self { challenges, ..self }
+        Ok(Self { default, by_name })
     }
 
     /// The one for a name: an exact entry before a wildcard, the first of several, the default for all others.
@@ -75,28 +62,61 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        if let Some(challenges) = &self.challenges
-            && hello.alpn().is_some_and(|offered| offered.eq([ACME_PROTOCOL]))
-        {
-            return challenges.answer(hello.server_name()?);
-        }
         Some(Arc::clone(self.of(hello.server_name())))
     }
 }
 
-impl Challenges {
-    /// Reads a file, which is there for seconds and small; a name is known to be a DNS name here.
-    fn answer(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        let file = self.folder.join(format!("{}.pem", name.to_ascii_lowercase()));
-        let leaf = CertificateDer::from_pem_file(&file).ok()?;
-        let key = PrivateKeyDer::from_pem_file(&file).ok()?;
-        let key = self.provider.key_provider.load_private_key(key).ok()?;
-        // Whether they fit cannot be asked: the library does not read a certificate with this critical extension.
-        Some(Arc::new(CertifiedKey::new(vec![leaf], key)))
+/// Something to show until files hold a certificate for the first time: a chain and its key as one PEM text, in memory only.
+#[derive(Clone)]
+pub struct Provisional {
+    pem: Arc<str>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Provisional {
+    /// Of this text.
+    pub fn new(pem: &str) -> Self {
+        Self { pem: pem.into(), is_over: Arc::default() }
+    }
+
+    /// What the files hold, or this if they never held anything yet.
+    pub(crate) fn unless(
+        &self,
+        held: Result<CertifiedKey, TlsError>,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsError> {
+        match held {
+            Ok(held) => {
+                self.is_over.store(true, Ordering::Relaxed);
+                Ok(held)
+            }
+            Err(_) if !self.is_over.load(Ordering::Relaxed) => self.own(provider),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn own(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let pem = self.pem.as_bytes();
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(TlsError::Provisional)?;
+        let key = PrivateKeyDer::from_pem_slice(pem).map_err(TlsError::Provisional)?;
+        CertifiedKey::from_der(chain, key, provider).map_err(TlsError::Library)
     }
 }
 
-fn pair(certificate: &Path, private_key: &Path, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+impl fmt::Debug for Provisional {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its key is nobody's business.
+        formatter.debug_struct("Provisional").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+/// A certificate with its key.
+pub(crate) fn pair(
+    certificate: &Path,
+    private_key: &Path,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
     let unreadable = |error| TlsError::Certificate(certificate.to_owned(), error);
     let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
         .map_err(unreadable)?

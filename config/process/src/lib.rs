@@ -4,6 +4,7 @@
 //! is no global state but the logger and signal handlers; registries, shutdown and tasks are values that are passed.
 
 mod certificates;
+mod challenges;
 mod connection;
 mod exit;
 mod handover;
@@ -22,7 +23,8 @@ mod status_format;
 mod supervised;
 mod tls;
 
-pub use certificates::NamedCertificate;
+pub use certificates::{NamedCertificate, Provisional};
+pub use challenges::{ACME_PROTOCOL, ChallengeFolder};
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
 pub use handover::{HandoverError, Inheritance, InheritedSockets, Predecessor, Successor, socket_number};
@@ -38,4 +40,4 @@ pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use service::ServiceManager;
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
 pub use status_format::StatusFormat;
-pub use tls::{ACME_PROTOCOL, ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};
+pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

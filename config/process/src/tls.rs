@@ -23,7 +23,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::{Certificates, NamedCertificate};
+use crate::certificates::{Certificates, NamedCertificate, Provisional, pair};
 use crate::reload::{LoadError, Reloadable, Reloads};
 
 /// The TLS configuration of a listener, replaced when its files change. Each connection keeps the one it began with.
@@ -51,9 +51,8 @@ pub struct TlsSource {
     pub announced: Vec<PathBuf>,
     /// PEM bundle: authorities of a certificate without which there is no connection. What it says is of no account.
     pub required: Option<PathBuf>,
-    /// Folder with certificates, with their keys, that answer the challenge tls-alpn-01 (RFC 8737), each named as
-    /// `<host>.pem`. They are shown to whoever offers `acme-tls/1` and nothing else, and such a connection carries nothing.
-    pub challenges: Option<PathBuf>,
+    /// Shown until there is a certificate in the file.
+    pub provisional: Option<Provisional>,
 }
 
 /// Whether a listener asks its peers for certificates.
@@ -64,9 +63,6 @@ pub enum ClientCertificates {
     /// Not asked for (browsers would bother their users).
     NotRequested,
 }
-
-/// What an authority offers that looks whether a name is ours (RFC 8737).
-pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// The certificates that a peer presented, leaf first: it holds the leaf's private key, nothing else is known.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +93,9 @@ pub enum TlsError {
     /// The key file cannot be read.
     #[error("the private key file {0} cannot be read")]
     PrivateKey(PathBuf, #[source] rustls_pki_types::pem::Error),
+    /// What was made here to show meanwhile cannot be read.
+    #[error("the provisional certificate cannot be read")]
+    Provisional(#[source] rustls_pki_types::pem::Error),
     /// A bundle of authorities cannot be read.
     #[error("the authorities in {0} cannot be read")]
     Authorities(PathBuf, #[source] rustls_pki_types::pem::Error),
@@ -140,7 +139,7 @@ impl TlsSource {
             named: Vec::new(),
             announced: Vec::new(),
             required: None,
-            challenges: None,
+            provisional: None,
         }
     }
 
@@ -172,11 +171,14 @@ impl TlsSource {
     /// Reads the files and makes a configuration with its own ticket key.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(self.provider()?);
-        let certificates = Certificates::load(&self.certificate, &self.private_key, &self.named, &provider)?;
-        let certificates = certificates.answering(self.challenges.clone(), &provider);
+        let held = pair(&self.certificate, &self.private_key, &provider);
+        let default = match &self.provisional {
+            Some(provisional) => provisional.unless(held, &provider)?,
+            None => held?,
+        };
+        let certificates = Certificates::load(default, &self.named, &provider)?;
         let mut config = self.asking_for_certificates(provider)?.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols.clone_from(&self.alpn);
-        config.alpn_protocols.extend(self.challenges.iter().map(|_| ACME_PROTOCOL.to_vec()));
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
         // Tickets do; a cache in memory would be a second place with sessions.
         config.session_storage = Arc::new(NoServerSessionStorage {});

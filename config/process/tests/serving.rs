@@ -7,6 +7,7 @@ mod common;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
@@ -20,6 +21,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn info(request: &Request<Incoming>) -> ConnectionInfo {
     request.extensions().get::<ConnectionInfo>().unwrap().clone()
@@ -192,18 +197,22 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
 
 #[tokio::test]
 async fn what_does_not_end_in_the_window_is_cut_off() {
-    let server = TestServer::with(ConnectionLimits::default(), "1ms", async |_: Request<Incoming>| {
-        std::future::pending::<()>().await;
-        reply("never")
+    let (arrived, mut arrivals) = mpsc::channel(2);
+    let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<Incoming>| {
+        let arrived = arrived.clone();
+        async move {
+            arrived.send(()).await.unwrap();
+            std::future::pending::<()>().await;
+            reply("never")
+        }
     });
     let requests: Vec<_> = Client::both(&server)
         .await
         .into_iter()
         .map(|mut client| tokio::spawn(async move { client.send(get("/")).await.map(|r| r.status()) }))
         .collect();
-    // Both have arrived when both are counted as open; a third connection proves that the server still answers.
-    while server.metric("fairlead_connections_open{listener=\"test\"}") != Some(2.0) {
-        tokio::task::yield_now().await;
+    for _ in &requests {
+        timeout(LIMIT, arrivals.recv()).await.expect("a request does not arrive").unwrap();
     }
     server.drain().await;
     server.serving.await.unwrap();
@@ -277,13 +286,16 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
         )
     });
     for _ in &busy {
-        arrivals.recv().await.unwrap();
+        timeout(LIMIT, arrivals.recv()).await.expect("a request does not arrive").unwrap();
     }
     for mut idle in Client::both(&server).await {
         assert_eq!(text(idle.send(get("/")).await.unwrap()).await, "fine");
-        while !idle.is_closed() {
-            tokio::task::yield_now().await;
-        }
+        let closed = async {
+            while !idle.is_closed() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(LIMIT, closed).await.expect("an idle connection stays");
     }
     finish.send(()).unwrap();
     for busy in busy {

@@ -192,6 +192,9 @@ mod tests {
     use super::*;
     use crate::up::topology::{Process, Role};
 
+    /// Only to fail instead of hanging.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// A process that is a shell script, and what is told about it.
     struct Stage {
         folder: tempfile::TempDir,
@@ -227,9 +230,21 @@ mod tests {
         }
 
         async fn next(&mut self) -> Change {
-            let news = self.news.recv().await.unwrap();
+            let news = tokio::time::timeout(PATIENCE, self.news.recv()).await;
+            let news = news.unwrap().unwrap();
             assert_eq!(news.process, 3);
             news.change
+        }
+
+        /// Waits until the process has said this and no more.
+        async fn until_log(&self, expected: &str) {
+            let said = async {
+                while self.log() != expected {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let in_time = tokio::time::timeout(PATIENCE, said).await;
+            assert!(in_time.is_ok(), "{expected:?} was never said, but: {:?}", self.log());
         }
 
         fn log(&self) -> String {
@@ -256,9 +271,7 @@ mod tests {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.01; done";
         let mut stage = Stage::set(script);
         assert!(matches!(stage.next().await, Change::Started { .. }));
-        while stage.log() != "up\n" {
-            tokio::task::yield_now().await;
-        }
+        stage.until_log("up\n").await;
         stage.orders.send_replace(Order::Stop);
         assert_eq!(stage.next().await, Change::Stopping);
         assert_eq!(stage.next().await, Change::Stopped);
@@ -269,9 +282,7 @@ mod tests {
     async fn a_deaf_process_is_killed_when_that_is_wanted() {
         let mut stage = Stage::set("trap '' TERM; echo up; while :; do sleep 0.01; done");
         assert!(matches!(stage.next().await, Change::Started { .. }));
-        while stage.log() != "up\n" {
-            tokio::task::yield_now().await;
-        }
+        stage.until_log("up\n").await;
         stage.orders.send_replace(Order::Stop);
         assert_eq!(stage.next().await, Change::Stopping);
         stage.orders.send_replace(Order::Kill);
@@ -283,9 +294,7 @@ mod tests {
         // `read` fails at once if standard input is closed, and else waits for what never comes.
         let mut stage = Stage::set("echo $FAIRLEAD_SUPERVISED; read line; echo alone");
         assert!(matches!(stage.next().await, Change::Started { .. }));
-        while stage.log() != "1\n" {
-            tokio::task::yield_now().await;
-        }
+        stage.until_log("1\n").await;
         stage.orders.send_replace(Order::Stop);
         assert_eq!(stage.next().await, Change::Stopping, "it has not ended by itself");
         assert_eq!(stage.next().await, Change::Stopped);

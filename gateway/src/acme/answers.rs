@@ -28,7 +28,7 @@ impl Answers {
 
     /// For tls-alpn-01: the certificate for a name.
     pub(super) fn put_certificate(&self, name: &str, digest: &[u8]) -> Result<Answer, fairlead_certs::Error> {
-        // As `TlsSource::challenges` looks for it.
+        // As `ChallengeFolder` looks for it.
         let file = self.0.join(format!("{name}.pem"));
         fairlead_certs::write_secret(&file, &fairlead_certs::challenge_certificate(name, digest)?)?;
         Ok(Answer(file))

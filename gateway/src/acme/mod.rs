@@ -2,8 +2,8 @@
 //!
 //! A door's certificate and key lie in one file of a folder, replaced as a whole; the door reads it like any other, so
 //! the last good one stays in effect whatever happens here. Nothing waits for the authority: a door that has no
-//! certificate yet opens with one that vouches for itself, which clients refuse, and which is replaced as soon as there
-//! is a better one. Answers to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
+//! certificate yet opens with one that vouches for itself and is in no file, which clients refuse, and which is replaced as
+//! soon as there is a better one. Answers to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
 
 mod answers;
 mod directory;
@@ -19,10 +19,13 @@ use std::sync::Arc;
 
 use fairlead_client::{CredentialsError, EndpointError, Names};
 use fairlead_config::{AcmeChallenge, AcmeConfig, DoorConfig, GatewayConfig};
-use fairlead_process::{Metrics, MetricsError, ReloadTrigger, Reloads, Shutdown, TlsSource};
+use fairlead_process::{
+    ChallengeFolder, Metrics, MetricsError, Provisional, ReloadTrigger, Reloads, Shutdown, TlsSource,
+};
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
 
+use crate::doors::Sockets;
 use answers::Answers;
 pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
@@ -118,20 +121,36 @@ impl Acme {
         })
     }
 
-    /// What a door shows: what was got for it last, or something provisional. Its challenges are answered at it.
+    /// What a door shows: what was got for it last, or something provisional, which nobody else gets to see: gateways that
+    /// share the folder would overwrite what one of them has got.
     ///
     /// # Errors
-    /// [`AcmeError`] if there is nothing and nothing can be written.
-    pub(crate) fn source(&self, door: &DoorConfig, source: TlsSource) -> Result<TlsSource, AcmeError> {
-        let Some(acme) = &door.tls.acme else { return Ok(source) };
-        let file = self.folder.certificate(&door.name);
-        if state::Held::read(&file).is_none() {
-            let provisional = fairlead_certs::provisional_certificate(&door.hosts)?;
-            fairlead_certs::write_secret(&file, &provisional)?;
+    /// [`AcmeError`] if the names are none, or, for a door that is to be opened, nothing can be written.
+    pub(crate) fn source(
+        &self,
+        door: &DoorConfig,
+        source: TlsSource,
+        sockets: Sockets,
+    ) -> Result<TlsSource, AcmeError> {
+        if door.tls.acme.is_none() {
+            return Ok(source);
         }
-        let challenges =
-            (acme.challenge == AcmeChallenge::TlsAlpn01).then(|| self.answers.folder().to_owned());
-        Ok(TlsSource { certificate: file.clone(), private_key: file, challenges, ..source })
+        if sockets == Sockets::Bound {
+            self.folder.make()?;
+        }
+        let file = self.folder.certificate(&door.name);
+        let provisional = match state::Held::read(&file) {
+            Some(_) => None,
+            None => Some(Provisional::new(&fairlead_certs::provisional_certificate(&door.hosts)?)),
+        };
+        Ok(TlsSource { certificate: file.clone(), private_key: file, provisional, ..source })
+    }
+
+    /// What is answered at a door itself.
+    pub(crate) fn challenges(&self, door: &DoorConfig) -> Option<ChallengeFolder> {
+        let acme = door.tls.acme.as_ref()?;
+        (acme.challenge == AcmeChallenge::TlsAlpn01)
+            .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
     }
 
     /// Keeps a door's certificate fresh as long as what is returned is there, and until the process drains.

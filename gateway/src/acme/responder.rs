@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairlead_config::AddressQuotaConfig;
 use fairlead_process::Shutdown;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -19,9 +20,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answers::Answers;
+use crate::limits::AddressQuotas;
 
 /// An authority comes from some places at once.
 const MOST_CONNECTIONS: usize = 64;
+/// Nobody takes the places of all others.
+const MOST_OF_AN_ADDRESS: u32 = 8;
 /// For a whole connection: one question and its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,6 +73,9 @@ impl Responder {
             }
         };
         let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let limits =
+            AddressQuotaConfig { connections: Some(MOST_OF_AN_ADDRESS), ..AddressQuotaConfig::default() };
+        let addresses = AddressQuotas::new(&limits);
         loop {
             let accepted = tokio::select! {
                 () = shutdown.draining() => return,
@@ -77,11 +84,12 @@ impl Responder {
                     (slot, listener.accept().await)
                 } => accepted,
             };
-            let (Ok(slot), Ok((stream, _))) = accepted else {
+            let (Ok(slot), Ok((stream, peer))) = accepted else {
                 // Mostly out of file descriptors; there is no event for "some are free again".
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            let Ok(connected) = addresses.connect(peer.ip()) else { continue };
             let answers = self.answers.clone();
             let answering = service_fn(move |request| {
                 let answers = answers.clone();
@@ -96,7 +104,7 @@ impl Responder {
                     .serve_connection(TokioIo::new(stream), answering);
                 // Who comes may go as they like.
                 let _ = timeout(PATIENCE, connection).await;
-                drop(slot);
+                drop((slot, connected));
             });
         }
     }

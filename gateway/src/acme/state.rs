@@ -48,16 +48,28 @@ impl Folder {
     /// # Errors
     /// [`AcmeError::Lock`] if the folder cannot be written to, or its file system knows no locks.
     pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
-        let path = self.0.join("lock");
-        let failed = |source| AcmeError::Lock(path.clone(), source);
-        let mut options = File::options();
-        let file =
-            options.create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
+        let file = self.lock_file()?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+            Err(TryLockError::Error(error)) => Err(AcmeError::Lock(self.0.join("lock"), error)),
         }
+    }
+
+    /// Has a folder in which something can be written.
+    ///
+    /// # Errors
+    /// [`AcmeError`].
+    pub(super) fn make(&self) -> Result<(), AcmeError> {
+        fairlead_certs::create_private_folder(&self.0)?;
+        self.lock_file().map(drop)
+    }
+
+    fn lock_file(&self) -> Result<File, AcmeError> {
+        let path = self.0.join("lock");
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+        file.map_err(|source| AcmeError::Lock(path, source))
     }
 }
 

@@ -239,6 +239,7 @@ function shardTags(shard) {
   else if (!shard.watching) tags.push(tag('not watched', 'bad'));
   else if (shard.healthy === false) tags.push(tag('failing', 'bad'));
   else tags.push(tag('healthy', 'good'));
+  if (shard.leftAloneBy?.length) tags.push(tag(`cannot be reached by ${shard.leftAloneBy.join(', ')}`, 'bad'));
   if (shard.ejected?.length) tags.push(tag(`${shard.ejected.length} of ${shard.addresses} addresses ejected`, 'warn'));
   if (shard.unschedulable) tags.push(tag('cordoned', 'warn'));
   if (shard.draining) tags.push(tag('draining', 'warn'));

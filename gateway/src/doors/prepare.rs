@@ -124,7 +124,7 @@ impl Doors {
             Sockets::Bound => Some(self.socket(&door.name, &wanted)?),
             Sockets::Unbound => None,
         };
-        let frame = self.frame(door, config)?;
+        let frame = self.frame(door, config, sockets)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
         let authentication = DoorAuthentication::new(door.clone(), &config.as_kcp, Arc::clone(lookup));
@@ -153,7 +153,7 @@ impl Doors {
             if wanted == known.listening.wanted { None } else { Some(self.socket(&door.name, &wanted)?) };
         let is_same =
             framed(&known.config) == framed(door) && *known.door.frame.load().limits == config.limits;
-        let frame = if is_same { None } else { Some(self.frame(door, config)?) };
+        let frame = if is_same { None } else { Some(self.frame(door, config, Sockets::Bound)?) };
         let policy = known
             .authentication
             .prepare(door, &config.as_kcp)
@@ -177,7 +177,7 @@ impl Doors {
         bound.map_err(|source| DoorError::Bind { address: wanted.to_string(), source })
     }
 
-    fn frame(&self, door: &DoorConfig, config: &GatewayConfig) -> Result<Frame, DoorError> {
+    fn frame(&self, door: &DoorConfig, config: &GatewayConfig, sockets: Sockets) -> Result<Frame, DoorError> {
         let kept = Arc::new(());
         let reloads = self.parts.reloads.kept_by(&kept);
         let trusted = &door.authentication.request_header.client_ca;
@@ -195,13 +195,14 @@ impl Doors {
         let tls = TlsSource::https(&door.serving)
             .with_policy(&door.tls)
             .announcing(authorities.into_iter().flatten());
-        let tls = self.parts.acme.source(door, TlsSource { client_certificates, ..tls });
+        let tls = self.parts.acme.source(door, TlsSource { client_certificates, ..tls }, sockets);
         let tls =
             tls.map_err(|error| DoorError::Acme(door.name.clone(), error.into()))?.watch(&what, &reloads);
         Ok(Frame {
             certificates,
             peers: Peers::of(door, &reloads)?,
             tls: tls.map_err(DoorError::Tls)?,
+            challenges: self.parts.acme.challenges(door),
             limits: Arc::new(config.limits.clone()),
             sender: DoorSender::of(door, config, &reloads).map_err(DoorError::Sender)?,
             _files: kept,

@@ -8,7 +8,7 @@ mod meter;
 mod quota;
 mod rate;
 
-pub(crate) use address::Connected;
+pub(crate) use address::{AddressQuotas, Connected};
 pub(crate) use quota::{Counting, DoorQuotas, Exceeded, Kind, Ticket, Whom};
 #[cfg(test)]
 pub(crate) use quota::{Scope, What};

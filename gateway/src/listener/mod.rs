@@ -21,7 +21,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::{ConnectionLimits, TraceContextPolicy};
-use fairlead_process::{ACME_PROTOCOL, PeerChain, ReloadableTls, Shutdown};
+use fairlead_process::{ACME_PROTOCOL, ChallengeFolder, PeerChain, ReloadableTls, Shutdown};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
@@ -84,6 +84,8 @@ pub(crate) struct Frame {
     pub(crate) peers: Peers,
     /// Certificate and protocols.
     pub(crate) tls: Arc<ReloadableTls>,
+    /// What an authority is shown here that looks whether a name is ours.
+    pub(crate) challenges: Option<ChallengeFolder>,
     /// What peers may do. Open connections have it, and not the rest: its files would be looked at as long as they are open.
     pub(crate) limits: Arc<ConnectionLimits>,
     /// Who the gateway is towards shards for its requests, if that is not who it usually is.
@@ -334,7 +336,7 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
     // From here on its lane waits for it.
     let socket = socket.attach().ok()?;
     let (door, metrics) = (&serving.door, &serving.door.metrics);
-    let acceptor = TlsAcceptor::from(frame.tls.load());
+    let tls = frame.tls.load();
     let handshake = async {
         let (mut socket, mut client) = (socket, peer);
         if frame.peers.proxy_protocol {
@@ -346,7 +348,13 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
         })?;
         let began = Instant::now();
         door.series.phase(Phase::Accept, began.duration_since(at));
-        Ok::<_, io::Error>((acceptor.accept(Gulp::new(socket)).await?, client, began, connected))
+        let socket = Gulp::new(socket);
+        let stream = match &frame.challenges {
+            // Boxed, because doors are few that have it.
+            Some(challenges) => Box::pin(challenges.accept(tls, socket)).await?,
+            None => TlsAcceptor::from(tls).accept(socket).await?,
+        };
+        Ok::<_, io::Error>((stream, client, began, connected))
     };
     let (stream, peer, began, connected) =
         match timeout(frame.limits.tls_handshake_timeout.get(), handshake).await {

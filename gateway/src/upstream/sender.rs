@@ -13,7 +13,7 @@ use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use rustc_hash::FxHashMap;
 
-use super::{CredentialError, CredentialFiles, Upstream, UpstreamCredential};
+use super::{CredentialError, CredentialFiles, Upstream, UpstreamCredential, Upstreams};
 
 /// The credentials of one door.
 #[derive(Debug)]
@@ -92,6 +92,16 @@ impl DoorSender {
 
     fn towards(&self, server: &Upstream) -> &Arc<Reloadable<UpstreamCredential>> {
         self.own.get(&server.name).filter(|_| server.is_shard).unwrap_or(&self.usual)
+    }
+}
+
+impl Upstreams {
+    /// Whether a shard is left alone by who the gateway is towards it for a door's requests.
+    pub(crate) fn leaves_alone(&self, shard: &str, sender: &DoorSender) -> bool {
+        let Some(server) = self.shards.load().get(shard).map(Arc::clone) else { return false };
+        let (credential, breaker) = (sender.towards(&server), self.options().breaker);
+        let on_behalf = server.on_behalf.load();
+        on_behalf.iter().any(|one| Arc::ptr_eq(&one.credential, credential) && one.breaker.is_open(breaker))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::process::Gateway;
 use crate::seeing::metrics_with;
-use crate::world::{Another, Answer, Choices, Http2, ORG, World, connect, request, until};
+use crate::world::{Another, Answer, Choices, Http2, ORG, World, connect, eventually, request, until};
 
 const PATH: &str = "/clusters/root:org/api";
 
@@ -41,17 +41,15 @@ async fn logging(world: &World, more: Value) -> Another {
 
 /// The lines of a file once there are so many.
 async fn lines(file: &Path, count: usize) -> Vec<Value> {
-    let begun = std::time::Instant::now();
-    loop {
-        assert!(begun.elapsed().as_secs() < 60, "{} has no {count} lines", file.display());
-        let text = fs::read_to_string(file).unwrap_or_default();
+    let mut text = String::new();
+    eventually(&format!("{} has {count} lines", file.display()), async || {
+        text = fs::read_to_string(file).unwrap_or_default();
         // The last one may not be whole yet.
-        let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-        if whole.lines().count() >= count {
-            return whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        }
-        tokio::task::yield_now().await;
-    }
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        text.lines().count() >= count
+    })
+    .await;
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The line of the request with this path.

@@ -12,7 +12,9 @@ use tokio::time::timeout;
 
 use crate::mapping::clusters;
 use crate::shard::Shard;
-use crate::world::{Another, Choices, Http2, ORG, World, connect, environment, logical_cluster, request};
+use crate::world::{
+    Another, Choices, Http2, ORG, World, connect, environment, eventually, logical_cluster, request,
+};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -59,7 +61,10 @@ async fn a_shard_that_moves_is_lost_until_the_gateway_begins_again() {
     becomes(&as_kcp, PATH, 403).await;
     assert_eq!(as_kcp.get("/clusters/root/api").await.status, 200, "the others stay");
     becomes(&as_kcp, CHILD, 200).await;
-    while here.get(PATH).await.json()["shard"] != "moved" {}
+    eventually("the workspace is served where it has moved to", async || {
+        here.get(PATH).await.json()["shard"] == "moved"
+    })
+    .await;
     // Not even what it said before brings it back, but a new process does, or a new object.
     world.register("alpha", &world.alpha.url());
     world.create_workspace("root", "marker", "root", "marker0000000001");

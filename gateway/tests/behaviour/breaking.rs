@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::relay::Relay;
-use crate::world::{Choices, World, request, until};
+use crate::world::{Choices, World, eventually, request, until};
 
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 const WAIT: &str = "/clusters/root:org/wait";
@@ -35,9 +35,8 @@ async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
     let before = closed();
     // Each of them reaches the shard before it breaks off.
     let arrived = async |before: usize| {
-        while state.requests.load(Ordering::SeqCst) == before {
-            tokio::task::yield_now().await;
-        }
+        let arrived = async || state.requests.load(Ordering::SeqCst) != before;
+        eventually("it reaches the shard", arrived).await;
     };
     for round in 0..5 {
         let (mut client, driver) =
@@ -175,9 +174,11 @@ async fn a_shard_that_says_goaway_costs_nothing_that_is_open() {
             assert_eq!(answer.headers.contains_key("retry-after"), is_refused);
         }
     }
-    while connections() == before {
+    eventually("requests take another connection", async || {
         assert_eq!(client.get("/clusters/root:org/api").await.status, 200);
-    }
+        connections() != before
+    })
+    .await;
     // What was open on the first connection is still open.
     world.alpha.state.events.send(Bytes::from_static(b"{}\n")).unwrap();
     let event = timeout(LIMIT, watch.body_mut().frame()).await.expect("no event").unwrap().unwrap();
@@ -193,7 +194,10 @@ async fn a_half_open_connection_is_found_by_pings_and_replaced() {
     world.register("alpha", &relay.url());
     let client = world.http2(Some(&world.user())).await;
     let operator = world.http2(Some(&world.operator())).await;
-    while !operator.get("/services/fairlead/v1/status").await.text.contains(&relay.address.to_string()) {}
+    eventually("the status has the address of the relay", async || {
+        operator.get("/services/fairlead/v1/status").await.text.contains(&relay.address.to_string())
+    })
+    .await;
     let ask = |method: Method| {
         let client = client.clone();
         tokio::spawn(async move { client.send(request(method, WAIT, &[], "x")).await })

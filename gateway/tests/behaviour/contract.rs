@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::json;
 
 use crate::shard::GZIP;
-use crate::world::{Answer, ORG, World, request};
+use crate::world::{Answer, ORG, World, eventually, request};
 
 /// A shard's answer to HEAD has a length and no body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -224,7 +224,10 @@ async fn events_change_where_requests_go() {
             markers += 1;
             let (name, id) = (format!("marker{markers}"), format!("{id}{markers:014}"));
             world.create_workspace("root", &name, shard, &id);
-            while client.get(&format!("/clusters/root:{name}/api")).await.status != 200 {}
+            eventually("the workspace is served", async || {
+                client.get(&format!("/clusters/root:{name}/api")).await.status == 200
+            })
+            .await;
         }
     };
     let where_to = async |path: &str| {

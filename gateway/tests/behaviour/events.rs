@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::shard::Shard;
-use crate::world::{Http2, ORG, World, logical_cluster};
+use crate::world::{Http2, ORG, World, eventually, logical_cluster};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -263,7 +263,7 @@ async fn run_with_shards(steps: &[Step]) {
         put(&marker, &id, &json!({}));
         world.register(&name, &marker.url());
         let path = format!("/clusters/{id}/api");
-        while client.get(&path).await.status != 200 {}
+        eventually("the workspace is served", async || client.get(&path).await.status == 200).await;
         for (reference, expected) in *expected {
             let becomes = async { while where_to(&client, reference).await != *expected {} };
             let becomes = timeout(LIMIT, becomes).await;
@@ -286,7 +286,7 @@ async fn settle(world: &World, client: &Http2, number: usize) {
             }),
         );
         for path in [format!("/clusters/root:{name}/api"), format!("/clusters/root:org:{name}/api")] {
-            while client.get(&path).await.status != 200 {}
+            eventually("the workspace is served", async || client.get(&path).await.status == 200).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::Method;
 
 use crate::process::Gateway;
-use crate::world::{Http2, World, connect, request, until};
+use crate::world::{Http2, World, connect, eventually, request, until};
 
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 
@@ -128,7 +128,7 @@ async fn memory_per_workspace() {
     }
     let client = Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;
     let last = format!("/clusters/root:workspace-{}/api", count - 1);
-    while client.get(&last).await.status != 200 {}
+    eventually("the last workspace is served", async || client.get(&last).await.status == 200).await;
     let (_, after) = usage(gateway.pid());
     let growth = |after: u64| (after - before) as f64 * 1024.0 / f64::from(count);
     println!("as they are created: {:.0} bytes per workspace", growth(after));

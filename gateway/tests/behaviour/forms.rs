@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use crate::world::{Answer, World, request};
+use crate::world::{Answer, World, eventually, request};
 
 const JSON: (&str, &str) = ("application/json", "{\"kind\":\"Status\",\"apiVersion\":\"v1\",");
 const INDENTED: (&str, &str) = ("application/json", "{\n  \"kind\": \"Status\",\n");
@@ -57,7 +57,7 @@ async fn every_status_comes_in_the_form_that_is_asked_for() {
     world.register("down", &nowhere.url());
     let client = world.http2(Some(&world.user())).await;
     for path in ["/clusters/root:marker/api", "/clusters/down000000000001/api"] {
-        while client.get(path).await.status != 200 {}
+        eventually("the workspace is served", async || client.get(path).await.status == 200).await;
     }
     nowhere.stop().await;
     let stranger = world.http2(Some(&world.serving_ca.client("stranger", &[]))).await;

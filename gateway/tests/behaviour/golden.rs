@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::mapping::Mapped;
 use crate::pki::Leaf;
-use crate::world::World;
+use crate::world::{World, eventually};
 
 /// What differs on purpose: method and target of the requests, or their beginning with `*` at the end, and why.
 const DIFFERENCES: &[(&str, &str)] = &[
@@ -67,9 +67,15 @@ async fn the_recordings_of_the_front_proxy_come_out_the_same() {
     world.create_workspace("root", "org-1", "root", "org1000000000001");
     world.create_workspace("org1000000000001", "sub-1", "alpha", "sub1000000000001");
     let user = world.user();
-    while world.get(Some(&user), "/clusters/root:org-1:sub-1/x").await.status != 200 {}
+    eventually("the workspace is served", async || {
+        world.get(Some(&user), "/clusters/root:org-1:sub-1/x").await.status == 200
+    })
+    .await;
     // Anything else that is missing is missing for good once a watch is open.
-    while world.get(Some(&user), "/clusters/root:nope/x").await.status != 403 {}
+    eventually("the workspace is refused", async || {
+        world.get(Some(&user), "/clusters/root:nope/x").await.status == 403
+    })
+    .await;
 
     let (mut equal, mut forwarded) = (0, 0);
     let mut expected: BTreeMap<&str, usize> = DIFFERENCES.iter().map(|(what, _)| (*what, 0)).collect();

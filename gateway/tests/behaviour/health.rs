@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::shard::Shard;
-use crate::world::{Choices, Http2, World, logical_cluster, request};
+use crate::world::{Choices, Http2, World, eventually, logical_cluster, request};
 
 const STATUS: &str = "/services/fairlead/v1/status";
 const API: &str = "/clusters/root:several/api";
@@ -151,7 +151,7 @@ async fn an_address_that_nothing_listens_at_is_left_at_once_and_found_again() {
     let several = Several::start().await;
     several.addresses[0].kill().await;
     // Those whose connection broke.
-    while several.write().await != 200 {}
+    eventually("a write is answered", async || several.write().await == 200).await;
     several.until_ejected(1).await;
     for _ in 0..50 {
         assert_eq!(several.write().await, 200);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use http::Method;
 use serde_json::json;
 
-use crate::world::{World, request};
+use crate::world::{World, eventually, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workspace_is_reachable_the_moment_its_creator_saw_it_ready() {
@@ -60,7 +60,8 @@ async fn deleted_workspaces_are_gone_and_removed_shards_take_theirs_along() {
         assert_eq!(client.get(path).await.status, 403, "{path}");
     }
     // The list of shards is another watch: wait for its effect.
-    while client.get("/clusters/root:org/api").await.status == 200 {}
+    eventually("the workspace is gone", async || client.get("/clusters/root:org/api").await.status != 200)
+        .await;
     assert_eq!(client.get("/clusters/root:org/api").await.status, 403);
 }
 
@@ -76,11 +77,10 @@ async fn a_shard_that_moves_to_another_url_keeps_its_workspaces() {
         "alpha",
         json!({"metadata": {"name": "alpha"}, "spec": {"baseURL": moved.url()}}),
     );
-    loop {
+    eventually("the new address is asked", async || {
         let answer = client.send(request(Method::GET, "/clusters/root:org/api", &[], "")).await;
         assert_eq!(answer.status, 200);
-        if answer.json()["shard"] == "alpha-moved" {
-            break;
-        }
-    }
+        answer.json()["shard"] == "alpha-moved"
+    })
+    .await;
 }

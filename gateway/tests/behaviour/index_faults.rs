@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::world::{Choices, ORG, World, logical_cluster, request, until_status};
+use crate::world::{Choices, ORG, World, eventually, logical_cluster, request, until_status};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_workspaces_come_and_go_at_once() {
@@ -160,7 +160,10 @@ async fn a_logical_cluster_on_two_shards_is_moved_once_and_its_watches_start_ove
     assert_eq!(client.get(resumed).await.status, 200);
     // The removal at the origin is the move.
     world.alpha.state.delete("logicalclusters", ORG);
-    while client.get(&api).await.json()["shard"] != "root" {}
+    eventually("the root shard serves the workspace", async || {
+        client.get(&api).await.json()["shard"] == "root"
+    })
+    .await;
     world.root.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
     let answer = client.get(resumed).await;
     assert_eq!(answer.status, 410);

@@ -2,11 +2,7 @@
 
 use fairlead_config::Timespan;
 
-use crate::world::{Another, Choices, Http2, ORG, World, logical_cluster};
-
-async fn until_status(client: &Http2, path: &str, status: u16) {
-    while client.get(path).await.status != status {}
-}
+use crate::world::{Another, Choices, Http2, ORG, World, eventually, logical_cluster, until_status};
 
 /// A gateway that has left a snapshot, and is gone.
 async fn left_behind(world: &World, snapshot: &std::path::Path) {
@@ -133,7 +129,10 @@ async fn a_snapshot_is_corrected_by_what_the_shards_say() {
     let (_another, client) = with_snapshot(&world, &snapshot).await;
     until_status(&client, "/clusters/root:short/api", 403).await;
     until_status(&client, "/clusters/short00000000001/api", 403).await;
-    while client.get("/clusters/root:org/api").await.json()["shard"] != "root" {}
+    eventually("the root shard serves the workspace", async || {
+        client.get("/clusters/root:org/api").await.json()["shard"] == "root"
+    })
+    .await;
     // It was away for a while, but a watch from back then may still be resumed.
     let resumed = client.get("/clusters/root:org/api/v1/pods?watch=true&resourceVersion=7").await;
     assert_eq!(resumed.status, 410);

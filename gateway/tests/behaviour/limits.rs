@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 
-use crate::world::{Another, Answer, Choices, Http2, World, connect, request, until};
+use crate::world::{Another, Answer, Choices, Http2, World, connect, eventually, request, until};
 
 const ORG: &str = "/clusters/root:org";
 const OTHER: &str = "/clusters/root:other";
@@ -129,7 +129,7 @@ async fn who_leaves_without_his_answer_does_not_count_any_more() {
     assert_limited(&bob.get(&format!("{ORG}/api")).await, "you");
     open.abort();
     until(waiting, |count| *count == 0).await;
-    while bob.get(&format!("{ORG}/api")).await.status == 429 {}
+    eventually("bob has room again", async || bob.get(&format!("{ORG}/api")).await.status != 429).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +181,7 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
     assert!(open[2].is_ok());
     assert_eq!(watch(&bob, ORG).await.err(), Some(429));
     drop(open);
-    while watch(&bob, ORG).await.is_err() {}
+    eventually("bob may watch again", async || watch(&bob, ORG).await.is_ok()).await;
 
     config.listeners[0].quotas.per_identity.bytes_per_second = Some(ByteSize::kib(1));
     gateway.gateway.reconfigure(config).unwrap();
@@ -225,14 +225,14 @@ async fn an_address_has_limits_before_anybody_is_known() {
     let open = (connect().await.unwrap(), connect().await.unwrap());
     assert!(connect().await.is_err(), "a third one");
     drop(open);
-    let again = async {
-        loop {
-            if let Ok(stream) = connect().await {
-                return Http2::over(stream).await;
-            }
-        }
-    };
-    assert_eq!(again.await.get(&format!("{ORG}/api")).await.status, 200);
+    let mut again = None;
+    eventually("it may connect again", async || {
+        again = connect().await.ok();
+        again.is_some()
+    })
+    .await;
+    let again = Http2::over(again.unwrap()).await;
+    assert_eq!(again.get(&format!("{ORG}/api")).await.status, 200);
 
     let (world, gateway) = limited(|config| {
         config.listeners[0].tokens = TokenPolicy::Refuse;
@@ -280,7 +280,7 @@ async fn an_upgrade_counts_until_it_ends() {
     assert_eq!(code, "101");
     assert_eq!(open().await.1, "429");
     drop(first);
-    while open().await.1 == "429" {}
+    eventually("there is room again", async || open().await.1 != "429").await;
 }
 
 /// A shard gets one request at a time.
@@ -391,7 +391,7 @@ async fn requests_that_hang_take_nobody_elses_turn() {
     assert_eq!(eve.get(&format!("{OTHER}/api")).await.status, 200, "there is room for other workspaces");
     // They count for a second each; then the others get their turn, and do not hang for their sake.
     until(&world.alpha.state.waiting, |count| *count == 40).await;
-    while bob.get(&format!("{ORG}/api")).await.status != 200 {}
+    eventually("bob is served", async || bob.get(&format!("{ORG}/api")).await.status == 200).await;
     world.alpha.state.release.send_replace(true);
     for hanging in hanging {
         assert_eq!(hanging.await.unwrap().status, 200);
@@ -524,10 +524,12 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     assert_eq!(bob.get(&path).await.status, 200);
     assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
     world.alpha.kill().await;
-    while metric(&world, &gateway, series).await != Some(1.0) {
+    eventually("the shard is left alone", async || {
         let answer = bob.get(&path).await;
         assert!(matches!(answer.status, 502 | 503), "{}", answer.text);
-    }
+        metric(&world, &gateway, series).await == Some(1.0)
+    })
+    .await;
     world.alpha.revive().await;
     let answer = bob.get(&path).await;
     assert_eq!(
@@ -549,11 +551,9 @@ async fn a_shard_that_is_back_is_found_at_once() {
     let bob = user(&world, &gateway, "bob", &[]).await;
     let path = format!("{ORG}/api");
     world.alpha.kill().await;
-    while bob.get(&path).await.status != 503 {}
+    eventually("the shard is left alone", async || bob.get(&path).await.status == 503).await;
     world.alpha.revive().await;
-    while bob.get(&path).await.status != 200 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("the shard is found", async || bob.get(&path).await.status == 200).await;
     let series = "fairlead_gateway_shard_left_alone{shard=\"alpha\"}";
     assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
 }
@@ -583,7 +583,10 @@ async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
             })
         })
         .collect();
-    while metric(&world, &gateway, series).await.unwrap() > before / 4.0 {}
+    eventually("the estimate sinks", async || {
+        metric(&world, &gateway, series).await.unwrap() <= before / 4.0
+    })
+    .await;
     // A failed assertion has ended its task.
     assert!(!load.iter().any(JoinHandle::is_finished));
     load.iter().for_each(JoinHandle::abort);
@@ -668,7 +671,10 @@ async fn an_answer_that_nobody_takes_is_broken_off() {
     let mut stream = connect(gateway.address, &world.serving_ca, Some(&leaf), b"http/1.1").await.unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    while metric(&world, &gateway, "fairlead_gateway_untaken_answers_total").await != Some(2.0) {}
+    eventually("two answers were left untaken", async || {
+        metric(&world, &gateway, "fairlead_gateway_untaken_answers_total").await == Some(2.0)
+    })
+    .await;
     assert!(Answer::read(untaken).await.is_err());
     let mut taken = Vec::new();
     let _ = stream.read_to_end(&mut taken).await;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::shard::Shard;
-use crate::world::{Answer, Http2, ORG, World, logical_cluster, request, until};
+use crate::world::{Answer, Http2, ORG, World, eventually, logical_cluster, request, until};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -60,7 +60,8 @@ async fn what_a_removed_shard_has_begun_it_finishes() {
     let client = world.http2(Some(&world.user())).await;
     let under_way = UnderWay::at_alpha(&world, &client).await;
     world.root.state.delete("shards", "alpha");
-    while client.get("/clusters/root:org/api").await.status != 403 {}
+    eventually("the workspace is refused", async || client.get("/clusters/root:org/api").await.status == 403)
+        .await;
     assert_eq!(client.get(&format!("/clusters/{ORG}/api")).await.status, 403);
     under_way.ends_well(&world.alpha).await;
 }
@@ -73,18 +74,20 @@ async fn what_has_begun_at_the_old_url_of_a_shard_ends_there() {
     let moved = world.another_shard("alpha-moved").await;
     moved.state.put("logicalclusters", ORG, logical_cluster(ORG, Some("org")));
     world.register("alpha", &moved.url());
-    loop {
+    eventually("the new address is asked", async || {
         let answer = client.get("/clusters/root:org/api").await;
         assert_eq!(answer.status, 200, "nothing is lost meanwhile");
-        if answer.json()["shard"] == "alpha-moved" {
-            break;
-        }
-    }
+        answer.json()["shard"] == "alpha-moved"
+    })
+    .await;
     under_way.ends_well(&world.alpha).await;
     // What happens at the new place is seen.
     let id = "after00000000001";
     moved.state.put("logicalclusters", id, logical_cluster(id, Some("after")));
-    while client.get(&format!("/clusters/{id}/api")).await.status != 200 {}
+    eventually("the workspace is served", async || {
+        client.get(&format!("/clusters/{id}/api")).await.status == 200
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +123,10 @@ async fn the_root_shard_is_missed_only_where_nobody_else_knows() {
     // The others are heard: what comes there is routed to.
     let id = "late000000000001";
     world.alpha.state.put("logicalclusters", id, logical_cluster(id, Some("late")));
-    while client.get(&format!("/clusters/{id}/api")).await.status != 200 {}
+    eventually("the workspace is served", async || {
+        client.get(&format!("/clusters/{id}/api")).await.status == 200
+    })
+    .await;
     // Back at its place, it is asked again.
     let tls = world.serving_ca.server().server_config(&[&world.client_ca, &world.front_proxy_ca]);
     let back = Shard::start_at("root", tls, world.root.address).await;
@@ -128,7 +134,13 @@ async fn the_root_shard_is_missed_only_where_nobody_else_knows() {
         back.state.put("shards", name, json!({"metadata": {"name": name}, "spec": {"baseURL": shard.url()}}));
     }
     back.state.put("logicalclusters", "root", logical_cluster("root", None));
-    while client.get("/clusters/root/api").await.status != 200 {}
-    while client.get("/clusters/root:new/api").await.status != 403 {}
-    while world.get(Some(&stranger), "/metrics").await.status != 403 {}
+    eventually("root is served", async || client.get("/clusters/root/api").await.status == 200).await;
+    eventually("the new workspace is refused", async || {
+        client.get("/clusters/root:new/api").await.status == 403
+    })
+    .await;
+    eventually("the stranger is refused", async || {
+        world.get(Some(&stranger), "/metrics").await.status == 403
+    })
+    .await;
 }

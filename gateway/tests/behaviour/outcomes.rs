@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use crate::world::{Choices, ORG, World, request};
+use crate::world::{Choices, ORG, World, eventually, request};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_requests_go() {
@@ -214,7 +214,7 @@ async fn shards_ask_where_a_workspace_should_live() {
         let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
         status["shards"].as_array().unwrap().iter().all(|shard| shard["watching"] == true)
     };
-    while !all_are_watched().await {}
+    eventually("everything is watched", async || all_are_watched().await).await;
     // alpha has one workspace already.
     let picked = pick(body("1", "{}")).await.json();
     assert_eq!((picked["shard"].as_str(), picked["policy"].as_str()), (Some("root"), Some("power-of-two")));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::world::{Choices, Http2, World, request};
+use crate::world::{Choices, Http2, World, eventually, request};
 
 const PICKS: &str = "/services/fairlead/v1/shard-picks";
 const STATUS: &str = "/services/fairlead/v1/status";
@@ -60,13 +60,12 @@ impl<'w> Asker<'w> {
 
     /// Until the status says this of a shard.
     async fn until(&self, shard: &str, field: &str, value: &Value) {
-        loop {
+        eventually(&format!("{field} of {shard} is {value}"), async || {
             let status = self.status.get(STATUS).await.json();
             let shards = status["shards"].as_array().unwrap();
-            if shards.iter().any(|one| one["name"] == shard && one[field] == *value) {
-                return;
-            }
-        }
+            shards.iter().any(|one| one["name"] == shard && one[field] == *value)
+        })
+        .await;
     }
 
     /// The administrator writes these annotations to a shard, and the gateway learns of it.
@@ -222,9 +221,11 @@ async fn of_two_shards_as_full_as_each_other_the_less_busy_one_gets_the_workspac
             metrics.lines().find(|line| line.starts_with("fairlead_gateway_shard_busy{shard=\"root\"}"));
         line.unwrap().split(' ').next_back().unwrap().parse::<f64>().unwrap()
     };
-    while busy(&asker.metrics().await) == 0.0 {
+    eventually("the shard counts as busy", async || {
         client.get("/clusters/root/api").await;
-    }
+        busy(&asker.metrics().await) > 0.0
+    })
+    .await;
     assert_eq!(asker.pick("1", json!({})).await, "alpha");
     assert_eq!(asker.pick("2", json!({})).await, "alpha");
 }

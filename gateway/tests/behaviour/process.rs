@@ -4,7 +4,7 @@ use http::Method;
 use rustix::process::Signal;
 
 pub use crate::program::Gateway;
-use crate::world::{Choices, Http2, World, connect, request, until};
+use crate::world::{Choices, Http2, World, connect, eventually, request, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_serves_reloads_and_drains() {
@@ -26,9 +26,11 @@ async fn the_program_serves_reloads_and_drains() {
     let mut changed = world.config.clone();
     changed.index.miss_wait = "100ms".parse().unwrap();
     changed.log.level = "debug".to_owned();
+    changed.state_file = Some("elsewhere".into());
     write(&changed);
     gateway.signal(Signal::HUP);
     assert!(gateway.says("needs a restart").await.contains("log"));
+    assert!(gateway.says("needs a restart").await.contains("stateFile"));
     std::fs::write(&file, "listeners: 7\n").unwrap();
     gateway.signal(Signal::HUP);
     gateway.says("configuration").await;
@@ -147,7 +149,8 @@ async fn the_program_understands_the_command_line_of_kcp_front_proxy() {
 
     // It is not ready any more, but still takes connections and serves them: load balancers have a moment.
     gateway.signal(Signal::TERM);
-    while connect(None).await.get("/readyz").await.status == 200 {}
+    eventually("it is not ready any more", async || connect(None).await.get("/readyz").await.status != 200)
+        .await;
     assert_eq!(connect(Some(&user)).await.get("/clusters/root:org/api").await.status, 200);
     // There is no directory --root-directory, which costs only what would be in it.
     gateway.says("the index cannot be kept on disk").await;

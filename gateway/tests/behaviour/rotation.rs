@@ -9,7 +9,7 @@ use http::Method;
 use http_body_util::BodyExt;
 
 use crate::pki::Authority;
-use crate::world::{Http2, World, connect, request, until};
+use crate::world::{Http2, World, connect, eventually, request, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_rotate_under_load_without_a_failed_request() {
@@ -51,9 +51,7 @@ async fn certificates_rotate_under_load_without_a_failed_request() {
         std::fs::write(world.directory.path().join("client-ca.crt"), &world.client_ca.pem).unwrap();
         let reloads = world.environment.reloads.clone();
         tokio::task::spawn_blocking(move || reloads.check_now()).await.unwrap();
-        while done.load(Ordering::Relaxed) < target {
-            tokio::task::yield_now().await;
-        }
+        eventually("requests go on", async || done.load(Ordering::Relaxed) >= target).await;
     }
     stop.store(true, Ordering::Relaxed);
     for task in load {

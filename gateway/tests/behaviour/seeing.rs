@@ -2,18 +2,19 @@
 
 use http::Method;
 
-use crate::world::{Answer, World, request};
+use crate::world::{Answer, World, eventually, request};
 
 /// The metrics once they have all of these lines: what a request took is told when it has ended, which its client may
 /// notice first.
 pub async fn metrics_with(world: &World, lines: &[&str]) -> String {
     let client = world.http2(Some(&world.operator())).await;
-    loop {
-        let text = client.get("/metrics").await.text;
-        if lines.iter().all(|line| text.contains(line)) {
-            return text;
-        }
-    }
+    let mut text = String::new();
+    eventually("the metrics have these lines", async || {
+        text = client.get("/metrics").await.text;
+        lines.iter().all(|line| text.contains(line))
+    })
+    .await;
+    text
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +58,10 @@ async fn the_busiest_workspaces_are_told_among_many() {
     }
     let client = world.http2(Some(&world.user())).await;
     for number in 0..30 {
-        while client.get(&format!("/clusters/{}/api", id(number))).await.status != 200 {}
+        eventually("the workspace is served", async || {
+            client.get(&format!("/clusters/{}/api", id(number))).await.status == 200
+        })
+        .await;
     }
     for _ in 0..200 {
         assert_eq!(client.get("/clusters/root:w7/api").await.status, 200);
@@ -88,7 +92,10 @@ async fn the_busiest_workspaces_are_told_among_many() {
     assert_eq!(report["watches"][0]["cluster"], id(3));
     assert_eq!(report["watches"][0]["open"], 3);
     drop(open);
-    while !operator.get(path).await.json()["watches"].as_array().unwrap().is_empty() {}
+    eventually("no watch is shown any more", async || {
+        operator.get(path).await.json()["watches"].as_array().unwrap().is_empty()
+    })
+    .await;
 
     // Who may not read the metrics may not read this either.
     let reader = world.client_ca.client("metrics-reader", &[]);

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::pki::Authority;
 use crate::shard::Shard;
-use crate::world::{Another, Choices, Http2, World, connect, logical_cluster, request};
+use crate::world::{Another, Choices, Http2, World, connect, eventually, logical_cluster, request};
 
 const PATH: &str = "/clusters/root:org/api";
 const DOORS: [&str; 3] = ["internal", "edge", "operators"];
@@ -160,5 +160,33 @@ async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
     let answer = sender.send_request(get).await.unwrap();
     assert_eq!(answer.status(), 101);
     assert_eq!(answer.headers()["x-peer"], "kcp-front-proxy-edge");
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_whose_identity_is_turned_away_is_named_in_the_status() {
+    let mut world = World::new().await;
+    world.config.upstream.breaker.pause = "60s".parse().unwrap();
+    let gateway = three_doors(&mut world).await;
+    let stranger = Authority::new("nobody's");
+    stranger.client("kcp-front-proxy-edge", &[]).write(world.directory.path(), "edge-sender");
+    gateway.environment.reloads.check_now();
+    let clients = clients(&world, &gateway).await;
+    let operator = world.operator();
+    let operator = connect(gateway.address, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
+    let operator = Http2::over(operator).await;
+    let told = async || {
+        let status = operator.get("/services/fairlead/v1/status").await.json();
+        let shards = status["shards"].as_array().unwrap().clone();
+        let alpha = shards.into_iter().find(|shard| shard["name"] == "alpha").unwrap();
+        (alpha["leftAlone"].clone(), alpha["leftAloneBy"].clone())
+    };
+    assert_eq!(told().await, (json!(false), json!([])));
+    eventually("the status names the door", async || {
+        assert_ne!(clients[1].get(PATH).await.status, 200);
+        told().await == (json!(false), json!(["edge"]))
+    })
+    .await;
+    assert_eq!(clients[0].get(PATH).await.status, 200, "the others are none the worse");
     gateway.end().await;
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::mapping::clusters;
 use crate::pki::Authority;
 use crate::relay::Relay;
-use crate::world::{Choices, Http2, World, request, until};
+use crate::world::{Choices, Http2, World, eventually, request, until};
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ async fn unread(as_kcp: Option<fn(&mut GatewayConfig)>) -> (World, Http2) {
         answer if answer.status == 200 => true,
         answer => answer.text.contains("not read yet: alpha, root"),
     };
-    while !listed().await {}
+    eventually("it is listed", async || listed().await).await;
     (world, client)
 }
 
@@ -96,8 +96,12 @@ async fn switches_are_obeyed_without_a_restart() {
     world.create_workspace("away000000000001", "child", "root", "child00000000001");
     world.create_workspace("root", "away2", "root", "away000000000001");
     let client = world.http2(Some(&world.user())).await;
-    while client.get("/clusters/root:away2:child/api").await.status != 200 {}
-    while client.get("/clusters/root:mount/api").await.status != 200 {}
+    eventually("the child is served", async || {
+        client.get("/clusters/root:away2:child/api").await.status == 200
+    })
+    .await;
+    eventually("the mount is served", async || client.get("/clusters/root:mount/api").await.status == 200)
+        .await;
     let outcomes = async || {
         let away = client.get("/clusters/root:away/api").await;
         let behind = client.get("/clusters/root:mount:x/api").await;

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use crate::pki::Leaf;
-use crate::world::{ORG, World, request};
+use crate::world::{ORG, World, eventually, request};
 
 const PATH: &str = "/services/fairlead/v1/tail";
 
@@ -47,7 +47,10 @@ async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
     let world = World::new().await;
     world.create_workspace("root", "other", "alpha", "0ther00000000001");
     let client = world.http2(Some(&world.user())).await;
-    while client.get("/clusters/root:other/api").await.status != 200 {}
+    eventually("the workspace is served", async || {
+        client.get("/clusters/root:other/api").await.status == 200
+    })
+    .await;
     let mut all = Lines::open(&world, "").await;
     let mut of_org = Lines::open(&world, "&workspace=root:org").await;
     let mut errors = Lines::open(&world, "&errors=1&door=internal&user=alice").await;

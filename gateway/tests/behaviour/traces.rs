@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::world::{Another, Answer, Http2, World, connect, request, until};
+use crate::world::{Another, Answer, Http2, World, connect, eventually, request, until};
 
 const PATH: &str = "/clusters/root:org/api";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -234,14 +234,18 @@ async fn a_collector_that_takes_nothing_costs_spans_and_no_request() {
             .find_map(|line| line.strip_prefix("fairlead_gateway_spans_total{result=\"failed\"} "));
         failed.unwrap().parse::<u64>().unwrap() > 0
     };
-    while !has_failed().await {
+    eventually("spans are lost", async || {
         assert_eq!(client.get(PATH).await.status, 200);
-    }
+        has_failed().await
+    })
+    .await;
     // It is there again.
     collector.code.send_replace(200);
-    while collector.all().is_empty() {
+    eventually("spans arrive again", async || {
         assert_eq!(client.get(PATH).await.status, 200);
-    }
+        !collector.all().is_empty()
+    })
+    .await;
     another.end().await;
 }
 

@@ -205,7 +205,8 @@ impl World {
         old.state.put("logicalclusters", id, logical_cluster(id, Some("old")));
         self.put_workspace("root", "old", json!({"cluster": id}), "Ready");
         let client = self.http2(Some(&self.user())).await;
-        while client.get("/clusters/root:old/api").await.status != 200 {}
+        eventually("root:old is served", async || client.get("/clusters/root:old/api").await.status == 200)
+            .await;
         old
     }
 

@@ -66,6 +66,8 @@ struct Shard {
     name: String,
     watching: bool,
     left_alone: bool,
+    /// Doors that do not get through to it.
+    left_alone_by: Vec<String>,
     unschedulable: bool,
     draining: bool,
     workspaces: u64,

@@ -133,7 +133,11 @@ fn state(shard: &Shard) -> String {
     };
     let marks = [(shard.unschedulable, ", cordoned"), (shard.draining, ", draining")];
     let marks = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word);
-    std::iter::once(health).chain(marks).collect()
+    let mut state: String = std::iter::once(health).chain(marks).collect();
+    if !shard.left_alone_by.is_empty() {
+        state += &format!(", cannot be reached by {}", shard.left_alone_by.join(", "));
+    }
+    state
 }
 
 /// As many digits as mean something.

@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use fairlead_config::{AcmeChallenge, DoorAcmeConfig, ExternalAccountConfig, GatewayConfig};
 use fairlead_gateway::{Environment, Gateway};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 use crate::pki::client_config_of;
-use crate::world::{Another, Choices, World, environment, until};
+use crate::world::{Another, Choices, PATIENCE, World, environment, eventually, until};
 use authority::{Authority, Ports, Trouble};
 
 const PATH: &str = "/clusters/root:org/api";
@@ -40,6 +43,22 @@ impl Site {
 
     /// A gateway whose first door's certificate is the authority's, and whose second one's is not.
     async fn gateway(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> Another {
+        let config = self.config(challenge, change);
+        let environment = environment();
+        let gateway = Gateway::start(config, &environment).unwrap();
+        gateway.ready().await;
+        keep_fresh(&environment);
+        let address = gateway.doors[0].1;
+        let another = Another { gateway, environment, address };
+        self.authority.state.ports.send_if_modified(|ports| {
+            let is_first = ports.is_none();
+            *ports = Some(Ports { http: self.http, tls: address.port() });
+            is_first
+        });
+        another
+    }
+
+    fn config(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> GatewayConfig {
         let mut config = self.world.config.clone();
         config.acme.directory_url = Some(self.authority.directory().parse().unwrap());
         config.acme.terms_agreed = true;
@@ -55,18 +74,7 @@ impl Site {
         door.tls.acme = Some(DoorAcmeConfig { challenge });
         config.listeners.push(other);
         change(&mut config);
-        let environment = environment();
-        let gateway = Gateway::start(config, &environment).unwrap();
-        gateway.ready().await;
-        keep_fresh(&environment);
-        let address = gateway.doors[0].1;
-        let another = Another { gateway, environment, address };
-        self.authority.state.ports.send_if_modified(|ports| {
-            let is_first = ports.is_none();
-            *ports = Some(Ports { http: self.http, tls: address.port() });
-            is_first
-        });
-        another
+        config
     }
 
     fn seen(&self) -> authority::Seen {
@@ -301,5 +309,100 @@ async fn a_challenge_is_answered_to_whoever_asks_for_it_and_nobody_else() {
     assert!(validate::shown(other, "localhost", &[b"acme-tls/1"]).await.is_err());
     // Nor does http-01 have anything to say.
     assert!(validate::http(site.http, "localhost", "token", "token.thumb").await.is_err());
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_at_a_configuration_leaves_the_folder_as_it_is() {
+    let site = Site::new().await;
+    let config = site.config(AcmeChallenge::TlsAlpn01, |_| ());
+    Gateway::check(&config, &environment()).unwrap();
+    assert!(!site.folder().exists());
+    // What cannot be is found all the same, and a folder that nobody can write to before a door opens.
+    let nameless =
+        site.config(AcmeChallenge::TlsAlpn01, |config| config.listeners[0].hosts = vec!["\u{e4}".to_owned()]);
+    let refused = Gateway::check(&nameless, &environment()).unwrap_err().to_string();
+    assert!(refused.contains("listeners[0].tls.acme"), "{refused}");
+    fs::write(site.folder(), "").unwrap();
+    let refused = Gateway::start(config, &environment()).err().unwrap().to_string();
+    assert!(refused.contains("cannot show a certificate"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn something_provisional_is_in_no_file_and_follows_no_certificate() {
+    let site = Site::new().await;
+    site.set(Trouble::Down);
+    let file = site.folder().join("internal.pem");
+    // As a process leaves it that the disk had no room for.
+    fs::create_dir_all(site.folder()).unwrap();
+    fs::write(&file, "-----BEGIN CERT").unwrap();
+    let gateway = site.gateway(AcmeChallenge::Http01, |_| ()).await;
+    let provisional = site.leaf(&gateway).await;
+    assert_eq!(fs::read_to_string(&file).unwrap(), "-----BEGIN CERT");
+    site.set(Trouble::None);
+    site.until_believed(&gateway).await;
+    let got = site.leaf(&gateway).await;
+    assert_ne!(got, provisional);
+    fs::write(&file, "-----BEGIN CERT").unwrap();
+    gateway.environment.reloads.check_now();
+    assert_eq!(site.leaf(&gateway).await, got);
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_keeps_an_authority_from_its_answer_by_many_connections() {
+    let site = Site::new().await;
+    let gateway = site.gateway(AcmeChallenge::Http01, |_| ()).await;
+    let answers = async |from: &str| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        let mut stream = socket.connect((Ipv4Addr::LOCALHOST, site.http).into()).await.unwrap();
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.is_ok_and(|_| answer.starts_with("HTTP/1.1 404"))
+    };
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        let stream = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        silent.push(stream);
+    }
+    assert!(answers("127.0.0.2").await);
+    // It has not had to wait until one of them was given up.
+    let is_open = |stream: &&std::net::TcpStream| {
+        stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    assert!(is_open(&&silent[0]), "the first one has its place");
+    drop(silent);
+    eventually("its places are free again", async || answers("127.0.0.1").await).await;
+    gateway.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_the_file_of_a_challenge_but_who_asks_for_it() {
+    let site = Site::new().await;
+    let gateway = site.gateway(AcmeChallenge::TlsAlpn01, |_| ()).await;
+    site.until_believed(&gateway).await;
+    // As long as somebody may still write to it, whoever reads it waits.
+    let file = site.folder().join("challenges/localhost.pem");
+    mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let port = gateway.address.port();
+    let asking: Vec<_> =
+        (0..32).map(|_| tokio::spawn(validate::shown(port, "localhost", &[b"acme-tls/1"]))).collect();
+    let mut writer = None;
+    eventually("the file is read", async || {
+        writer = rustix::fs::open(&file, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+        writer.is_some()
+    })
+    .await;
+    for _ in 0..8 {
+        let believed = tokio::time::timeout(PATIENCE, site.is_believed(&gateway)).await;
+        assert!(believed.expect("the door waits, too"));
+    }
+    fs::remove_file(&file).unwrap();
+    drop(writer);
+    for asked in asking {
+        assert!(asked.await.unwrap().is_err());
+    }
     gateway.end().await;
 }
