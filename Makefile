@@ -20,6 +20,7 @@ build:
 test: build
 	@deploy/tools.sh browser
 	@deploy/tools.sh prometheus
+	@deploy/tools.sh kubectl
 	cargo test --release --workspace $(ARGS)
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
@@ -59,9 +60,10 @@ audit:
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny check
 
-## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others.
+## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others. Then each class of attack over HTTP/2 for 30 s, and what it costs honest clients (FLOOD_SECONDS, FLOOD_GOODPUT, FLOOD_CUT_SECONDS, FLOOD_CLASS).
 hostile: build
 	@HOSTILE_REQUESTS=$${HOSTILE_REQUESTS:-1000000} cargo test --release -p fairlead-gateway --test hostile -- --nocapture campaign $(ARGS)
+	@FLOOD_SECONDS=$${FLOOD_SECONDS:-30} FLOOD_GOODPUT=$${FLOOD_GOODPUT:-0.95} FLOOD_CUT_SECONDS=$${FLOOD_CUT_SECONDS:-1} cargo test --release -p fairlead-gateway --test hostile -- --nocapture goodput $(ARGS)
 
 ## Slow clients, 4,000 at a time in the four modes of slowhttptest, a program of others (SLOWHTTPTEST names it, SLOW_SECONDS: for each mode, 60). Prints how long an honest client waits at most.
 slow: build
@@ -72,8 +74,9 @@ slow: build
 faults: build
 	@FAULT_SECONDS=$${FAULT_SECONDS:-60} cargo test --release -p fairlead-gateway --test faults -- --nocapture $(ARGS)
 
-## 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS, LIFE_WATCHES and LIFE_WINDOW choose others.
+## What one workspace at fifty times its share costs the others, in time (`make test`: in requests); and 100 reloads, 20 upgrades and 10 drains under 1,000 requests a second and 1,000 watches (`make test`: 10, 3, 2, 200 and 50). FAIRNESS_MOST, LIFE_RELOADS, LIFE_UPGRADES, LIFE_DRAINS, LIFE_REQUESTS, LIFE_WATCHES and LIFE_WINDOW choose others.
 soak: build
+	@FAIRNESS_MOST=$${FAIRNESS_MOST:-1.5} cargo test --release -p fairlead-gateway --test behaviour -- --nocapture fifty_times_its_share
 	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} LIFE_WINDOW=$${LIFE_WINDOW:-5} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
 ## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
@@ -97,6 +100,7 @@ fuzz:
 
 ## Two gateways on one machine, one behind a CDN and one inside, as in deploy/patterns/comer: who can do what at which door, shown with kubectl.
 demo-comer: build
+	@deploy/tools.sh kubectl
 	@$(BIN)/demo-comer
 
 ## Draw the gateway's admin page in headless Chromium before a running installation: target/dashboards/admin-*.png, light and dark.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is needed besides Rust, if it is missing. Without words: a C compiler and cmake, for aws-lc and zlib.
 # `prometheus`: Prometheus and promtool, for tests; unpacked below target/tools, since to install the package would start a
-# service on this machine. `browser`: Chromium, its driver and a font, for the test of the admin page. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
+# service on this machine. `browser`: Chromium, its driver and a font, for the test of the admin page. `kubectl`: one that is
+# new enough, for tests. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,7 @@ install() {
 
 prometheus() {
     local bin=target/tools/usr/bin
-    { command -v prometheus && command -v promtool; } >/dev/null && return
+    { type -P prometheus && type -P promtool; } >/dev/null && return
     [[ -x $bin/prometheus && -x $bin/promtool ]] && return
     echo "unpacking prometheus into target/tools"
     mkdir -p target/tools
@@ -32,6 +33,17 @@ prometheus() {
     "$bin/promtool" --version | head -n 1
 }
 
+# Debian has a kubectl that is new enough since version 13.
+kubectl() {
+    type -P kubectl >/dev/null && return
+    local package=kubernetes-client offered
+    [[ -n "$(apt-cache policy "$package" 2>/dev/null)" ]] || "${as_root[@]}" apt-get update -qq
+    offered=$(apt-cache policy "$package" | sed -n 's/^ *Candidate: //p')
+    dpkg --compare-versions "${offered:-0}" ge 1.29 ||
+        { echo "kubectl 1.29 or later is missing, which the tests need: put it on the PATH (this Debian offers ${offered:-none})" >&2; exit 1; }
+    install "$package"
+}
+
 case "${1:-build}" in
 build)
     missing=()
@@ -40,6 +52,7 @@ build)
     install ${missing[@]+"${missing[@]}"}
     ;;
 prometheus) prometheus ;;
+kubectl) kubectl ;;
 browser)
     missing=()
     command -v chromium >/dev/null || missing+=(chromium fonts-liberation)

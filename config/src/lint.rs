@@ -12,6 +12,11 @@ use crate::setting::{Meaning, Setting};
 /// Everything that is wrong with a configuration, with the files that it names as far as that can be told from outside, and
 /// what `look_into` finds. That one is given the settings with their paths resolved.
 pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Checker)) -> Vec<Finding> {
+    if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        let hint = Some("name a file: devices and FIFOs may have no end".to_owned());
+        let message = "is not a file".to_owned();
+        return vec![Finding { file: file.to_owned(), place: None, key: None, message, hint }];
+    }
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {

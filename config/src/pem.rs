@@ -9,6 +9,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::plain::read_plain;
+
 /// The first fault of a PEM file, shown as `file:line: what is wrong`. Never contains key material.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFault {
@@ -24,7 +26,7 @@ const EXTENSIONS: [&str; 6] = ["crt", "cert", "cer", "pem", "key", "pub"];
 impl PemFault {
     /// `None` if the file cannot be read, is no PEM file, or has no fault that can be told without knowing what it is for.
     pub fn first_in(file: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(file).ok()?;
+        let text = String::from_utf8(read_plain(file)?).ok()?;
         let is_meant = file.extension().is_some_and(|found| EXTENSIONS.iter().any(|known| *known == found));
         let (line, problem) = first_fault(&text, is_meant)?;
         Some(Self { file: file.to_owned(), line, problem })

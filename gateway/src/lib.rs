@@ -10,6 +10,7 @@ mod admin;
 mod answer;
 mod authentication;
 mod chance;
+mod chatter;
 mod coalesce;
 mod core;
 mod cors;

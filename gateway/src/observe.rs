@@ -495,6 +495,11 @@ impl GatewayMetrics {
         self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
     }
 
+    /// A connection was closed, because most of its frames mean nothing.
+    pub(crate) fn chatter_refused(&self, listener: &str) {
+        self.limited.with_label_values(&[listener, "connection", "frames"]).inc();
+    }
+
     /// The body of a request came too slowly.
     pub(crate) fn slow_body(&self) {
         self.slow_bodies.inc();

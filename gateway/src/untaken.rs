@@ -5,7 +5,10 @@
 //! CVE-2019-9517). So who has more than [`FREE`] waiting has to take it, at a pace at which it would be gone
 //! within [`WITHIN`]; a slow line with many long lists is let alone, and so are the others on a CDN's connection.
 //!
-//! Cost: one addition per part of an answer. The rest only happens to a client that has taken nothing for [`LOOK`].
+//! The other way it is the same: what a client sends ahead waits while a shard takes nothing of it, and of a connection that has
+//! more than that waiting, those uploads are given up of which nothing is taken.
+//!
+//! Cost: one addition per part of a body. The rest only happens where nothing was taken for [`LOOK`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -64,9 +64,6 @@ pub enum ComerError {
         /// At which step.
         why: String,
     },
-    /// kubectl is needed and not there.
-    #[error("there is no kubectl here; install it (kubernetes.io/docs/tasks/tools)")]
-    NoKubectl,
     /// Something that was waited for did not happen.
     #[error("{0}")]
     Missing(String),

@@ -51,7 +51,7 @@ fn a_binary_that_was_not_built_is_named() {
 #[tokio::test]
 async fn each_kubectl_runs_with_a_home_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    for kubectl in Kubectl::found(&directory.path().join("kubeconfig"), directory.path()) {
+    for kubectl in Kubectl::found(&directory.path().join("kubeconfig"), directory.path()).unwrap() {
         let printed = kubectl.ok("version --client -o json").await.unwrap();
         if kubectl.version() != "default" {
             let minor = kubectl.version().trim_start_matches("1.");

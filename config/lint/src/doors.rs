@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use fairlead_config::{AuthenticationConfig, DoorConfig, GatewayConfig};
+use fairlead_config::{DoorConfig, GatewayConfig, TokenPolicy};
 
 use crate::certificate::{Certificate, Usage};
+use crate::issuers;
 use crate::kubeconfigs::Use;
 use crate::pairs::below;
 use crate::survey::{Meaning, Survey};
@@ -16,6 +17,7 @@ pub(crate) fn inspect(config: &GatewayConfig, survey: &mut Survey<'_>) {
         let key = format!("listeners[{index}]");
         shown(door, &key, survey);
         believed(door, &key, survey);
+        refused(door, &key, survey);
         edge(door, &key, survey);
         let own = door.upstream_identity.as_ref().map(|own| {
             survey.pair(&below(&key, "upstreamIdentity"), &own.certificate, &own.private_key, Usage::Client)
@@ -128,37 +130,27 @@ fn believed(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
             Use::Context(None),
         );
     }
-    issuer(authentication, &below(key, "authentication.oidc"), survey);
+    issuers::inspect(authentication, &below(key, "authentication"), survey);
     survey.networks(&below(key, "peers.allow"), door.peers.allow.as_deref());
 }
 
-/// An issuer names people as it likes; a prefix keeps them apart from everybody else.
-fn issuer(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>) {
-    let Some(oidc) = &authentication.oidc else { return };
-    if let Some(file) = &oidc.ca_file {
-        survey.bundle(&below(key, "caFile"), file, Meaning::Server);
+/// Names and groups are refused only of those whom the door itself knows: what is passed on has neither.
+fn refused(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
+    let refused = &door.refused;
+    if (refused.users.is_empty() && refused.groups.is_empty()) || door.tokens == TokenPolicy::Refuse {
+        return;
     }
-    let is_bare =
-        oidc.username_prefix == "-" || (oidc.username_prefix.is_empty() && oidc.username_claim == "email");
-    if is_bare {
-        let message = format!(
-            "whoever the issuer calls so is that user: the claim {:?} has no prefix",
-            oidc.username_claim
-        );
-        survey.checker.fault(&below(key, "usernamePrefix"), &message, "such as \"oidc:\"");
-    } else if oidc.username_prefix.starts_with("system:") {
-        let message = "what begins with system: is Kubernetes' own, and no issuer's";
-        survey.checker.fault(&below(key, "usernamePrefix"), message, "such as \"oidc:\"");
-    }
-    if !oidc.groups_claim.is_empty() && oidc.groups_prefix.is_empty() {
-        let message = format!(
-            "the issuer can put its users into any group, system: ones among them: the claim {:?} has no prefix",
-            oidc.groups_claim
-        );
-        survey.checker.fault(&below(key, "groupsPrefix"), &message, "such as \"oidc:\"");
-    } else if oidc.groups_prefix.starts_with("system:") {
-        let message = "what begins with system: is Kubernetes' own, and no issuer's";
-        survey.checker.fault(&below(key, "groupsPrefix"), message, "such as \"oidc:\"");
+    let authentication = &door.authentication;
+    // Where somebody here judges tokens, whom nobody knows is turned away.
+    let judges_tokens = authentication.token_file.is_some()
+        || !authentication.service_accounts.key_files.is_empty()
+        || authentication.oidc.is_some()
+        || authentication.configuration.is_some()
+        || authentication.webhook.is_some();
+    if !judges_tokens {
+        let message = "tokens pass through to shards here, and whose they are is not known before: nobody is refused who has one";
+        let hint = "tokens: refuse, or let the door judge tokens itself (authentication)";
+        survey.checker.fault(&below(key, "refused"), message, hint);
     }
 }
 

@@ -82,6 +82,6 @@ fn resolve(file: &Path, usage: Use<'_>) -> Result<ResolvedContext, String> {
 fn read(material: &Material) -> Option<Vec<u8>> {
     match material {
         Material::Inline(content) => Some(content.clone()),
-        Material::File(path) => std::fs::read(path).ok(),
+        Material::File(path) => fairlead_config::read_plain(path),
     }
 }

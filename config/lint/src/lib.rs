@@ -7,6 +7,7 @@
 mod bundles;
 mod certificate;
 mod doors;
+mod issuers;
 mod kubeconfigs;
 mod pairs;
 mod servers;

@@ -85,7 +85,8 @@ impl Survey<'_> {
 
     /// A list of networks.
     pub(crate) fn networks(&mut self, key: &str, file: Option<&std::path::Path>) {
-        let Some(file) = file.filter(|file| std::fs::metadata(file).is_ok_and(|found| found.len() > 0))
+        let Some(file) =
+            file.filter(|file| std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0))
         else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairlead_config::{Checker, PemFault};
+use fairlead_config::{Checker, PemFault, read_plain};
 
 use crate::certificate::{Certificate, day};
 
@@ -44,7 +44,7 @@ impl<'c> Survey<'c> {
     /// The certificates of a PEM file; `None`, and a fault if that is worth one, if there are none. Files that cannot be
     /// read have a finding of their own.
     pub(crate) fn read(&mut self, key: &str, file: &Path) -> Option<Vec<Certificate>> {
-        let pem = std::fs::read(file).ok().filter(|pem| !pem.is_empty())?;
+        let pem = read_plain(file).filter(|pem| !pem.is_empty())?;
         if let Some(fault) = PemFault::first_in(file) {
             self.checker.fault(key, &fault.to_string(), "put a file in its place that is whole");
             return None;
@@ -56,6 +56,11 @@ impl<'c> Survey<'c> {
             return None;
         }
         Some(certificates)
+    }
+
+    /// What a file says, if it says anything that can be read.
+    pub(crate) fn text(&self, file: &Path) -> Option<String> {
+        String::from_utf8(read_plain(file)?).ok()
     }
 
     /// Notes a certificate that somebody has to verify.

@@ -476,6 +476,77 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         &["14: listeners[1].authentication.oidc.groupsPrefix: what begins with system: is Kubernetes' own"],
     ),
     (
+        "issuers of a file without prefixes",
+        |site, text| {
+            let jwt = |username: &str, groups: &str| {
+                format!(
+                    "- issuer: {{url: \"https://a.example\", audiences: [a]}}\n  claimMappings:\n    username: {username}\n    \
+                     groups: {groups}\n"
+                )
+            };
+            let issuers = [
+                jwt("{claim: sub, prefix: \"a:\"}", "{claim: groups, prefix: \"a:\"}"),
+                jwt("{claim: sub, prefix: \"\"}", "{claim: groups, prefix: \"\"}"),
+                jwt("{claim: sub, prefix: \"system:\"}", "{expression: claims.roles}"),
+            ];
+            let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n";
+            site.write("issuers.yaml", &format!("{head}{}", issuers.concat()));
+            with(
+                text,
+                "    oidc: {issuerURL: \"https://login.example.com\", clientID: a, usernamePrefix: \"oidc:\", groupsClaim: groups, \
+                 groupsPrefix: \"oidc:\"}\n",
+                "    configuration: issuers.yaml\n",
+            )
+        },
+        &[
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.username.prefix: whoever the issuer",
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.groups.prefix: the issuer can put",
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[2].claimMappings.username.prefix: what begins with system:",
+        ],
+    ),
+    (
+        "names that are refused only to those who are known",
+        |_, text| {
+            with(
+                text,
+                "  clientCA: clients.crt\n",
+                "  clientCA: clients.crt\n  refused: {groups: [\"system:masters\"]}\n",
+            )
+        },
+        &[
+            "6: listeners[0].refused: tokens pass through to shards here, and whose they are is not known before",
+        ],
+    ),
+    (
+        "the same where no tokens pass",
+        |_, text| {
+            with(text, "  tokens: refuse\n", "  tokens: refuse\n  refused: {groups: [\"system:masters\"]}\n")
+        },
+        &[],
+    ),
+    (
+        "the same where the door judges tokens itself",
+        |_, text| with(text, "  tokens: refuse\n", "  refused: {groups: [\"system:masters\"]}\n"),
+        &[],
+    ),
+    (
+        "devices and FIFOs in place of files",
+        |site, text| {
+            let fifo = site.folder.path().join("fifo.crt");
+            assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+            let text = with(text, "clientCA: clients.crt", "clientCA: /dev/zero");
+            let text = with(&text, "serverCA: servers.crt", "serverCA: fifo.crt");
+            let text = with(&text, "allow: ranges", "allow: fifo.crt");
+            with(&text, "rootShardKubeconfig: root.kubeconfig", "rootShardKubeconfig: /dev/zero")
+        },
+        &[
+            "5: listeners[0].clientCA: /dev/zero is not a file",
+            "12: listeners[1].peers.allow: fifo.crt is not a file",
+            "17: upstream.serverCA: fifo.crt is not a file",
+            "18: index.rootShardKubeconfig: /dev/zero is not a file",
+        ],
+    ),
+    (
         "a kubeconfig that verifies nothing",
         |site, text| {
             site.kubeconfig("root", "insecure-skip-tls-verify: true", "https://localhost:1");

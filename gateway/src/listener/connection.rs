@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) credentials: ConnectionCredentials,
     /// Of its answers.
     pub(crate) untaken: Untaken,
+    /// Of the bodies of its requests, by servers.
+    pub(crate) unsent: Untaken,
     began: Instant,
     open: AtomicUsize,
     total: AtomicU64,
@@ -82,6 +84,7 @@ impl Connection {
             server_name: server_name.map(Box::from),
             credentials,
             untaken: Untaken::default(),
+            unsent: Untaken::default(),
             began: Instant::now(),
             open: AtomicUsize::new(0),
             total: AtomicU64::new(0),

@@ -45,9 +45,11 @@ pub(crate) use connection::{Connection, HeldHead, OpenRequest, connection_of};
 pub(crate) use slots::Slots;
 use socket::AcceptedSocket;
 
-/// What an HTTP/2 client may send ahead on one stream and on all of a connection.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// What an HTTP/2 client may send ahead on one stream. On all of a connection it is so much for each: uploads that nobody takes
+/// leave room for the others, and how many of them may wait, [`crate::untaken`] says.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// Streams that a connection has at most, whatever is configured.
+const MOST_STREAMS: u32 = 1_000;
 /// Response bytes queued per HTTP/2 stream before whoever writes more has to wait.
 const SEND_BUFFER: usize = 64 << 10;
 /// Streams that a client may reset before we have looked at them (CVE-2023-44487), and streams that its faults
@@ -207,13 +209,14 @@ pub(crate) struct Serving {
 /// have no limit on streams and 16 MiB of headers.
 pub(crate) fn h2_options(limits: &ConnectionLimits) -> H2Options {
     let header_bytes = u32::try_from(limits.max_header_bytes.bytes()).unwrap_or(u32::MAX);
+    let streams = limits.max_streams_per_connection.min(MOST_STREAMS);
     let mut options = default_h2_options();
     options
         // Up to twice the limit comes through and is answered with a Status; beyond it the stream is refused.
         .max_header_list_size(header_bytes.saturating_mul(2))
-        .max_concurrent_streams(limits.max_streams_per_connection.min(1000))
+        .max_concurrent_streams(streams)
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(streams.max(1) * STREAM_WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(Some(MAX_ERROR_RESETS));

@@ -23,8 +23,8 @@ const fn histogram(buckets: &[f64]) -> usize {
     buckets.len() + 3
 }
 
-/// Whose quota, and which; the headers of a connection, and the connections and failures of addresses.
-const QUOTAS: usize = 3 * 5 + 1 + 2;
+/// Whose quota, and which; the headers and the frames of a connection, and the connections and failures of addresses.
+const QUOTAS: usize = 3 * 5 + 2 + 2;
 
 /// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
 fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
@@ -111,6 +111,7 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
             }
         }
         metrics.heads_refused(door);
+        metrics.chatter_refused(door);
         for what in [What::Connections, What::Failures] {
             metrics.limited(door, &Exceeded { scope: Scope::Address, what, wait: moment });
         }

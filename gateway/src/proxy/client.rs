@@ -1,5 +1,7 @@
 //! A request of a client and the way to answer it, whichever protocol it came by.
 
+use std::future::pending;
+
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
@@ -30,6 +32,17 @@ pub(super) trait Client: Send {
 
     /// The next part of the request's body; `None` after the last.
     fn read(&mut self) -> impl Future<Output = Result<Option<Bytes>, BodyError>> + Send;
+
+    /// Says how many bytes of the body have come and were not passed on. Only where the bodies of several requests come over
+    /// one connection.
+    fn unsent(&mut self) -> impl Fn() -> usize + Send + 'static {
+        || 0
+    }
+
+    /// Returns when the client is known to have gone away, before its body has been read. It may be that nobody can know.
+    fn gone(&mut self) -> impl Future<Output = ()> + Send {
+        pending()
+    }
 
     /// What came after the last part.
     fn trailers(&mut self) -> impl Future<Output = Result<Option<HeaderMap>, BodyError>> + Send;

@@ -23,6 +23,9 @@ pub(super) enum Failure {
     /// The client's fault; there is nothing to tell it that it would take.
     #[error("the client takes nothing of its answer")]
     Untaken,
+    /// The shard takes nothing of this upload, and too many of the connection's wait like this.
+    #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
+    Unsent,
     /// The client's fault.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
@@ -94,6 +97,10 @@ impl Failure {
             Self::Overloaded(overloaded) => {
                 Answer::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
             }
+            Self::Unsent => Answer::unavailable(
+                "the shard takes nothing of the body, and too much of this connection waits",
+                "uploads_wait",
+            ),
             Self::Timeout | Self::Hung => Answer::gateway_timeout(),
             Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
             Self::Shard(_) => match unreachable {

@@ -15,6 +15,7 @@ use pingora::server::ShutdownWatch;
 
 use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
+use crate::chatter::{self, Chatter};
 use crate::coalesce::coalesce;
 use crate::listener::{Connection, HeldHead, h2_options};
 use crate::request::target_size;
@@ -42,7 +43,7 @@ pub(super) async fn serve_connection(
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let (stream, mut writer) = coalesce(stream);
+    let (stream, mut writer) = coalesce(Chatter::new(stream));
     let options = h2_options(&connection.door.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
@@ -114,6 +115,10 @@ pub(super) async fn serve_connection(
                     }
                 }
             },
+            Some(Err(error)) if chatter::is_too_much(&error) => {
+                tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
+                return plane.core.metrics.chatter_refused(&connection.door.name);
+            }
             // Mostly clients that close the connection without a word.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
             None => return,
@@ -144,6 +149,7 @@ fn spawn_request(
     let no_store = connection.door.policy.load().answers.no_store;
     let mut client = Http2 {
         body,
+        read: 0,
         respond,
         answer: None,
         code: None,
@@ -169,6 +175,8 @@ fn go_on() -> Response<()> {
 /// One request.
 struct Http2 {
     body: RecvStream,
+    /// The size of the last part that was read.
+    read: usize,
     respond: SendResponse<Bytes>,
     answer: Option<SendStream<Bytes>>,
     code: Option<u16>,
@@ -190,12 +198,23 @@ impl Client for Http2 {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
             self.respond.send_informational(go_on()).map_err(|_| Left)?;
         }
-        let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
-        if let Some(chunk) = &chunk {
-            // What is read here is passed on before more is read.
-            let _ = self.body.flow_control().release_capacity(chunk.len());
+        // What was read here is passed on before more is read. Until then it counts as unsent.
+        let sent = std::mem::take(&mut self.read);
+        if sent > 0 {
+            let _ = self.body.flow_control().release_capacity(sent);
         }
+        let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
+        self.read = chunk.as_ref().map_or(0, Bytes::len);
         Ok(chunk)
+    }
+
+    fn unsent(&mut self) -> impl Fn() -> usize + Send + 'static {
+        let windows = self.body.flow_control().clone();
+        move || windows.used_capacity()
+    }
+
+    async fn gone(&mut self) {
+        self.left().await;
     }
 
     async fn trailers(&mut self) -> Result<Option<HeaderMap>, BodyError> {

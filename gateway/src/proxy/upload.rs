@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use h2::SendStream;
 use http::HeaderMap;
 use hyper::body::Frame;
@@ -17,8 +18,11 @@ use crate::identity::Believed;
 use crate::peers::is_word_of_carriers;
 use crate::request::is_hop_by_hop;
 use crate::screen::impersonates;
+use crate::untaken::Untaken;
 use crate::upstream::Part;
 
+/// How long a server may take over a body is said elsewhere.
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Bytes that earn a client one more second.
 const LEAST_RATE: u64 = 512;
 
@@ -86,10 +90,17 @@ impl Upload {
     pub(super) async fn step<C: Client>(
         &mut self,
         client: &mut C,
+        unsent: &Untaken,
         patience: Duration,
     ) -> Result<usize, Failure> {
         if !self.chunk.is_empty() {
-            return Ok(self.send_some().await);
+            let sent = match self.send_some().now_or_never() {
+                Some(sent) => sent,
+                // Boxed, because it is large, and mostly there is room.
+                None => Box::pin(self.send_some_in_time(client, unsent)).await?,
+            };
+            unsent.took(sent);
+            return Ok(sent);
         }
         if !self.read {
             // What nobody wants is thrown away as fast as it comes: frames that wait count against the client.
@@ -133,6 +144,21 @@ impl Upload {
         self.waited += began.elapsed();
         self.received += next.as_ref().map_or(0, Bytes::len) as u64;
         Ok(next)
+    }
+
+    /// Waits for room, as long as its client does and not too much waits.
+    async fn send_some_in_time<C: Client>(
+        &mut self,
+        client: &mut C,
+        unsent: &Untaken,
+    ) -> Result<usize, Failure> {
+        let waiting = client.unsent();
+        tokio::select! {
+            biased;
+            sent = self.send_some() => Ok(sent),
+            () = client.gone() => Err(Failure::ClientLeft),
+            () = unsent.too_much(FOR_EVER, waiting) => Err(Failure::Unsent),
+        }
     }
 
     async fn send_some(&mut self) -> usize {

@@ -321,8 +321,12 @@ async fn upgrade(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cdn_carries_websockets_and_opens_connections_as_its_limit_says() {
     let (world, gateway) = edge(|_, _| {}).await;
-    let options =
-        Options { origin: gateway.address, certificate: None, idle: Duration::from_millis(300), streams: 2 };
+    let options = Options {
+        origin: gateway.address,
+        certificate: None,
+        idle: Duration::from_millis(1_200),
+        streams: 2,
+    };
     let (cdn, public) = cdn_before(&world, options).await;
     let stream = connect(cdn.address(), &public, None, b"h2").await.unwrap();
     let client = Http2::over(stream).await;
@@ -369,7 +373,7 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
     for protocol in [&b"h2"[..], b"http/1.1"] {
         for (origin, survives) in [(gateway.address, true), (usual.address, false)] {
             let options =
-                Options { origin, certificate: None, idle: Duration::from_millis(400), streams: 100 };
+                Options { origin, certificate: None, idle: Duration::from_millis(1_200), streams: 100 };
             let (cdn, public) = cdn_before(&world, options).await;
             let stream = connect(cdn.address(), &public, None, protocol).await.unwrap();
             let watch = http::Request::get(format!("https://localhost{WATCH}"))
@@ -387,8 +391,8 @@ async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
                     .unwrap()
                     .into_body()
             };
-            // For three times as long as the CDN would wait.
-            let quiet = read_until(&mut body, |text| text.ends_with(&" ".repeat(12))).await;
+            // For twice as long as the CDN would wait.
+            let quiet = read_until(&mut body, |text| text.ends_with(&" ".repeat(24))).await;
             assert_eq!(quiet.is_ok(), survives, "{quiet:?}");
             let told = quiet.unwrap_or_else(|told| told);
             assert!(told.contains("\"n\":1"), "{told}");

@@ -27,7 +27,7 @@ async fn rest(response: Response<Incoming>) -> hyper::Result<Bytes> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_end_cleanly_when_the_certificate_that_opened_them_expires() {
     let world = World::new().await;
-    let short = world.client_ca.client_until("alice", SystemTime::now() + Duration::from_secs(2));
+    let short = world.client_ca.client_until("alice", SystemTime::now() + Duration::from_secs(4));
     let long = world.user();
     let over_http2 =
         world.http2(Some(&short)).await.open(request(Method::GET, WATCH, &[], "")).await.unwrap();

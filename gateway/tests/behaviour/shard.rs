@@ -72,6 +72,8 @@ pub struct State {
     slow: Semaphore,
     /// Who may be served by `work`.
     workers: Semaphore,
+    /// What became of requests for `work`, by the first part of their paths.
+    pub work: Mutex<BTreeMap<String, Work>>,
     /// The order in which requests for `turn-…` came.
     pub turns: Mutex<Vec<String>>,
     /// Whatever requests said about who sends them, each with the first request that said so.
@@ -84,6 +86,14 @@ pub struct State {
     pub failing: AtomicBool,
     /// Counts up when all HTTP/2 connections are told to go away.
     goaway: watch::Sender<usize>,
+}
+
+/// Requests for `work` of one workspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    pub open: usize,
+    pub most_open: usize,
+    pub done: usize,
 }
 
 /// A connection, and whose it is once that is known.
@@ -133,6 +143,7 @@ impl Shard {
             most_waiting: AtomicUsize::new(0),
             slow: Semaphore::new(2),
             workers: Semaphore::new(WORKERS),
+            work: Mutex::default(),
             turns: Mutex::default(),
             identities: Mutex::default(),
             requests: AtomicUsize::new(0),
@@ -477,6 +488,8 @@ async fn by_name(
             json_response(&json!({}))
         }
         "work" => {
+            let workspace = path.split('/').nth(2).unwrap_or_default().to_owned();
+            let _open = OpenWork::begin(state, workspace);
             let _worker = state.workers.acquire().await.unwrap();
             tokio::time::sleep(work(state.requests.load(Ordering::SeqCst))).await;
             json_response(&json!({}))
@@ -486,6 +499,30 @@ async fn by_name(
             json_response(&json!({}))
         }
         _ => echo(state, peer, request).await,
+    }
+}
+
+/// Counts a request for `work` until it is done or given up.
+struct OpenWork {
+    state: Arc<State>,
+    workspace: String,
+}
+
+impl OpenWork {
+    fn begin(state: &Arc<State>, workspace: String) -> Self {
+        let mut all = state.work.lock();
+        let work = all.entry(workspace.clone()).or_default();
+        work.open += 1;
+        work.most_open = work.most_open.max(work.open);
+        Self { state: Arc::clone(state), workspace }
+    }
+}
+
+impl Drop for OpenWork {
+    fn drop(&mut self) {
+        let mut all = self.state.work.lock();
+        let work = all.entry(std::mem::take(&mut self.workspace)).or_default();
+        (work.open, work.done) = (work.open - 1, work.done + 1);
     }
 }
 

@@ -7,16 +7,13 @@ use std::sync::atomic::Ordering;
 use http::Method;
 use tokio::time::timeout;
 
+use crate::attacks::{FAULTS, MOST_STREAMS, WAIT, bomb};
 use crate::frames::{
     CANCEL, CONTINUATION, DATA, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, RawHttp2, SETTINGS,
-    WINDOW_UPDATE, block, frame, headers, integer, request_block,
+    WINDOW_UPDATE, block, frame, headers, request_block,
 };
 use crate::target::{LIMIT, Target};
 use crate::world::request;
-
-/// Streams that a connection may have open, as configured by default.
-const MOST_STREAMS: usize = 250;
-const WAIT: &[u8] = b"/clusters/root:org/wait";
 
 /// Sends until the server ends the connection; fails if it bears all of it.
 async fn until_ended(
@@ -93,18 +90,7 @@ async fn rapid_reset_cve_2023_44487() {
 async fn made_you_reset_cve_2025_8671() {
     let mut target = Target::start().await;
     let before = target.at_rest().await;
-    let primitives: [fn(u32) -> Vec<u8>; 6] = [
-        |stream| frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes()),
-        |stream| frame(WINDOW_UPDATE, 0, stream, &((1_u32 << 31) - 1).to_be_bytes()),
-        |stream| [frame(DATA, END_STREAM, stream, b"x"), frame(DATA, END_STREAM, stream, b"x")].concat(),
-        |stream| {
-            [frame(DATA, END_STREAM, stream, b"x"), headers(stream, END_STREAM, &request_block(b"GET", WAIT))]
-                .concat()
-        },
-        |stream| frame(PRIORITY, 0, stream, &[&stream.to_be_bytes()[..], &[0]].concat()),
-        |stream| frame(PRIORITY, 0, stream, b"four"),
-    ];
-    for primitive in primitives {
+    for primitive in FAULTS {
         let mut connection = target.http2(None).await;
         // A fault that is none to this server leaves its requests open, up to the limit.
         for _ in 0..40 {
@@ -242,18 +228,6 @@ struct Dropped {
     borne: usize,
 }
 
-/// A head with an entry for the table of compression, and references to it, one byte each.
-fn bomb(size: usize, references: usize) -> Vec<u8> {
-    let mut bomb = request_block(b"POST", WAIT);
-    bomb.push(0x40);
-    integer(&mut bomb, 0, 7, 6);
-    bomb.extend_from_slice(b"cookie");
-    integer(&mut bomb, 0, 7, size);
-    bomb.extend(vec![b'y'; size]);
-    bomb.extend(vec![0xbe; references]);
-    bomb
-}
-
 /// Opens streams with this head, as many as there may be.
 async fn drop_bombs(connection: &mut RawHttp2, bomb: &[u8], goes_on: bool) -> Dropped {
     const BATCH: usize = 10;
@@ -356,7 +330,8 @@ async fn answers_that_are_not_taken_cve_2019_9511_and_9517() {
             .write(&headers(*stream, END_STREAM, &request_block(b"GET", b"/clusters/root:org/big")))
             .await;
     }
-    for _ in 0..50 {
+    // Not so often that it is the windows for which the connection is closed.
+    for _ in 0..20 {
         let bytes = streams.iter().flat_map(|stream| frame(WINDOW_UPDATE, 0, *stream, &1_u32.to_be_bytes()));
         let bytes: Vec<u8> = bytes.collect();
         connection.write(&bytes).await;

@@ -15,6 +15,8 @@
 //! | headers without length | CVE-2019-9516, CVE-2023-25725 | [`floods`]`::empty_header_fields_cve_2019_9516_and_2023_25725` |
 //! | data dribble, internal data buffering | CVE-2019-9511, -9517 | [`floods`]`::answers_that_are_not_taken_cve_2019_9511_and_9517` |
 //! | reset flood | CVE-2019-9514 | [`floods`]`::rapid_reset_cve_2023_44487`, `…::made_you_reset_cve_2025_8671` |
+//! | bodies that nobody takes | windows of a connection | [`uploads`] |
+//! | what each class costs others | all of the above over HTTP/2 | [`goodput`] |
 //! | raw limits of the library | pingora, who builds `H2Options` | [`floods`]`::the_limits_of_http2_are_announced` |
 //! | slow headers, silent peers | slowloris | `b::peers::peers_that_say_nothing_or_too_slowly_are_let_go`, [`slow`] |
 //! | slow bodies, slow reading, ranges | R-U-Dead-Yet, slow read, CVE-2011-3192 | [`slow`]`::slow_clients_cost_others_nothing_and_are_let_go`, with slowhttptest at 4,000 connections `make slow` |
@@ -46,17 +48,20 @@
 //! YAML and JSON bombs (CVE-2019-11253).
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
+mod attacks;
 mod campaign;
 mod conformance;
 mod floods;
 mod frames;
 mod generate;
+mod goodput;
 mod kubernetes;
 mod random;
 mod scans;
 mod slow;
 mod smuggling;
 mod target;
+mod uploads;
 mod wire;
 
 // The world of the other tests; not all of it is needed here.

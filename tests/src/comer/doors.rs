@@ -196,7 +196,7 @@ pub(super) fn kubectl(comer: &Comer, name: &str, at: &At, shown: &Shown) -> Resu
     let home = comer.home(name);
     let path = home.join("kubeconfig");
     write(&path, &kubeconfig(at, shown))?;
-    Kubectl::found(&path, &home).into_iter().next().ok_or(ComerError::NoKubectl)
+    Ok(Kubectl::any(&path, &home)?)
 }
 
 /// For the workspace root.

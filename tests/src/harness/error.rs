@@ -17,7 +17,9 @@ pub enum HarnessError {
         directory: PathBuf,
     },
     /// A program of others is not installed.
-    #[error("{name} is missing: run `deploy/tools.sh prometheus` (or `drawing`), or put it on the PATH")]
+    #[error(
+        "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `drawing`), or put it on the PATH"
+    )]
     NoTool {
         /// Name of the program.
         name: String,

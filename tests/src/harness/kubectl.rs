@@ -33,30 +33,36 @@ pub struct Output {
 const VERSIONS: [&str; 5] = ["1.29", "1.30", "1.31", "1.32", "1.33"];
 
 impl Kubectl {
-    /// Every kubectl that is found, from 1.29 to 1.33: `kubectl` itself, and `kubectl.<version>` beside it. What is
-    /// missing is named on standard output. `home` is a directory for caches.
-    pub fn found(kubeconfig: &Path, home: &Path) -> Vec<Self> {
-        let Some(plain) = in_path("kubectl") else {
-            println!("skipped: kubectl missing");
-            return Vec::new();
-        };
-        let beside = std::fs::canonicalize(&plain).unwrap_or(plain.clone());
-        let kubectl = |version: &str, path: PathBuf| Self {
-            version: version.to_owned(),
-            path,
-            kubeconfig: kubeconfig.to_owned(),
-            home: home.join(format!("kubectl-{version}")),
-        };
-        let mut found = vec![kubectl("default", plain)];
+    /// Every kubectl that is found, from 1.29 to 1.33: `kubectl` itself, without which nothing would be shown, and
+    /// `kubectl.<version>` beside it; which of these are missing is said on standard output. `home` is a directory for caches.
+    pub fn found(kubeconfig: &Path, home: &Path) -> Result<Vec<Self>, HarnessError> {
+        let plain = Self::any(kubeconfig, home)?;
+        let beside = std::fs::canonicalize(&plain.path).unwrap_or(plain.path.clone());
+        let mut found = vec![plain];
         for version in VERSIONS {
             let path = beside.with_file_name(format!("kubectl.{version}"));
             if path.is_file() {
-                found.push(kubectl(version, path));
+                found.push(Self::new(version, path, kubeconfig, home));
             } else {
                 println!("skipped: kubectl {version} missing");
             }
         }
-        found
+        Ok(found)
+    }
+
+    fn new(version: &str, path: PathBuf, kubeconfig: &Path, home: &Path) -> Self {
+        Self {
+            version: version.to_owned(),
+            path,
+            kubeconfig: kubeconfig.to_owned(),
+            home: home.join(format!("kubectl-{version}")),
+        }
+    }
+
+    /// `kubectl` itself.
+    pub fn any(kubeconfig: &Path, home: &Path) -> Result<Self, HarnessError> {
+        let plain = in_path("kubectl").ok_or_else(|| HarnessError::NoTool { name: "kubectl".to_owned() })?;
+        Ok(Self::new("default", plain, kubeconfig, home))
     }
 
     /// `default`, or `1.29` and so on.

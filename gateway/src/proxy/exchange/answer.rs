@@ -70,7 +70,7 @@ impl<C: Client> Exchange<'_, C> {
                     tokio::select! {
                         biased;
                         chunk = body.data() => chunk,
-                        sent = upload.step(self.client, patience) => {
+                        sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
                             self.sent(sent?);
                             continue;
                         }

@@ -191,7 +191,7 @@ impl<C: Client> Exchange<'_, C> {
                     Next::Interim(interim) => interim,
                     Next::Final(answer) => return Ok(answer),
                 },
-                sent = upload.step(self.client, patience) => {
+                sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
                     self.sent(sent?);
                     self.note_asked(upload);
                     continue;

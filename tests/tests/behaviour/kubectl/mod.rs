@@ -16,9 +16,11 @@ use futures_util::future::join_all;
 
 use crate::installation::{Installation, within};
 
-/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them.
+/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them. At least one.
 pub fn versions(installation: &Installation) -> Vec<Kubectl> {
     let found = Kubectl::found(&installation.admin_kubeconfig(), &installation.scratch("homes"));
+    // In words: it may say that it is missing, and how to get it.
+    let found = found.unwrap_or_else(|error| panic!("{error}"));
     let (alone, numbered): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|kubectl| kubectl.version() == "default");
     if numbered.is_empty() { alone } else { numbered }

@@ -53,10 +53,9 @@ async fn the_lines_without_a_certificate_work() {
     let admin = installation.admin("/clusters/root");
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     until_object(&admin, bindings, "development-user", |_| true).await;
-    let kubectl = versions(&installation);
-    let Some(kubectl) = kubectl.last() else { return };
+    let kubectl = versions(&installation).pop().unwrap();
     let script = script("## Four lines without a certificate");
-    let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(kubectl), &script);
+    let mut lines = bash_as_in_a_clone(&installation, &kubectl_path(&kubectl), &script);
     lines
         .env_remove("BROWSER")
         .env_remove("DISPLAY")

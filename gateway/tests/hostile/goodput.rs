@@ -1,0 +1,263 @@
+//! What each class of attack over HTTP/2 costs others, and how soon it is over for who does it. Frame by frame they are in
+//! [`crate::floods`]; here [`HOSTILE`] connections do nothing else for a while (`FLOOD_SECONDS`; `make hostile`: 30), and who is
+//! cut off comes again.
+//!
+//! Honest clients ask at a pace ([`HONEST`] of them, one request each in [`PACE`]), without the attack and with it. Asking as
+//! fast as they can they would measure which process gets how much of the machine. Whoever is not answered by the time of
+//! the next request has lost that one: a tenth of a second is what a machine may need whose cores are all busy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::attacks::{Attack, CLASSES, Class};
+use crate::target::{AtRest, Target};
+
+const HONEST: u32 = 20;
+const PACE: Duration = Duration::from_millis(100);
+const HOSTILE: usize = 8;
+/// Before who was cut off comes again: what handshakes cost is measured elsewhere.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What the gateway may take beyond what it has without attackers, and for each of their connections.
+const MEMORY_KIB: u64 = 32 << 10;
+const CONNECTION_KIB: u64 = 1 << 10;
+
+/// What is wanted of a run.
+struct Wanted {
+    length: Duration,
+    /// The part of the honest requests that is served in spite of the attack.
+    goodput: f64,
+    /// How long an attacker goes on at most, where time is to be trusted.
+    cut: Option<Duration>,
+}
+
+impl Wanted {
+    fn of_environment() -> Self {
+        let number = |name: &str| {
+            std::env::var(name).ok().map(|text| text.parse::<f64>().expect("a number is needed"))
+        };
+        Self {
+            length: Duration::from_secs_f64(number("FLOOD_SECONDS").unwrap_or(1.5)),
+            goodput: number("FLOOD_GOODPUT").unwrap_or(0.5),
+            cut: number("FLOOD_CUT_SECONDS").map(Duration::from_secs_f64),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_served_while_it_lasts() {
+    let wanted = Wanted::of_environment();
+    let only = std::env::var("FLOOD_CLASS").unwrap_or_default();
+    let target = Arc::new(Target::start().await);
+    // What is kept for reuse is there from the first time on.
+    honest(&target, wanted.length).await;
+    let idle = target.at_rest().await;
+    let mut faults = Vec::new();
+    for class in CLASSES.iter().filter(|class| class.name.contains(&only)) {
+        let quiet = honest(&target, wanted.length).await;
+        let memory = Memory::watch(&target);
+        let attack = apart(attack(Arc::clone(&target), class, wanted.length));
+        let disturbed = honest(&target, wanted.length).await;
+        let fates = attack.await.unwrap();
+        let seen = Seen { quiet, disturbed, most_kib: memory.most(), fates };
+        faults.extend(seen.judge(class, &wanted, &idle));
+        target.at_rest().await;
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// Not on the threads of the shards, which would be the first to notice an attack otherwise.
+fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::spawn_blocking(move || runtime.block_on(work))
+}
+
+/// How many honest requests are served in this time.
+async fn honest(target: &Arc<Target>, length: Duration) -> usize {
+    let target = Arc::clone(target);
+    let clients = async move {
+        let clients = (0..HONEST).map(|number| {
+            let target = &target;
+            async move {
+                let client = target.honest().await;
+                sleep(PACE * number / HONEST).await;
+                let mut pace = interval(PACE);
+                pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                let (began, mut served) = (Instant::now(), 0);
+                while began.elapsed() < length {
+                    pace.tick().await;
+                    let answer = timeout(10 * PACE, client.get("/clusters/root:org/api")).await;
+                    served += usize::from(answer.is_ok_and(|answer| answer.status == 200));
+                }
+                served
+            }
+        });
+        join_all(clients).await.into_iter().sum()
+    };
+    apart(clients).await.unwrap()
+}
+
+/// The most memory that the gateway had.
+struct Memory {
+    most: Arc<AtomicU64>,
+    watching: JoinHandle<()>,
+}
+
+impl Memory {
+    fn watch(target: &Arc<Target>) -> Self {
+        let (target, most) = (Arc::clone(target), Arc::<AtomicU64>::default());
+        let seen = Arc::clone(&most);
+        let watching = tokio::spawn(async move {
+            loop {
+                seen.fetch_max(target.memory_kib(), Ordering::Relaxed);
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Self { most, watching }
+    }
+
+    fn most(&self) -> u64 {
+        self.watching.abort();
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+/// What became of the connections of an attack.
+#[derive(Default)]
+struct Fates {
+    opened: usize,
+    /// Those that the gateway has ended, and those that it has told that no more is taken.
+    cut: usize,
+    told: usize,
+    /// Of one connection: frames until then, or until nobody asked any more; and the time.
+    most_frames: usize,
+    longest: Duration,
+}
+
+/// Does it on all connections, each with the next variant.
+async fn attack(
+    target: Arc<Target>,
+    class: &'static Class,
+    length: Duration,
+) -> BTreeMap<&'static str, Fates> {
+    let end = Instant::now() + length;
+    let connections = (0..HOSTILE).map(|number| {
+        let (target, attack) = (&target, &class.attacks[number % class.attacks.len()]);
+        async move { (attack.name, attack_over_connections(target, attack, end).await) }
+    });
+    let mut fates = BTreeMap::<_, Fates>::new();
+    for (name, one) in join_all(connections).await {
+        let all = fates.entry(name).or_default();
+        all.opened += one.opened;
+        all.cut += one.cut;
+        all.told += one.told;
+        all.most_frames = all.most_frames.max(one.most_frames);
+        all.longest = all.longest.max(one.longest);
+    }
+    fates
+}
+
+async fn attack_over_connections(target: &Target, attack: &Attack, end: Instant) -> Fates {
+    let mut fates = Fates::default();
+    while Instant::now() < end {
+        let mut connection = target.http2(None).await;
+        fates.opened += 1;
+        let (began, mut frames) = (Instant::now(), 0);
+        let going_on = async {
+            let first = (attack.first)(&mut connection);
+            connection.write(&first).await;
+            while !connection.ended && connection.goaway.is_none() {
+                let more = (attack.more)(&mut connection);
+                if more.is_empty() {
+                    // All is said, and now it sits there.
+                    if connection.next().await.is_none() {
+                        break;
+                    }
+                    continue;
+                }
+                connection.write(&more).await;
+                frames += attack.frames;
+                while attack.reads
+                    && let Some(Some(frame)) = connection.next().now_or_never()
+                {
+                    if frame.kind == crate::frames::GOAWAY {
+                        connection.goaway = Some(0);
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        // Who is held back does not come to the end of what it writes.
+        let is_over = timeout(end.saturating_duration_since(Instant::now()), going_on).await.is_ok();
+        if is_over {
+            fates.cut += usize::from(connection.ended);
+            fates.told += usize::from(!connection.ended);
+        }
+        fates.most_frames = fates.most_frames.max(frames);
+        fates.longest = fates.longest.max(began.elapsed());
+        drop(connection);
+        if is_over {
+            sleep(PAUSE.min(end.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+    fates
+}
+
+/// What was seen of one class.
+struct Seen {
+    quiet: usize,
+    disturbed: usize,
+    most_kib: u64,
+    fates: BTreeMap<&'static str, Fates>,
+}
+
+impl Seen {
+    /// Prints it; returns what is not as wanted.
+    fn judge(&self, class: &Class, wanted: &Wanted, idle: &AtRest) -> Vec<String> {
+        let goodput = self.disturbed as f64 / self.quiet as f64;
+        let grown = self.most_kib.saturating_sub(idle.memory_kib);
+        println!(
+            "{}: {} of {} honest requests served ({:.1} %), {grown} KiB above idle",
+            class.name,
+            self.disturbed,
+            self.quiet,
+            100.0 * goodput,
+        );
+        let mut faults = Vec::new();
+        let (part, connection_kib) = match &class.miss {
+            Some(miss) => {
+                println!("  known: {}", miss.why);
+                (miss.goodput, miss.connection_kib)
+            }
+            None => (1.0, CONNECTION_KIB),
+        };
+        if goodput < part * wanted.goodput {
+            faults.push(format!("{}: goodput is {goodput:.2}", class.name));
+        }
+        if grown > MEMORY_KIB + HOSTILE as u64 * connection_kib {
+            faults.push(format!("{}: {grown} KiB above idle", class.name));
+        }
+        for attack in class.attacks {
+            let Some(fates) = self.fates.get(attack.name) else { continue };
+            let Fates { opened, cut, told, most_frames, longest } = fates;
+            println!(
+                "  {}: {opened} connections, {cut} cut, {told} told to go; at most {most_frames} frames and {longest:?} each",
+                attack.name
+            );
+            let Some(most) = attack.most_frames else { continue };
+            if cut + told == 0 || *most_frames > most {
+                faults.push(format!("{}, {}: not cut off within {most} frames", class.name, attack.name));
+            }
+            if wanted.cut.is_some_and(|cut| *longest > cut) {
+                faults.push(format!("{}, {}: it took {longest:?} to cut it off", class.name, attack.name));
+            }
+        }
+        faults
+    }
+}

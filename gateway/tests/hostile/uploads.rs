@@ -1,0 +1,65 @@
+//! Bodies that a shard does not take, on the connection of a CDN: those of others pass them by.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use http::Method;
+use tokio::time::timeout;
+
+use crate::target::{LIMIT, Target};
+use crate::world::request;
+
+const STALLED: usize = 80;
+/// What the shard's own windows take in, and what may wait for a while.
+const BORNE: usize = 40;
+const SIZE: usize = 256 << 10;
+const MOST_KIB: u64 = 32 << 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn uploads_that_a_shard_does_not_take_do_not_hold_up_others_on_their_connection() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let cdn = target.honest().await;
+    let body = "x".repeat(SIZE);
+    let upload = async |path: &str| cdn.send(request(Method::POST, path, &[], &body)).await;
+    let mut stalled: FuturesUnordered<_> = (0..STALLED).map(|_| upload("/clusters/root:org/wait")).collect();
+    let others = async {
+        let mut waiting = target.world.alpha.state.waiting.subscribe();
+        waiting.wait_for(|waiting| *waiting == STALLED).await.unwrap();
+        for _ in 0..20 {
+            let answer = upload("/clusters/root/mirror").await;
+            assert_eq!((answer.status, answer.text.len()), (200, SIZE));
+        }
+    };
+    // They are all to be sent at the same time.
+    let mut refused = 0;
+    let mut note = |answer: crate::world::Answer| {
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert!(answer.text.contains("too much of this connection waits"), "{}", answer.text);
+        refused += 1;
+    };
+    let both = async {
+        let mut others = std::pin::pin!(others);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut others => return,
+                answer = stalled.select_next_some() => note(answer),
+            }
+        }
+    };
+    timeout(LIMIT, both).await.expect("uploads of others are held up");
+    let held = target.memory_kib().saturating_sub(before.memory_kib);
+    println!("{held} KiB with {STALLED} uploads that a shard does not take");
+    assert!(held < MOST_KIB, "{held} KiB");
+    // How many wait is bounded, however long they would.
+    let bounded = async {
+        while stalled.len() > BORNE {
+            note(stalled.select_next_some().await);
+        }
+    };
+    timeout(LIMIT, bounded).await.expect("all of them go on waiting");
+    println!("{refused} of them were refused");
+    drop(stalled);
+    drop(cdn);
+    target.assert_unharmed(&before).await;
+}
