@@ -1,10 +1,14 @@
 //! The pattern of two gateways, with the files that people copy.
 
 use fairlead_tests::comer::{Comer, matrix, quiet_watch};
+use fairlead_tests::harness::Kubectl;
 
 /// What `make demo-comer` prints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_every_door_everybody_can_do_what_the_pattern_says() {
+    if Kubectl::is_left_out() {
+        return println!("skipped: kubectl is missing, and WITHOUT_KUBECTL says that it may be");
+    }
     let folder = tempfile::tempdir().unwrap();
     let comer = Comer::start(folder.path()).await.unwrap();
     // In words: it may say that a program is missing, and how to get it.

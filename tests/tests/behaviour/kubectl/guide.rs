@@ -23,7 +23,7 @@ async fn the_commands_of_the_gateways_guide_work() {
     let installation = Installation::start(2).await;
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     until_object(&installation.admin("/clusters/root"), bindings, "development-user", |_| true).await;
-    let kubectl = versions(&installation).pop().unwrap();
+    let Some(kubectl) = versions(&installation).pop() else { return };
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let guide = std::fs::read_to_string(repository.join("docs/gateway.md")).unwrap();
     let blocks = blocks(&guide);

@@ -16,7 +16,8 @@ use futures_util::future::join_all;
 
 use crate::installation::{Installation, within};
 
-/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them. At least one.
+/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them. At least
+/// one, unless kubectl is left out.
 pub fn versions(installation: &Installation) -> Vec<Kubectl> {
     let found = Kubectl::found(&installation.admin_kubeconfig(), &installation.scratch("homes"));
     // In words: it may say that it is missing, and how to get it.
