@@ -4,7 +4,7 @@
 
 use fairlead_authn::UserInfo;
 use fairlead_config::{DoorConfig, UpgradeProtocol};
-use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE};
+use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE, USER_AGENT};
 
 /// The demands of a door.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +133,9 @@ pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -
             _ => true,
         }
     };
-    headers.get_all(ORIGIN).iter().any(is_foreign)
+    // Other programs name origins as they like (WebSocket libraries must). A page cannot change what its browser is called.
+    let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+    is_browser && headers.get_all(ORIGIN).iter().any(is_foreign)
 }
 
 /// Whether two authorities are one, with the port of HTTPS or without.
@@ -268,8 +270,11 @@ mod tests {
                 site.map(|site| (HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static(site)));
             headers.extend(says);
             headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
-            let found = is_of_another_site(&headers, Some("api.example.com"));
-            assert_eq!(found, expected, "{site:?} {origin:?}");
+            let found = |headers: &HeaderMap| is_of_another_site(headers, Some("api.example.com"));
+            let by_word = matches!(site, Some("same-site" | "cross-site"));
+            assert_eq!(found(&headers), by_word, "{site:?} {origin:?}, by no browser");
+            headers.insert(USER_AGENT, HeaderValue::from_static("Mozilla/5.0 (X11; Linux x86_64)"));
+            assert_eq!(found(&headers), expected, "{site:?} {origin:?}");
         }
     }
 

@@ -21,6 +21,10 @@ const FREE: usize = 1 << 20;
 const WITHIN: Duration = Duration::from_secs(32);
 /// From look to look.
 const LOOK: Duration = Duration::from_secs(1);
+/// So many looks in a row may find nobody keeping up: lines stop for a while, and shards do.
+const PATIENT: u32 = 8;
+/// With so many bytes waiting, none more than one.
+const MUCH: usize = 8 * FREE;
 
 /// Of one connection.
 #[derive(Debug, Default)]
@@ -42,6 +46,7 @@ impl Untaken {
     pub(crate) async fn too_much(&self, patience: Duration, mut waiting: impl FnMut() -> usize) {
         let end = Instant::now() + patience;
         let mut taken = self.taken.load(Ordering::Relaxed);
+        let mut behind = 0;
         let mut here = Waiting { all: &self.waiting, bytes: 0 };
         loop {
             let rest = end.saturating_duration_since(Instant::now());
@@ -52,7 +57,9 @@ impl Untaken {
             sleep(rest.min(LOOK)).await;
             let all = here.is_now(waiting());
             let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
-            if all > FREE && !keeps_up(all, taken.wrapping_sub(before), began.elapsed()) {
+            let is_behind = all > FREE && !keeps_up(all, taken.wrapping_sub(before), began.elapsed());
+            behind = if is_behind { behind + 1 } else { 0 };
+            if behind >= PATIENT || (is_behind && all > MUCH) {
                 return;
             }
         }
@@ -95,15 +102,15 @@ mod tests {
     const WINDOW: usize = 256 << 10;
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Streams with a full window each of which nothing is taken, while the connection takes `pace` bytes a second.
-    /// Returns how many are still there after ten seconds, and at the end of all patience.
-    async fn left(streams: usize, pace: usize) -> (usize, usize) {
+    /// Streams with a full window each of which nothing is taken, while the connection takes so many bytes in a second, by its
+    /// number. Returns how many are still there after two seconds, after ten, and at the end of all patience.
+    async fn left(streams: usize, pace: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
         let connection = Arc::new(Untaken::default());
         let others = Arc::clone(&connection);
         tokio::spawn(async move {
-            loop {
+            for tenth in 0.. {
                 sleep(LOOK / 10).await;
-                others.took(pace / 10);
+                others.took(pace(tenth / 10) / 10);
             }
         });
         let mut stalled: Vec<_> = (0..streams)
@@ -112,22 +119,26 @@ mod tests {
                 tokio::spawn(async move { connection.too_much(PATIENCE, || WINDOW).await })
             })
             .collect();
-        sleep(Duration::from_secs(10)).await;
-        stalled.retain(|stream| !stream.is_finished());
-        let after_ten = stalled.len();
-        sleep(PATIENCE).await;
-        stalled.retain(|stream| !stream.is_finished());
+        let mut counts = [0; 3];
+        for (count, wait) in counts.iter_mut().zip([2 * LOOK + LOOK / 2, 8 * LOOK, PATIENCE]) {
+            sleep(wait).await;
+            stalled.retain(|stream| !stream.is_finished());
+            *count = stalled.len();
+        }
         assert_eq!(connection.waiting.load(Ordering::Relaxed), 0);
-        (after_ten, stalled.len())
+        counts
     }
 
     #[tokio::test(start_paused = true)]
     async fn much_may_wait_only_for_who_takes_it() {
-        assert_eq!(left(1, 0).await, (1, 0), "one may wait for a minute");
-        assert_eq!(left(4, 0).await, (4, 0), "so may a MiB");
-        assert_eq!(left(250, 0).await, (4, 0), "and no more");
-        assert_eq!(left(250, 1 << 10).await, (4, 0), "not for who takes a little either");
-        assert_eq!(left(20, 256 << 10).await, (20, 0), "a slow line with twenty lists");
-        assert_eq!(left(250, 4 << 20).await, (250, 0), "many people on one connection");
+        assert_eq!(left(1, |_| 0).await, [1, 1, 0], "one may wait for a minute");
+        assert_eq!(left(4, |_| 0).await, [4, 4, 0], "so may a MiB");
+        assert_eq!(left(20, |_| 0).await, [20, 4, 0], "more only for a moment");
+        assert_eq!(left(250, |_| 0).await, [32, 4, 0], "and very much not even that long");
+        assert_eq!(left(250, |_| 1 << 10).await, [32, 4, 0], "not for who takes a little either");
+        assert_eq!(left(20, |_| 256 << 10).await, [20, 20, 0], "a slow line with twenty lists");
+        assert_eq!(left(250, |_| 4 << 20).await, [250, 250, 0], "many people on one connection");
+        let with_pauses = |second: usize| if second % 8 < 5 { 0 } else { 4 << 20 };
+        assert_eq!(left(30, with_pauses).await, [30, 30, 0], "a line that stops now and then");
     }
 }

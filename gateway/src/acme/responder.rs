@@ -25,9 +25,9 @@ use crate::limits::AddressQuotas;
 /// An authority comes from some places at once.
 const MOST_CONNECTIONS: usize = 64;
 /// Nobody takes the places of all others.
-const MOST_OF_AN_ADDRESS: u32 = 8;
+const MOST_OF_AN_ADDRESS: u32 = 32;
 /// For a whole connection: one question and its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where somebody else has the address, it is tried again so often.
 const UNTIL_FREE: Duration = Duration::from_millis(500);

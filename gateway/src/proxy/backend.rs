@@ -11,7 +11,7 @@ use super::failure::{Broken, Failure};
 use crate::upstream::{Lease, StreamPermit};
 
 /// So much of an answer over HTTP/1.1 is read ahead, about.
-const HTTP1_BUFFER: usize = 64 << 10;
+const HTTP1_BUFFER: usize = 16 << 10;
 
 /// The body of an answer, and what keeps its way open.
 pub(super) enum Download {

@@ -67,7 +67,7 @@ pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
 }
 
-/// Whether a name is this one (which is in lower case). Underscores count as dashes, because some servers cannot tell them
+/// Whether a name is this one (both in lower case). Underscores count as dashes, because some servers cannot tell them
 /// apart.
 pub(crate) fn is_alike(name: &str, wanted: &str) -> bool {
     name.len() == wanted.len() && begins_alike(name, wanted)
@@ -75,7 +75,8 @@ pub(crate) fn is_alike(name: &str, wanted: &str) -> bool {
 
 /// Whether a name begins so.
 pub(crate) fn begins_alike(name: &str, beginning: &str) -> bool {
-    let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+    let dashed = |byte| if byte == b'_' { b'-' } else { byte };
+    let same = |(one, other): (u8, u8)| dashed(one) == dashed(other);
     name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(same)
 }
 

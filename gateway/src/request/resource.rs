@@ -5,16 +5,11 @@ pub(crate) fn within_cluster(path: &str) -> &str {
     in_cluster(path).unwrap_or(path)
 }
 
-/// Whether a path as clients send it names all objects of a resource, everywhere or in a namespace: in a logical cluster
-/// right behind it, elsewhere (virtual workspaces, whatever is mapped) behind the first `api` or `apis`. Allocates nothing.
+/// Whether a path as clients send it may name all objects of a resource, everywhere or in a namespace, behind any `api` or
+/// `apis`: before it are logical clusters, virtual workspaces and whatever is mapped, whose names may be anything. Allocates
+/// nothing.
 pub(super) fn is_collection_anywhere(path: &str) -> bool {
-    match in_cluster(path) {
-        Some(rest) => is_collection(rest),
-        None => {
-            let begins = ["/api/", "/apis/"].into_iter().filter_map(|part| path.find(part)).min();
-            begins.is_some_and(|at| is_collection(&path[at..]))
-        }
-    }
+    path.match_indices("/api").any(|(at, _)| is_collection(&path[at..]))
 }
 
 /// Whether a path in a logical cluster names all objects of a resource. Looks at its first few segments.
@@ -27,6 +22,8 @@ pub(super) fn is_collection(path: &str) -> bool {
     }
     match (segments.next(), segments.next(), segments.next(), segments.next()) {
         (None, ..) => false,
+        // As it was before there was a parameter.
+        (Some("watch"), Some(_), ..) => true,
         (Some("namespaces"), Some(_), resource, name) => {
             name.is_none() && !matches!(resource, None | Some("status" | "finalize"))
         }
@@ -54,13 +51,16 @@ mod tests {
             ("/clusters/root/api/v1/namespaces/a", false),
             ("/clusters/root/api/v1/configmaps/a", false),
             ("/clusters/root/openapi/v2", false),
-            ("/clusters/root/openapi/api/v1/configmaps", false),
+            ("/clusters/root/api/v1/watch/namespaces/a/pods", true),
+            ("/clusters/root/apis/x.io/v1/watch/things/a", true),
             ("/clusters/root/version", false),
             ("/clusters/root", false),
             ("/services/apiexport/root/exporter/clusters/*/apis/x.io/v1/things", true),
             ("/services/apiexport/root/exporter/clusters/*/openapi/v2", false),
             ("/services/some/view/apis/x.io/v1/things", true),
             ("/services/some/view/healthz", false),
+            ("/services/apiexport/root:org/clusters/clusters/*/apis/x.io/v1/things", true),
+            ("/portal/api/view/apis/x.io/v1/things", true),
             ("/api/v1/pods", true),
             ("/mapped/api/v1/pods", true),
             ("/openapi/v2", false),
