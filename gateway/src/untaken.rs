@@ -3,10 +3,11 @@
 //! A shard sends ahead on every stream, up to its window, and that waits here while the client takes nothing of it. One answer
 //! may wait for as long as `slowClients.answer` says; hundreds of one connection would be tens of MiB (CVE-2019-9511,
 //! CVE-2019-9517). So who has more than [`FREE`] waiting has to take it, at a pace at which it would be gone
-//! within [`WITHIN`]; a slow line with many long lists is let alone, and so are the others on a CDN's connection.
+//! within [`WITHIN`]; a slow line with many long lists is let alone, and so are the others on a CDN's connection. Lines stop for a
+//! moment, too: only [`PATIENT`] looks in a row that find nobody keeping up are too many, unless [`MUCH`] waits.
 //!
 //! The other way it is the same: what a client sends ahead waits while a shard takes nothing of it, and of a connection that has
-//! more than that waiting, those uploads are given up of which nothing is taken.
+//! more than that waiting, those uploads are given up of which nothing is taken for as long.
 //!
 //! Cost: one addition per part of a body. The rest only happens where nothing was taken for [`LOOK`].
 
@@ -23,7 +24,7 @@ const WITHIN: Duration = Duration::from_secs(32);
 const LOOK: Duration = Duration::from_secs(1);
 /// So many looks in a row may find nobody keeping up: lines stop for a while, and shards do.
 const PATIENT: u32 = 8;
-/// With so many bytes waiting, none more than one.
+/// With more bytes than that waiting, one look is enough.
 const MUCH: usize = 8 * FREE;
 
 /// Of one connection.

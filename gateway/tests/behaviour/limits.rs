@@ -21,6 +21,20 @@ const ORG: &str = "/clusters/root:org";
 const OTHER: &str = "/clusters/root:other";
 const OTHER_ID: &str = "0ther00000000001";
 
+/// How many requests at a time alpha is given.
+const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
+
+/// A gateway that gives shards as much as they answer without getting slower, and a user there.
+async fn following_the_shard() -> (World, Another, Http2) {
+    let (world, gateway) = limited(|config| {
+        config.upstream.concurrency.least = 4;
+        config.upstream.concurrency.limit = ConcurrencyPolicy::Adaptive;
+    })
+    .await;
+    let bob = user(&world, &gateway, "bob", &[]).await;
+    (world, gateway, bob)
+}
+
 /// A world with a second workspace on the same shard, and a gateway of its own.
 async fn limited(change: impl FnOnce(&mut GatewayConfig)) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
@@ -564,18 +578,12 @@ async fn a_shard_that_is_back_is_found_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
-    let (world, gateway) = limited(|config| {
-        config.upstream.concurrency.least = 4;
-        config.upstream.concurrency.limit = ConcurrencyPolicy::Adaptive;
-    })
-    .await;
-    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
-    let bob = user(&world, &gateway, "bob", &[]).await;
+    let (world, gateway, bob) = following_the_shard().await;
     let path = format!("{ORG}/slow");
     for _ in 0..200 {
         assert_eq!(bob.get(&path).await.status, 200);
     }
-    let before = metric(&world, &gateway, series).await.unwrap();
+    let before = metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap();
     let clients = join_all((0..4).map(|_| user(&world, &gateway, "bob", &[]))).await;
     let load: Vec<_> = (0..400)
         .map(|number| {
@@ -588,7 +596,7 @@ async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
         })
         .collect();
     eventually("the estimate sinks", async || {
-        metric(&world, &gateway, series).await.unwrap() <= before / 4.0
+        metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap() <= before / 4.0
     })
     .await;
     // A failed assertion has ended its task.
@@ -599,24 +607,20 @@ async fn a_shard_that_gets_slower_with_more_gets_fewer_at_a_time() {
 /// What tenants can have a shard answer as often as they like is no sign of too much to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_shard_that_turns_away_gets_fewer_at_a_time() {
-    let (world, gateway) = limited(|config| {
-        config.upstream.concurrency.least = 4;
-        config.upstream.concurrency.limit = ConcurrencyPolicy::Adaptive;
-    })
-    .await;
-    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
-    let bob = user(&world, &gateway, "bob", &[]).await;
+    let (world, gateway, bob) = following_the_shard().await;
     assert_eq!(bob.get(&format!("{ORG}/api")).await.status, 200);
-    let before = metric(&world, &gateway, series).await.unwrap();
+    let before = metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap();
     for name in ["evict", "code-504", "code-429"] {
         for _ in 0..1000 {
             bob.get(&format!("{ORG}/{name}")).await;
         }
-        assert!(metric(&world, &gateway, series).await.unwrap() >= before, "{name}");
+        assert!(metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap() >= before, "{name}");
     }
-    while metric(&world, &gateway, series).await.unwrap() >= before {
+    eventually("it turned requests away", async || {
         assert_eq!(bob.get(&format!("{ORG}/crowded")).await.status, 429);
-    }
+        metric(&world, &gateway, LIMIT_OF_ALPHA).await.unwrap() < before
+    })
+    .await;
 }
 
 /// A request over HTTP/1.1 whose body is sent in parts, each when the one before is on its way.
