@@ -32,6 +32,13 @@ impl Checker {
         }
     }
 
+    /// Notes a fault if a value is too large.
+    pub(crate) fn at_most<T: PartialOrd + Display>(&mut self, key: &str, value: T, most: T) {
+        if value > most {
+            self.fault(key, &format!("{value} is too much"), &format!("use at most {most}"));
+        }
+    }
+
     /// Checks what is below a key.
     pub fn within(&mut self, key: &str, check: impl FnOnce(&mut Self)) {
         let inner = join(&self.prefix, key);

@@ -18,6 +18,7 @@ mod reload;
 mod reply;
 mod server;
 mod service;
+mod socket;
 mod status;
 mod status_format;
 mod supervised;
@@ -38,6 +39,7 @@ pub use reload::{Held, LoadError, Looks, ReloadStanding, ReloadTrigger, Reloadab
 pub use reply::{BodyError, Service};
 pub use server::{BindError, BoundServer, ServerMetrics, ServerOptions};
 pub use service::ServiceManager;
+pub use socket::tune_socket;
 pub use status::{GroupResource, Status, StatusCause, StatusDetails, StatusMetadata, StatusReason};
 pub use status_format::StatusFormat;
 pub use tls::{ClientCertificates, PeerChain, ReloadableTls, TlsError, TlsSource};

@@ -31,6 +31,7 @@ use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::peers::AllowedPeers;
 use crate::reply::{self, ReplyBody, Service};
+use crate::socket::tune_socket;
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
 
@@ -45,10 +46,6 @@ const SEND_BUFFER: usize = 32 << 10;
 /// (CVE-2025-8671), per connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 128;
-/// When a silent TCP peer is asked whether it is there, and how often.
-const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
 /// A socket that listens, not yet served.
@@ -248,7 +245,7 @@ async fn handshake(
     stream: TcpStream,
     peer: SocketAddr,
 ) -> Option<Box<TlsStream<TcpStream>>> {
-    tune(&stream);
+    tune_socket(&stream);
     let accept = TlsAcceptor::from(options.tls.load()).accept(stream);
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
@@ -457,15 +454,6 @@ where
     fn execute(&self, stream: F) {
         self.0.spawn(stream);
     }
-}
-
-/// A socket that could not be tuned still serves.
-fn tune(stream: &TcpStream) {
-    use rustix::net::sockopt;
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, TCP_KEEPALIVE_IDLE);
-    let _ = sockopt::set_tcp_keepintvl(stream, TCP_KEEPALIVE_INTERVAL);
 }
 
 struct OnDrop<F: Fn()>(F);

@@ -4,14 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use fairlead_process::tune_socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-
-/// When a silent TCP peer is asked whether it is there, and how often.
-const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// One that no runtime waits for yet.
 #[derive(Debug)]
@@ -33,22 +29,12 @@ impl AcceptedSocket {
         Ok(match self {
             Self::Tcp(stream) => {
                 let stream = TcpStream::from_std(stream)?;
-                tune(&stream);
+                tune_socket(&stream);
                 Socket::Tcp(stream)
             }
             Self::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
         })
     }
-}
-
-/// A socket that could not be tuned still serves.
-fn tune(stream: &TcpStream) {
-    use rustix::net::sockopt;
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, TCP_KEEPALIVE_IDLE);
-    let _ = sockopt::set_tcp_keepintvl(stream, TCP_KEEPALIVE_INTERVAL);
-    let _ = sockopt::set_tcp_keepcnt(stream, 4);
 }
 
 impl AsFd for Socket {

@@ -30,7 +30,7 @@ const SMALL: usize = 16 << 10;
 const HEADS: usize = 900 << 10;
 /// What a field counts beyond its name and value: about what a map of headers needs for it.
 const FIELD: usize = 80;
-/// Who goes on after so many requests in a row that were too much is told to go on over another connection. What is open stays:
+/// Who goes on after so many requests in a row that had too much header is told to go on over another connection. What is open stays:
 /// a CDN has the requests of others on it, who have done nothing.
 const MOST_REFUSED: u32 = 50;
 /// Who does not hear it loses the connection after so many; those that were under way when it was said are fewer.
@@ -75,7 +75,8 @@ pub(super) async fn serve_connection(
         .await;
     };
     let mut draining = Some(Box::pin(draining));
-    let most = HEADS.max(plane.core.header_limits.load().bytes.saturating_mul(2));
+    let limits = **plane.core.header_limits.load();
+    let most = HEADS.max(limits.bytes.saturating_mul(2));
     let mut refused = 0;
     loop {
         let next = poll_fn(|context| {
@@ -93,28 +94,36 @@ pub(super) async fn serve_connection(
             }
         });
         match next.await {
-            Some(Ok((request, mut respond))) => match connection.hold_head(size(&request), most) {
-                Some(held) => {
-                    if refused < MOST_REFUSED {
-                        refused = 0;
-                    }
-                    spawn_request(Arc::clone(plane), Arc::clone(&connection), held, request, respond);
-                }
-                None => {
-                    refused += 1;
-                    plane.core.metrics.heads_refused(&connection.door.name);
-                    // It may be sent again, once others are answered.
-                    respond.send_reset(Reason::REFUSED_STREAM);
-                    match refused {
-                        MOST_REFUSED => {
-                            tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
-                            accepted.graceful_shutdown();
+            Some(Ok((request, mut respond))) => {
+                let (bytes, fields) = (size(&request), request.headers().len());
+                // It is answered with a Status, but was read to its end all the same.
+                let is_too_large = fields > limits.fields || bytes - fields * FIELD > limits.bytes;
+                match connection.hold_head(bytes, most) {
+                    Some(held) => {
+                        spawn_request(Arc::clone(plane), Arc::clone(&connection), held, request, respond);
+                        if !is_too_large {
+                            if refused < MOST_REFUSED {
+                                refused = 0;
+                            }
+                            continue;
                         }
-                        MOST_REFUSED_AND_DEAF => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
-                        _ => {}
+                    }
+                    None => {
+                        plane.core.metrics.heads_refused(&connection.door.name);
+                        // It may be sent again, once others are answered.
+                        respond.send_reset(Reason::REFUSED_STREAM);
                     }
                 }
-            },
+                refused += 1;
+                match refused {
+                    MOST_REFUSED => {
+                        tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
+                        accepted.graceful_shutdown();
+                    }
+                    MOST_REFUSED_AND_DEAF => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
+                    _ => {}
+                }
+            }
             Some(Err(error)) if chatter::is_too_much(&error) => {
                 tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
                 return plane.core.metrics.chatter_refused(&connection.door.name);

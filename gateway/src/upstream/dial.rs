@@ -75,7 +75,7 @@ impl Upstream {
                     return Ok(None);
                 }
                 // Not before the server has said something: it may accept, shake hands, and hang.
-                Ok(Some(Established::over(wire).await?))
+                Ok(Some(Established::over(wire, options.stream_window).await?))
             };
             connecting.boxed()
         };

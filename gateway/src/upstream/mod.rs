@@ -53,6 +53,8 @@ pub(crate) struct UpstreamOptions {
     pub(crate) pings: bool,
     /// After this long a connection is replaced; what is open on it goes on.
     pub(crate) max_age: Duration,
+    /// Bytes that it may send ahead of one answer.
+    pub(crate) stream_window: u32,
     /// What a client hears of a server that cannot be reached.
     pub(crate) unreachable: Unreachable,
     /// Whether requests may be sent once more.

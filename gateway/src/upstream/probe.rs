@@ -17,6 +17,8 @@ use super::{Upstream, UpstreamError, UpstreamOptions, random_share};
 
 /// Probes come up to this part later, so that gateways do not all ask at once.
 const LATER: f64 = 0.2;
+/// Bytes that it may say in answer to one.
+const WINDOW: u32 = 64 << 10;
 
 /// Ends when the address is in use again, or nobody cares for it any more.
 pub(super) async fn bring_back(upstream: Weak<Upstream>, address: SocketAddr, until: Instant) {
@@ -90,7 +92,7 @@ impl Upstream {
         let mut question = Request::new(());
         *question.method_mut() = Method::GET;
         *question.uri_mut() = target.build().map_err(std::io::Error::other)?;
-        Ok(Established::over(wire).await?.ask(question).await?)
+        Ok(Established::over(wire, WINDOW).await?.ask(question).await?)
     }
 }
 

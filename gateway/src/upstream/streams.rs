@@ -28,8 +28,6 @@ const MAX_STREAMS: usize = 200;
 /// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`] per lane.
 const BUSY: usize = 150;
 const MAX_BESIDE: usize = 4;
-/// What a shard may send ahead on a stream.
-const STREAM_WINDOW: u32 = 256 << 10;
 /// The connection as a whole is not limited: else one client that stops reading would stall all others that share
 /// the connection.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
@@ -233,11 +231,12 @@ impl Established {
         answer
     }
 
-    /// Begins to speak HTTP/2 and waits until the server has shown that it does, too.
-    pub(super) async fn over(wire: Wire) -> Result<Self, h2::Error> {
+    /// Begins to speak HTTP/2 and waits until the server has shown that it does, too. It may send `window` bytes ahead on each
+    /// stream.
+    pub(super) async fn over(wire: Wire, window: u32) -> Result<Self, h2::Error> {
         let (stream, mut writer) = coalesce(wire);
         let (sender, mut transport) = client::Builder::new()
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(window)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEADER_BYTES)
             .max_send_buffer_size(SEND_BUFFER)

@@ -42,6 +42,7 @@ fn upstreams() -> Upstreams {
         ping_interval: MOMENT,
         pings: false,
         max_age: MOMENT,
+        stream_window: 64 << 10,
         unreachable: Unreachable::ServiceUnavailable,
         repeat: false,
         admission: AdmissionOptions::new(&ConcurrencyConfig::default()),

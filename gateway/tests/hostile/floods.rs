@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::attacks::{FAULTS, MOST_STREAMS, WAIT, bomb};
 use crate::frames::{
-    CANCEL, CONTINUATION, DATA, END_STREAM, HEADERS, PING, PRIORITY, RST_STREAM, RawHttp2, SETTINGS,
+    CANCEL, CONTINUATION, DATA, END_STREAM, End, HEADERS, PING, PRIORITY, RST_STREAM, RawHttp2, SETTINGS,
     WINDOW_UPDATE, block, frame, headers, request_block,
 };
 use crate::target::{LIMIT, Target};
@@ -194,6 +194,34 @@ async fn who_does_not_hear_that_no_more_is_taken_is_cut_off() {
     })
     .await;
     drop(connection);
+    target.assert_unharmed(&before).await;
+}
+
+/// Each is answered, and each was read to its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_always_asks_with_too_much_header_is_told_to_go() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let fields = block(std::iter::repeat_n((&b"x"[..], &b"y"[..]), 200));
+    let too_large = [request_block(b"GET", b"/clusters/root:org/must-not-arrive"), fields].concat();
+    let fine = request_block(b"GET", b"/clusters/root:org/api");
+    let mut connection = target.http2(None).await;
+    let mut ask = async |block: &[u8], times: usize| {
+        for _ in 0..times {
+            let stream = connection.open();
+            connection.write(&headers(stream, END_STREAM, block)).await;
+            assert!(matches!(connection.settle(&[stream]).await.unwrap()[..], [End::Answered(_)]));
+        }
+        connection.goaway
+    };
+    // One like those of others on a connection that many share, and it begins anew.
+    assert_eq!(ask(&too_large, 49).await, None);
+    assert_eq!(ask(&fine, 1).await, None);
+    assert_eq!(ask(&too_large, 49).await, None);
+    ask(&too_large, 1).await;
+    assert_no_more_is_taken(&mut connection).await;
+    drop(connection);
+    target.forget();
     target.assert_unharmed(&before).await;
 }
 
