@@ -32,6 +32,7 @@ impl ProcessConfig for CacheConfig {
     const KIND: ProcessKind = ProcessKind::Cache;
 
     fn check(&self, checker: &mut Checker) {
+        checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
     }

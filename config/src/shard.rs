@@ -111,6 +111,7 @@ impl ProcessConfig for ShardConfig {
                 checker.at_least("timeout", pick.timeout, Timespan::from_millis(1));
             });
         }
+        checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
     }

@@ -18,11 +18,14 @@ settings! {
         private_key ("privateKey"): SecretFile = "tls.key".into();
     }
 
-    /// Who may connect.
+    /// Who may connect, and how such peers say whom they carry.
     pub struct AllowedPeersConfig {
         /// File with the networks that connections are accepted from, one per line, # for remarks. It is read again when it
         /// changes; without it every address may connect.
         allow ("allow"): Option<InputFile> = None;
+        /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
+        /// it (PROXY protocol, version 1 or 2).
+        proxy_protocol ("proxyProtocol"): bool = false;
     }
 
     /// Whose word a server takes.
@@ -92,6 +95,15 @@ settings! {
         /// error, warn, info, debug, trace, or rules such as "info,fairlead_gateway=debug"; RUST_LOG overrides it.
         /// Flag: -v.
         level ("level"): String = "info".to_owned();
+    }
+}
+
+impl AllowedPeersConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        if self.proxy_protocol && self.allow.is_none() {
+            let message = "anybody could say to be at any address";
+            checker.fault("proxyProtocol", message, "set peers.allow to the networks of the load balancers");
+        }
     }
 }
 

@@ -60,7 +60,7 @@ impl ConnectionInfo {
         self.0.id
     }
 
-    /// The other end, as TCP sees it.
+    /// The client's address: that of the other end, or whom a load balancer has said before TLS.
     pub fn peer_addr(&self) -> SocketAddr {
         self.0.peer_addr
     }

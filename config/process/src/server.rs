@@ -30,6 +30,7 @@ use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::peers::AllowedPeers;
+use crate::proxy_protocol::proxied_client;
 use crate::reply::{self, ReplyBody, Service};
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
@@ -227,7 +228,7 @@ async fn serve_connection<S: Service>(
     open.inc();
     let _closed = OnDrop(move || open.dec());
 
-    let Some(stream) = Box::pin(handshake(options, stream, peer)).await else { return };
+    let Some((stream, peer)) = Box::pin(handshake(options, stream, peer)).await else { return };
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
@@ -242,22 +243,29 @@ async fn serve_connection<S: Service>(
     }
 }
 
-/// The encrypted stream; `None`, counted, if there is none in time.
+/// The encrypted stream, and whose it is; `None`, counted, if there is none in time.
 async fn handshake(
     options: &ServerOptions,
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: SocketAddr,
-) -> Option<Box<TlsStream<TcpStream>>> {
+) -> Option<(Box<TlsStream<TcpStream>>, SocketAddr)> {
     tune(&stream);
-    let accept = TlsAcceptor::from(options.tls.load()).accept(stream);
+    let accept = async {
+        let client = match options.peers.proxy_protocol {
+            true => proxied_client(&mut stream, peer).await.map_err(io::Error::other)?,
+            false => peer,
+        };
+        let stream = TlsAcceptor::from(options.tls.load()).accept(stream).await?;
+        Ok::<_, io::Error>((Box::new(stream), client))
+    };
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
         () = options.shutdown.over() => return None,
     };
     let (stream, result) = match accepted {
-        Ok(Ok(stream)) => {
+        Ok(Ok((stream, client))) => {
             let resumed = stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-            (Some(Box::new(stream)), if resumed { "resumed" } else { "full" })
+            (Some((stream, client)), if resumed { "resumed" } else { "full" })
         }
         Ok(Err(error)) => {
             tracing::debug!(listener = options.name, %peer, %error, "TLS handshake failed");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
-use fairlead_config::ConnectionLimits;
+use fairlead_config::{AllowedPeersConfig, ConnectionLimits};
 use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads};
 use futures_util::StreamExt;
 use http::{Request, Response};
@@ -62,7 +62,8 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     std::fs::write(&file, "192.0.2.0/24\n").unwrap();
-    let peers = |reloads: &Reloads| AllowedPeers::of(Some(&file), "the test", reloads).unwrap();
+    let config = AllowedPeersConfig { allow: Some(file.clone().into()), ..AllowedPeersConfig::default() };
+    let peers = |reloads: &Reloads| AllowedPeers::of(&config, "the test", reloads).unwrap();
     let server =
         TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<Incoming>| {
             reply("fine")
@@ -79,7 +80,40 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
     server.reloads.check_now();
     assert!(server.connect(&client).await.is_ok());
     assert_eq!(server.metric(refused), Some(1.0));
-    assert!(AllowedPeers::of(Some(&file), "another", &server.reloads).is_err());
+    assert!(AllowedPeers::of(&config, "another", &server.reloads).is_err());
+}
+
+#[tokio::test]
+async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("balancers");
+    std::fs::write(&file, "127.0.0.0/8\n").unwrap();
+    let config = AllowedPeersConfig { allow: Some(file.clone().into()), proxy_protocol: true };
+    let server = TestServer::with_peers(
+        ConnectionLimits::default(),
+        "10s",
+        |reloads| AllowedPeers::of(&config, "the test", reloads).unwrap(),
+        async |request: Request<Incoming>| reply(info(&request).peer_addr().to_string()),
+    );
+    let tls = server.pki.client(&[b"h2"]);
+    let version_2 = [
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice(),
+        &[203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 1, 187],
+    ];
+    for header in [b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n".to_vec(), version_2.concat()] {
+        let mut client = common::h2_over(server.connect_after(&header, &tls).await.unwrap()).await;
+        assert_eq!(text(client.send_request(get("/")).await.unwrap()).await, "203.0.113.9:4660");
+    }
+    let failed = "fairlead_tls_handshakes_total{listener=\"test\",result=\"failed\"}";
+    for not_said in [&b""[..], b"PROXY TCP4 203.0.113.9\r\n", b"GET / HTTP/1.1\r\n\r\n"] {
+        assert!(server.connect_after(not_said, &tls).await.is_err(), "{}", not_said.escape_ascii());
+    }
+    server.until(failed, 3.0).await;
+    // Whoever is no balancer cannot say anything.
+    std::fs::write(&file, "192.0.2.0/24\n").unwrap();
+    server.reloads.check_now();
+    assert!(server.connect_after(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n", &tls).await.is_err());
+    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"peer\"}"), Some(1.0));
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@
 
 mod bound;
 mod connection;
-mod proxy_protocol;
 mod slots;
 mod socket;
 mod socket_file;
@@ -21,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::{ConnectionLimits, TraceContextPolicy};
-use fairlead_process::{ACME_PROTOCOL, ChallengeFolder, PeerChain, ReloadableTls, Shutdown};
+use fairlead_process::{ACME_PROTOCOL, ChallengeFolder, PeerChain, ReloadableTls, Shutdown, proxied_client};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
@@ -340,7 +339,7 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
     let handshake = async {
         let (mut socket, mut client) = (socket, peer);
         if frame.peers.proxy_protocol {
-            client = proxy_protocol::client_of(&mut socket, peer).await.map_err(io::Error::other)?;
+            client = proxied_client(&mut socket, peer).await.map_err(io::Error::other)?;
         }
         let connected = door.quotas.addresses.connect(client.ip()).map_err(|exceeded| {
             metrics.connections_limited.inc();

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_config::{ConnectionLimits, DrainConfig};
@@ -23,8 +24,10 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -77,9 +80,30 @@ impl TestServer {
         text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
     }
 
+    /// Returns when a metric has this value.
+    pub async fn until(&self, line: &str, value: f64) {
+        let reached = async {
+            while self.metric(line) != Some(value) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let reached = timeout(Duration::from_secs(60), reached).await;
+        assert!(reached.is_ok(), "{line} is {:?}, not {value}", self.metric(line));
+    }
+
     /// A connection with this ALPN offer, and optionally a certificate.
     pub async fn connect(&self, client: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
-        let tcp = TcpStream::connect(self.addr).await?;
+        self.connect_after(b"", client).await
+    }
+
+    /// The same, with something said before TLS.
+    pub async fn connect_after(
+        &self,
+        said: &[u8],
+        client: &Arc<ClientConfig>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut tcp = TcpStream::connect(self.addr).await?;
+        tcp.write_all(said).await?;
         TlsConnector::from(Arc::clone(client)).connect("localhost".try_into().unwrap(), tcp).await
     }
 
