@@ -5,6 +5,7 @@
 
 mod certificates;
 mod challenges;
+mod chatter;
 mod connection;
 mod exit;
 mod handover;
@@ -26,6 +27,7 @@ mod tls;
 
 pub use certificates::{NamedCertificate, Provisional};
 pub use challenges::{ACME_PROTOCOL, ChallengeFolder};
+pub use chatter::{Chatter, said_too_much};
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
 pub use handover::{HandoverError, Inheritance, InheritedSockets, Predecessor, Successor, socket_number};

@@ -1,6 +1,7 @@
 //! A listener that serves HTTP/1.1 and HTTP/2 over TLS and does not let peers take more than their share.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use crate::chatter::{Chatter, said_too_much};
 use crate::connection::ConnectionInfo;
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
@@ -102,7 +104,8 @@ impl ServerMetrics {
             )?,
             refused: metrics.counters(
                 "fairlead_server_errors_total",
-                "Requests answered by the server itself: headers (431), panic (500); connections from where none are accepted: peer.",
+                "Requests answered by the server itself: headers (431), panic (500); connections from where none are accepted: peer; \
+                 connections on which too much came that means nothing: chatter.",
                 &["listener", "why"],
             )?,
         })
@@ -164,7 +167,7 @@ impl BoundServer {
             tracker: TaskTracker::new(),
         });
         // Prometheus sees an increase only where there was something before.
-        for why in ["headers", "panic"] {
+        for why in ["chatter", "headers", "panic"] {
             let labels = [shared.options.name.as_str(), why];
             shared.options.metrics.refused.with_label_values(&labels);
         }
@@ -239,6 +242,10 @@ async fn serve_connection<S: Service>(
         speak_http1(&shared, stream, &info).await
     };
     if let Err(error) = outcome {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        if cause.is_some_and(said_too_much) {
+            options.refuse("chatter");
+        }
         tracing::debug!(listener = options.name, %peer, %error, "connection ended");
     }
 }
@@ -283,6 +290,8 @@ fn speak_http2<'a, S: Service>(
     info: &'a ConnectionInfo,
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
     let answering = answering(shared, info);
+    // Whoever comes may be a gateway.
+    let stream = Chatter::of_proxy(stream);
     let connection =
         shared.protocols.http2(&shared.tracker).serve_connection(TokioIo::new(stream), answering);
     drive(Box::pin(connection), |connection| connection.graceful_shutdown(), &shared.options, info)

@@ -296,6 +296,29 @@ async fn peers_that_send_nothing_are_cut_off() {
 }
 
 #[tokio::test]
+async fn who_pings_without_end_loses_the_connection_and_who_asks_does_not() {
+    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let mut honest = server.http2().await;
+    let tls = server.pki.client(&[b"h2"]);
+    let mut stream = server.connect(&tls).await.unwrap();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat()).await.unwrap();
+    let (mut answers, mut stream) = tokio::io::split(stream);
+    // The answers are taken, so that nothing but their number ends it.
+    let reading = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
+    let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(1_000);
+    let ended = async { while stream.write_all(&pings).await.is_ok() {} };
+    timeout(LIMIT, ended).await.expect("pings may go on for ever");
+    let _ = timeout(LIMIT, reading).await.expect("the connection stays");
+    let chatter = "fairlead_server_errors_total{listener=\"test\",why=\"chatter\"}";
+    server.until(chatter, 1.0).await;
+    for _ in 0..100 {
+        assert_eq!(text(honest.send_request(get("/")).await.unwrap()).await, "fine");
+    }
+    assert_eq!(server.metric(chatter), Some(1.0));
+}
+
+#[tokio::test]
 async fn idle_connections_are_closed_but_not_busy_ones() {
     let limits = ConnectionLimits {
         idle_timeout: "10ms".parse().unwrap(),
