@@ -3,6 +3,7 @@
 //! It does not know what a process serves, nor who its users are: a peer's certificates are handed on unjudged. There
 //! is no global state but the logger and signal handlers; registries, shutdown and tasks are values that are passed.
 
+mod activity;
 mod certificates;
 mod challenges;
 mod chatter;
@@ -25,6 +26,7 @@ mod status_format;
 mod supervised;
 mod tls;
 
+pub use activity::{Activity, Idle, OpenRequest};
 pub use certificates::{NamedCertificate, Provisional};
 pub use challenges::{ACME_PROTOCOL, ChallengeFolder};
 pub use chatter::{Chatter, said_too_much};

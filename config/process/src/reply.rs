@@ -10,7 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use crate::connection::OpenRequest;
+use crate::activity::OpenRequest;
+use crate::connection;
 use crate::status::Status;
 
 /// The error of a response body; ends the stream (HTTP/2) or the connection (HTTP/1.1).
@@ -41,10 +42,13 @@ where
     }
 }
 
+/// Counts a request as open until it is dropped.
+pub(crate) type Open = OpenRequest<connection::Inner>;
+
 /// The body of a response; the request counts as open until it is dropped.
 pub(crate) struct ReplyBody<B> {
     kind: Kind<B>,
-    _open: OpenRequest,
+    _open: Open,
 }
 
 enum Kind<B> {
@@ -54,11 +58,11 @@ enum Kind<B> {
     Nothing,
 }
 
-pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Response<ReplyBody<B>> {
+pub(crate) fn from_service<B>(response: Response<B>, open: Open) -> Response<ReplyBody<B>> {
     response.map(|body| ReplyBody { kind: Kind::Service(body), _open: open })
 }
 
-pub(crate) fn from_status<B>(status: &Status, open: OpenRequest) -> Response<ReplyBody<B>> {
+pub(crate) fn from_status<B>(status: &Status, open: Open) -> Response<ReplyBody<B>> {
     status.to_response().map(|body| ReplyBody { kind: Kind::Own(Full::new(body)), _open: open })
 }
 

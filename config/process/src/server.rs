@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use crate::activity::Idle;
 use crate::chatter::{Chatter, said_too_much};
 use crate::connection::ConnectionInfo;
 use crate::exit::FatalError;
@@ -396,21 +397,10 @@ async fn order(options: &ServerOptions, info: &ConnectionInfo, finishing: bool) 
     }
     tokio::select! {
         () = options.shutdown.draining() => Order::Finish,
-        order = idleness(&options.limits, info) => order,
-    }
-}
-
-async fn idleness(limits: &ConnectionLimits, info: &ConnectionInfo) -> Order {
-    tokio::time::sleep(limits.header_read_timeout.get()).await;
-    if !info.has_had_a_request() {
-        return Order::Cut;
-    }
-    loop {
-        let left = limits.idle_timeout.get().saturating_sub(info.idle_for());
-        if left.is_zero() {
-            return Order::Finish;
-        }
-        tokio::time::sleep(left).await;
+        idle = info.activity().idle(&options.limits) => match idle {
+            Idle::Mute => Order::Cut,
+            Idle::Unused => Order::Finish,
+        },
     }
 }
 

@@ -316,7 +316,7 @@ async fn serve_connection<A>(
     let Some((stream, connection)) = established else { return };
     tokio::select! {
         _ = app.process_new(stream, draining) => {}
-        () = idle(limits, &connection) => {}
+        _ = connection.activity.idle(limits) => {}
         () = serving.shutdown.over() => {}
     }
 }
@@ -394,22 +394,6 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
             tracing::error!(%error, "a connection could not be prepared");
             None
         }
-    }
-}
-
-/// Returns when the connection has done nothing for too long. A client that sends its headers drop by drop has
-/// no request open and counts as idle.
-async fn idle(limits: &ConnectionLimits, connection: &Connection) {
-    tokio::time::sleep(limits.header_read_timeout.get()).await;
-    if !connection.has_had_a_request() {
-        return;
-    }
-    loop {
-        let left = limits.idle_timeout.get().saturating_sub(connection.idle_for());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left).await;
     }
 }
 

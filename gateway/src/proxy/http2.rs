@@ -67,8 +67,8 @@ pub(super) async fn serve_connection(
         // No sender any more: the process ends anyway.
         let _ = shutdown.wait_for(|draining| *draining).await;
         // Whoever has just come has a request to make, and would have to come once more.
-        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.idle_for())));
-        poll_fn(|context| match newcomer.has_had_a_request() {
+        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.activity.idle_for())));
+        poll_fn(|context| match newcomer.activity.has_had_a_request() {
             true => Poll::Ready(()),
             false => lull.as_mut().poll(context),
         })
