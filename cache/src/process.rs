@@ -123,6 +123,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
         name: "cache".to_owned(),
         tls,
         limits: config.limits.clone(),
+        slow_clients: config.slow_clients.clone(),
         peers: AllowedPeers::of(&config.peers, "the cache server", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,

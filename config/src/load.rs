@@ -283,7 +283,7 @@ mod tests {
         check::<CacheConfig>(
             "cheese: x\n",
             expect![[r#"
-                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, drain, log)
+                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, slowClients, drain, log)
             "#]],
         );
         check::<CacheConfig>(

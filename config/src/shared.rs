@@ -79,6 +79,14 @@ settings! {
         keep_alive_interval ("keepAliveInterval"): Timespan = Timespan::from_secs(30);
     }
 
+    /// What clients may take their time for.
+    pub struct SlowClientsConfig {
+        /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
+        body ("body"): Timespan = Timespan::from_secs(30);
+        /// A client that takes nothing of an answer for that long does not get the rest of it.
+        answer ("answer"): Timespan = Timespan::from_secs(60);
+    }
+
     /// How the process goes away after SIGTERM.
     pub struct DrainConfig {
         /// Still accepting, but no longer ready: time for load balancers to notice. Flag: --shutdown-delay-duration.
@@ -128,6 +136,14 @@ impl ConnectionLimits {
         checker.at_least("headerReadTimeout", self.header_read_timeout, moment);
         checker.at_least("idleTimeout", self.idle_timeout, moment);
         checker.at_least("keepAliveInterval", self.keep_alive_interval, moment);
+    }
+}
+
+impl SlowClientsConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        let moment = Timespan::from_millis(1);
+        checker.at_least("body", self.body, moment);
+        checker.at_least("answer", self.answer, moment);
     }
 }
 

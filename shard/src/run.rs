@@ -131,6 +131,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         name: "shard".to_owned(),
         tls,
         limits: config.limits.clone(),
+        slow_clients: config.slow_clients.clone(),
         peers: AllowedPeers::of(&config.peers, "the shard", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,

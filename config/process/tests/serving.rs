@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
 use fairlead_config::{AllowedPeersConfig, ConnectionLimits};
-use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads};
+use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads, RequestBody};
 use futures_util::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,13 +26,13 @@ use tokio::time::timeout;
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn info(request: &Request<Incoming>) -> ConnectionInfo {
+fn info(request: &Request<RequestBody>) -> ConnectionInfo {
     request.extensions().get::<ConnectionInfo>().unwrap().clone()
 }
 
 #[tokio::test]
 async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
-    let server = TestServer::start(async |request: Request<Incoming>| {
+    let server = TestServer::start(async |request: Request<RequestBody>| {
         let info = info(&request);
         // The first request on a connection fills the slot, later ones find it.
         let count = info.cached::<AtomicU64>().unwrap_or_else(|| {
@@ -65,7 +65,7 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
     let config = AllowedPeersConfig { allow: Some(file.clone().into()), ..AllowedPeersConfig::default() };
     let peers = |reloads: &Reloads| AllowedPeers::of(&config, "the test", reloads).unwrap();
     let server =
-        TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<Incoming>| {
+        TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<RequestBody>| {
             reply("fine")
         });
     let refused = "fairlead_server_errors_total{listener=\"test\",why=\"peer\"}";
@@ -93,7 +93,7 @@ async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
         ConnectionLimits::default(),
         "10s",
         |reloads| AllowedPeers::of(&config, "the test", reloads).unwrap(),
-        async |request: Request<Incoming>| reply(info(&request).peer_addr().to_string()),
+        async |request: Request<RequestBody>| reply(info(&request).peer_addr().to_string()),
     );
     let tls = server.pki.client(&[b"h2"]);
     let version_2 = [
@@ -118,7 +118,7 @@ async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
 
 #[tokio::test]
 async fn the_answer_to_head_has_a_length_and_no_body() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     for mut client in Client::both(&server).await {
         // Twice: what follows on the connection must not suffer.
         for _ in 0..2 {
@@ -134,7 +134,7 @@ async fn the_answer_to_head_has_a_length_and_no_body() {
 
 #[tokio::test]
 async fn too_much_header_gets_431() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let many = |count: usize| {
         let mut request = get("/");
         for index in 0..count - request.headers().len() {
@@ -173,7 +173,7 @@ async fn too_much_header_gets_431() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_connection_survives() {
-    let server = TestServer::start(async |request: Request<Incoming>| {
+    let server = TestServer::start(async |request: Request<RequestBody>| {
         assert_ne!(request.uri().path(), "/panic", "on purpose");
         reply("fine")
     });
@@ -190,7 +190,7 @@ async fn a_panic_is_a_500_and_the_connection_survives() {
 type Frames = futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
 
 /// A watch that says one word at once and then nothing until the server drains.
-fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
+fn watch(request: &Request<RequestBody>) -> Response<StreamBody<Frames>> {
     let info = info(request);
     let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED ")))]);
     let last = futures_util::stream::once(async move {
@@ -202,9 +202,10 @@ fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
 
 #[tokio::test]
 async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
-    let server = TestServer::with(ConnectionLimits::default(), "2s", async |request: Request<Incoming>| {
-        watch(&request)
-    });
+    let server =
+        TestServer::with(ConnectionLimits::default(), "2s", async |request: Request<RequestBody>| {
+            watch(&request)
+        });
     let mut idle = server.http1().await;
     idle.ready().await.unwrap();
     let mut bodies = Vec::new();
@@ -232,7 +233,7 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
 #[tokio::test]
 async fn what_does_not_end_in_the_window_is_cut_off() {
     let (arrived, mut arrivals) = mpsc::channel(2);
-    let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<Incoming>| {
+    let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<RequestBody>| {
         let arrived = arrived.clone();
         async move {
             arrived.send(()).await.unwrap();
@@ -258,7 +259,7 @@ async fn what_does_not_end_in_the_window_is_cut_off() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_free_place() {
     let limits = ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() };
-    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine")));
+    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine")));
     let mut first = server.http2().await;
     let second = tokio::spawn({
         let server = Arc::clone(&server);
@@ -276,7 +277,7 @@ async fn connections_beyond_the_limit_wait_for_a_free_place() {
 async fn peers_that_send_nothing_are_cut_off() {
     let soon = "1ms".parse().unwrap();
     let limits = ConnectionLimits { header_read_timeout: soon, ..ConnectionLimits::default() };
-    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine"));
     for protocol in [&b"h2"[..], b"http/1.1"] {
         let mut silent = server.connect(&server.pki.client(&[protocol])).await.unwrap();
         // The end may come with or without close_notify; a server that waits for ever would not end it.
@@ -285,7 +286,7 @@ async fn peers_that_send_nothing_are_cut_off() {
     }
 
     let limits = ConnectionLimits { tls_handshake_timeout: soon, ..ConnectionLimits::default() };
-    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine"));
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
     let mut rest = Vec::new();
     let _ = silent.read_to_end(&mut rest).await;
@@ -297,7 +298,7 @@ async fn peers_that_send_nothing_are_cut_off() {
 
 #[tokio::test]
 async fn who_pings_without_end_loses_the_connection_and_who_asks_does_not() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let mut honest = server.http2().await;
     let tls = server.pki.client(&[b"h2"]);
     let mut stream = server.connect(&tls).await.unwrap();
@@ -327,7 +328,7 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
     };
     let (arrived, mut arrivals) = mpsc::channel(2);
     let (finish, wait) = tokio::sync::watch::channel(());
-    let server = TestServer::with(limits, "10s", move |request: Request<Incoming>| {
+    let server = TestServer::with(limits, "10s", move |request: Request<RequestBody>| {
         let (arrived, mut wait) = (arrived.clone(), wait.clone());
         async move {
             if request.uri().path() == "/wait" {
@@ -363,7 +364,7 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
 #[tokio::test]
 async fn upgrades_pass() {
     let (upgraded, mut seen) = mpsc::channel(1);
-    let server = TestServer::start(move |mut request: Request<Incoming>| {
+    let server = TestServer::start(move |mut request: Request<RequestBody>| {
         let upgraded = upgraded.clone();
         async move {
             let upgrade = hyper::upgrade::on(&mut request);
@@ -396,7 +397,7 @@ async fn upgrades_pass() {
 
 #[tokio::test]
 async fn an_address_in_use_is_named() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let error = BoundServer::bind(server.addr).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {}", server.addr));
     assert_eq!(error.hint(), Some(format!("something else listens on port {}", server.addr.port())));

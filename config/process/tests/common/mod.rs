@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_config::{ConnectionLimits, DrainConfig};
+use fairlead_config::{ConnectionLimits, DrainConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service,
     Shutdown, TlsSource,
@@ -55,6 +55,22 @@ impl TestServer {
         peers: impl FnOnce(&Reloads) -> AllowedPeers,
         service: impl Service,
     ) -> Self {
+        let configure = |options: &mut ServerOptions, reloads: &Reloads| {
+            (options.limits, options.peers) = (limits, peers(reloads));
+        };
+        Self::configured(window, configure, service)
+    }
+
+    /// Where clients may take their time only for so long.
+    pub fn impatient(slow_clients: SlowClientsConfig, service: impl Service) -> Self {
+        Self::configured("10s", |options, _| options.slow_clients = slow_clients, service)
+    }
+
+    pub fn configured(
+        window: &str,
+        configure: impl FnOnce(&mut ServerOptions, &Reloads),
+        service: impl Service,
+    ) -> Self {
         let metrics = Metrics::new("test", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
         let shutdown =
@@ -63,14 +79,16 @@ impl TestServer {
         pki.issue_serving();
         let bound = BoundServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = bound.local_addr();
-        let options = ServerOptions {
+        let mut options = ServerOptions {
             name: "test".into(),
             tls: pki.tls(&reloads),
-            limits,
-            peers: peers(&reloads),
+            limits: ConnectionLimits::default(),
+            slow_clients: SlowClientsConfig::default(),
+            peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
+        configure(&mut options, &reloads);
         let serving = tokio::spawn(bound.serve(options, service));
         Self { addr, shutdown, metrics, reloads, pki, serving }
     }
