@@ -61,8 +61,8 @@ pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
-    StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
+    SlowClientsConfig, StoreConfig, TrustConfig,
 };
 pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};

@@ -26,6 +26,16 @@ settings! {
         /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
         /// it (PROXY protocol, version 1 or 2).
         proxy_protocol ("proxyProtocol"): bool = false;
+        /// What one address may do, that of a gateway, too. Addresses of IPv6 count by their network of 64 bits.
+        per_address ("perAddress"): ConnectionQuotaConfig = ConnectionQuotaConfig::default();
+    }
+
+    /// How many connections there may be. What is not set has no limit.
+    pub struct ConnectionQuotaConfig {
+        /// New ones, in the long run; those of two seconds at once. More are closed at once.
+        connections_per_second ("connectionsPerSecond"): Option<u32> = None;
+        /// Those at a time. More are closed at once.
+        connections ("connections"): Option<u32> = None;
     }
 
     /// Whose word a server takes.
@@ -111,6 +121,12 @@ impl AllowedPeersConfig {
         if self.proxy_protocol && self.allow.is_none() {
             let message = "anybody could say to be at any address";
             checker.fault("proxyProtocol", message, "set peers.allow to the networks of the load balancers");
+        }
+        let quota = &self.per_address;
+        let counts =
+            [("connectionsPerSecond", quota.connections_per_second), ("connections", quota.connections)];
+        for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
+            checker.at_least(&format!("perAddress.{key}"), count, 1);
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fairlead_config::{AllowedPeersConfig, Networks};
+use fairlead_config::{AddressQuotaConfig, AllowedPeersConfig, Networks};
 
+use crate::quota::{AddressQuotas, Connected};
 use crate::reload::{LoadError, Reloadable, Reloads};
 
 /// The networks that connections are accepted from; by default any. A look costs one comparison per network.
@@ -14,6 +16,8 @@ pub struct AllowedPeers {
     networks: Option<Arc<Reloadable<Networks>>>,
     /// Whether each connection begins with a word about whose it is.
     pub(crate) proxy_protocol: bool,
+    /// What each may do.
+    addresses: Option<Arc<AddressQuotas>>,
 }
 
 impl AllowedPeers {
@@ -27,7 +31,19 @@ impl AllowedPeers {
             reloads.register(&format!("peers of {of}"), [file.clone()], move || Networks::load(&file))
         };
         let networks = config.allow.as_ref().map(|file| file.to_path_buf()).map(watch).transpose()?;
-        Ok(Self { networks, proxy_protocol: config.proxy_protocol })
+        let quota = AddressQuotaConfig {
+            connections_per_second: config.per_address.connections_per_second,
+            connections: config.per_address.connections,
+            failures_per_second: None,
+        };
+        let addresses =
+            (quota != AddressQuotaConfig::default()).then(|| Arc::new(AddressQuotas::new(&quota)));
+        Ok(Self { networks, proxy_protocol: config.proxy_protocol, addresses })
+    }
+
+    /// Counts a client's connection, until what this returns is dropped; `None` where nothing is counted.
+    pub(crate) fn connect(&self, client: IpAddr) -> Result<Option<Connected>, Duration> {
+        self.addresses.as_ref().map_or(Ok(None), |addresses| addresses.connect(client))
     }
 
     /// Whether a connection from this address is accepted.

@@ -35,6 +35,7 @@ use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::peers::AllowedPeers;
 use crate::proxy_protocol::proxied_client;
+use crate::quota::Connected;
 use crate::reply::{self, ReplyBody, Service};
 use crate::request_body::RequestBody;
 use crate::status::Status;
@@ -111,7 +112,7 @@ impl ServerMetrics {
             refused: metrics.counters(
                 "fairlead_server_errors_total",
                 "Requests answered by the server itself: headers (431), slow_body (408), panic (500); answers that \
-                 nobody takes: untaken; connections from where none are accepted: peer; \
+                 nobody takes: untaken; connections from where none are accepted: peer, or no more: address; \
                  connections on which too much came that means nothing: chatter.",
                 &["listener", "why"],
             )?,
@@ -253,7 +254,8 @@ async fn serve_connection<S: Service>(
     open.inc();
     let _closed = OnDrop(move || open.dec());
 
-    let Some((stream, peer)) = Box::pin(handshake(options, stream, peer)).await else { return };
+    let Some(established) = Box::pin(handshake(options, stream, peer)).await else { return };
+    let Established { stream, client: peer, connected: _connected } = established;
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
@@ -272,29 +274,40 @@ async fn serve_connection<S: Service>(
     }
 }
 
+/// A connection that HTTP can be spoken on.
+struct Established {
+    stream: Box<TlsStream<TcpStream>>,
+    client: SocketAddr,
+    /// Counts it among those of its address.
+    connected: Option<Connected>,
+}
+
 /// The encrypted stream, and whose it is; `None`, counted, if there is none in time.
-async fn handshake(
-    options: &ServerOptions,
-    mut stream: TcpStream,
-    peer: SocketAddr,
-) -> Option<(Box<TlsStream<TcpStream>>, SocketAddr)> {
+async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketAddr) -> Option<Established> {
     tune(&stream);
     let accept = async {
         let client = match options.peers.proxy_protocol {
             true => proxied_client(&mut stream, peer).await.map_err(io::Error::other)?,
             false => peer,
         };
-        let stream = TlsAcceptor::from(options.tls.load()).accept(stream).await?;
-        Ok::<_, io::Error>((Box::new(stream), client))
+        let connected = options.peers.connect(client.ip()).map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        let stream = Box::new(TlsAcceptor::from(options.tls.load()).accept(stream).await?);
+        Ok::<_, io::Error>(Established { stream, client, connected })
     };
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
         () = options.shutdown.over() => return None,
     };
-    let (stream, result) = match accepted {
-        Ok(Ok((stream, client))) => {
-            let resumed = stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-            (Some((stream, client)), if resumed { "resumed" } else { "full" })
+    let (established, result) = match accepted {
+        Ok(Ok(established)) => {
+            let session = established.stream.get_ref().1;
+            let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            (Some(established), if resumed { "resumed" } else { "full" })
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            tracing::debug!(listener = options.name, %peer, "may have no more connections");
+            options.refuse("address");
+            return None;
         }
         Ok(Err(error)) => {
             tracing::debug!(listener = options.name, %peer, %error, "TLS handshake failed");
@@ -303,7 +316,7 @@ async fn handshake(
         Err(_) => (None, "timeout"),
     };
     options.metrics.handshakes.with_label_values(&[options.name.as_str(), result]).inc();
-    stream
+    established
 }
 
 fn speak_http2<'a, S: Service>(

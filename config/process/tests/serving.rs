@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
-use fairlead_config::{AllowedPeersConfig, ConnectionLimits};
+use fairlead_config::{AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig};
 use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads, RequestBody};
 use futures_util::StreamExt;
 use http::{Request, Response};
@@ -88,7 +88,11 @@ async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("balancers");
     std::fs::write(&file, "127.0.0.0/8\n").unwrap();
-    let config = AllowedPeersConfig { allow: Some(file.clone().into()), proxy_protocol: true };
+    let config = AllowedPeersConfig {
+        allow: Some(file.clone().into()),
+        proxy_protocol: true,
+        ..AllowedPeersConfig::default()
+    };
     let server = TestServer::with_peers(
         ConnectionLimits::default(),
         "10s",
@@ -114,6 +118,37 @@ async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
     server.reloads.check_now();
     assert!(server.connect_after(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n", &tls).await.is_err());
     assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"peer\"}"), Some(1.0));
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_and_others_have_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("balancers");
+    std::fs::write(&file, "127.0.0.0/8\n").unwrap();
+    let per_address = ConnectionQuotaConfig { connections: Some(2), ..ConnectionQuotaConfig::default() };
+    let config = AllowedPeersConfig { allow: Some(file.into()), proxy_protocol: true, per_address };
+    let server = TestServer::with_peers(
+        ConnectionLimits::default(),
+        "10s",
+        |reloads| AllowedPeers::of(&config, "the test", reloads).unwrap(),
+        async |_: Request<RequestBody>| reply("fine"),
+    );
+    let tls = server.pki.client(&[b"h2"]);
+    let (server, tls) = (&server, &tls);
+    let from = |address: &str| {
+        let header = format!("PROXY TCP4 {address} 192.0.2.1 4660 443\r\n");
+        async move { server.connect_after(header.as_bytes(), tls).await.map(common::h2_over) }
+    };
+    let (one, two) = (from("203.0.113.9").await.unwrap().await, from("203.0.113.9").await.unwrap().await);
+    assert!(from("203.0.113.9").await.is_err());
+    server.until("fairlead_server_errors_total{listener=\"test\",why=\"address\"}", 1.0).await;
+    let mut other = from("203.0.113.10").await.unwrap().await;
+    assert_eq!(text(other.send_request(get("/")).await.unwrap()).await, "fine");
+    drop(one);
+    server.until("fairlead_connections_open{listener=\"test\"}", 2.0).await;
+    let mut three = from("203.0.113.9").await.unwrap().await;
+    assert_eq!(text(three.send_request(get("/")).await.unwrap()).await, "fine");
+    drop(two);
 }
 
 #[tokio::test]

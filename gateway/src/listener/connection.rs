@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use fairlead_authn::ConnectionCredentials;
-use fairlead_process::{Activity, Drain, PeerChain};
+use fairlead_process::{Activity, Connected, Drain, PeerChain};
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
@@ -25,7 +25,6 @@ use tokio_rustls::server::TlsStream;
 use super::socket::Socket;
 use super::{CertificateMeaning, Door, Frame};
 use crate::gulp::Gulp;
-use crate::limits::Connected;
 use crate::peers::ClientHeader;
 use crate::untaken::Untaken;
 

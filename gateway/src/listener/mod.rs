@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use crate::lanes::Lanes;
-use crate::limits::DoorQuotas;
+use crate::limits::{DoorQuotas, Exceeded, What};
 use crate::observe::{DoorSeries, Phase};
 use crate::peers::Peers;
 use crate::screen::Screen;
@@ -341,9 +341,9 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
         if frame.peers.proxy_protocol {
             client = proxied_client(&mut socket, peer).await.map_err(io::Error::other)?;
         }
-        let connected = door.quotas.addresses.connect(client.ip()).map_err(|exceeded| {
+        let connected = door.quotas.addresses.connect(client.ip()).map_err(|wait| {
             metrics.connections_limited.inc();
-            io::Error::new(io::ErrorKind::QuotaExceeded, exceeded)
+            io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(What::Connections, wait))
         })?;
         let began = Instant::now();
         door.series.phase(Phase::Accept, began.duration_since(at));
