@@ -123,7 +123,8 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
         name: "cache".to_owned(),
         tls,
         limits: config.limits.clone(),
-        peers: AllowedPeers::of(config.peers.allow.as_deref(), "the cache server", &reloads)?,
+        slow_clients: config.slow_clients.clone(),
+        peers: AllowedPeers::of(&config.peers, "the cache server", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,
     };

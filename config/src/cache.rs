@@ -4,7 +4,8 @@ use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig,
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
+    StoreConfig,
 };
 use crate::values::InputFile;
 
@@ -21,6 +22,8 @@ settings! {
         store ("store"): StoreConfig = StoreConfig::default();
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
+        /// Clients that send or take bodies slowly, those of a gateway included, which has limits of its own.
+        slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// The end of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
@@ -32,7 +35,9 @@ impl ProcessConfig for CacheConfig {
     const KIND: ProcessKind = ProcessKind::Cache;
 
     fn check(&self, checker: &mut Checker) {
+        checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
+        checker.within("slowClients", |checker| self.slow_clients.check(checker));
     }
 }

@@ -56,13 +56,13 @@ pub use pick::{PickConfig, PickPolicy, PickShardConfig};
 pub use plain::read_plain;
 pub use quota::{
     AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
-    SlowClientsConfig,
 };
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
 pub use shard::{ShardConfig, ShardPickConfig};
 pub use shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
+    SlowClientsConfig, StoreConfig, TrustConfig,
 };
 pub use state::{ProcessPhase, ProcessState};
 pub use tracing::{CollectorUrl, TraceContextPolicy, TracingConfig};

@@ -283,7 +283,7 @@ mod tests {
         check::<CacheConfig>(
             "cheese: x\n",
             expect![[r#"
-                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, drain, log)
+                f.yaml:1:1: there is no key "cheese" here (there are: serving, clientCA, peers, store, limits, slowClients, drain, log)
             "#]],
         );
         check::<CacheConfig>(
@@ -359,6 +359,13 @@ mod tests {
                 f.yaml:4:16: limits.idleTimeout: 0s is too little (use at least 1ms)
             "#]],
         );
+        check::<CacheConfig>(
+            "peers: {proxyProtocol: true}\n",
+            expect![[r#"
+                f.yaml:1:24: peers.proxyProtocol: anybody could say to be at any address (set peers.allow to the networks of the load balancers)
+            "#]],
+        );
+        check::<ShardConfig>("peers: {allow: balancers, proxyProtocol: true}\n", expect![""]);
         check::<GatewayConfig>(
             "listeners: []\n",
             expect![[r#"

@@ -69,14 +69,6 @@ settings! {
         counts ("counts"): Timespan = Timespan::from_secs(1);
     }
 
-    /// What clients may take their time for.
-    pub struct SlowClientsConfig {
-        /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
-        body ("body"): Timespan = Timespan::from_secs(30);
-        /// A client that takes nothing of an answer for that long does not get the rest of it.
-        answer ("answer"): Timespan = Timespan::from_secs(60);
-    }
-
     /// When a shard is taken to be gone, so that requests fail at once.
     pub struct BreakerConfig {
         /// Connections in a row that could not be opened; 0 for never.
@@ -157,14 +149,6 @@ impl ConcurrencyConfig {
         }
         checker.at_least("patience", self.patience, Timespan::from_millis(1));
         checker.at_least("counts", self.counts, Timespan::from_millis(1));
-    }
-}
-
-impl SlowClientsConfig {
-    pub(crate) fn check(&self, checker: &mut Checker) {
-        let moment = Timespan::from_millis(1);
-        checker.at_least("body", self.body, moment);
-        checker.at_least("answer", self.answer, moment);
     }
 }
 

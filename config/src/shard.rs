@@ -4,7 +4,8 @@ use crate::check::Checker;
 use crate::load::{ProcessConfig, ProcessKind};
 use crate::setting::settings;
 use crate::shared::{
-    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, StoreConfig, TrustConfig,
+    AllowedPeersConfig, ConnectionLimits, DrainConfig, LogConfig, ServingConfig, SlowClientsConfig,
+    StoreConfig, TrustConfig,
 };
 use crate::units::Timespan;
 use crate::values::{Battery, HttpsUrl, InputFile, SecretFile, ShardName};
@@ -45,6 +46,8 @@ settings! {
         batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
+        /// Clients that send or take bodies slowly, those of a gateway included, which has limits of its own.
+        slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// The end of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
@@ -111,7 +114,9 @@ impl ProcessConfig for ShardConfig {
                 checker.at_least("timeout", pick.timeout, Timespan::from_millis(1));
             });
         }
+        checker.within("peers", |checker| self.peers.check(checker));
         checker.within("store", |checker| self.store.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
+        checker.within("slowClients", |checker| self.slow_clients.check(checker));
     }
 }

@@ -18,11 +18,24 @@ settings! {
         private_key ("privateKey"): SecretFile = "tls.key".into();
     }
 
-    /// Who may connect.
+    /// Who may connect, and how such peers say whom they carry.
     pub struct AllowedPeersConfig {
         /// File with the networks that connections are accepted from, one per line, # for remarks. It is read again when it
         /// changes; without it every address may connect.
         allow ("allow"): Option<InputFile> = None;
+        /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
+        /// it (PROXY protocol, version 1 or 2).
+        proxy_protocol ("proxyProtocol"): bool = false;
+        /// What one address may do, that of a gateway, too. Addresses of IPv6 count by their network of 64 bits.
+        per_address ("perAddress"): ConnectionQuotaConfig = ConnectionQuotaConfig::default();
+    }
+
+    /// How many connections there may be. What is not set has no limit.
+    pub struct ConnectionQuotaConfig {
+        /// New ones, in the long run; those of two seconds at once. More are closed at once.
+        connections_per_second ("connectionsPerSecond"): Option<u32> = None;
+        /// Those at a time. More are closed at once.
+        connections ("connections"): Option<u32> = None;
     }
 
     /// Whose word a server takes.
@@ -76,6 +89,14 @@ settings! {
         keep_alive_interval ("keepAliveInterval"): Timespan = Timespan::from_secs(30);
     }
 
+    /// What clients may take their time for.
+    pub struct SlowClientsConfig {
+        /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
+        body ("body"): Timespan = Timespan::from_secs(30);
+        /// A client that takes nothing of an answer for that long does not get the rest of it.
+        answer ("answer"): Timespan = Timespan::from_secs(60);
+    }
+
     /// How the process goes away after SIGTERM.
     pub struct DrainConfig {
         /// Still accepting, but no longer ready: time for load balancers to notice. Flag: --shutdown-delay-duration.
@@ -92,6 +113,21 @@ settings! {
         /// error, warn, info, debug, trace, or rules such as "info,fairlead_gateway=debug"; RUST_LOG overrides it.
         /// Flag: -v.
         level ("level"): String = "info".to_owned();
+    }
+}
+
+impl AllowedPeersConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        if self.proxy_protocol && self.allow.is_none() {
+            let message = "anybody could say to be at any address";
+            checker.fault("proxyProtocol", message, "set peers.allow to the networks of the load balancers");
+        }
+        let quota = &self.per_address;
+        let counts =
+            [("connectionsPerSecond", quota.connections_per_second), ("connections", quota.connections)];
+        for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
+            checker.at_least(&format!("perAddress.{key}"), count, 1);
+        }
     }
 }
 
@@ -116,6 +152,14 @@ impl ConnectionLimits {
         checker.at_least("headerReadTimeout", self.header_read_timeout, moment);
         checker.at_least("idleTimeout", self.idle_timeout, moment);
         checker.at_least("keepAliveInterval", self.keep_alive_interval, moment);
+    }
+}
+
+impl SlowClientsConfig {
+    pub(crate) fn check(&self, checker: &mut Checker) {
+        let moment = Timespan::from_millis(1);
+        checker.at_least("body", self.body, moment);
+        checker.at_least("answer", self.answer, moment);
     }
 }
 

@@ -99,8 +99,7 @@ impl Answer {
 
     /// 408: the rest of the request does not come.
     pub(crate) fn request_timeout() -> Self {
-        let message = "the body of the request comes too slowly";
-        Self::status(&Status::new(408, StatusReason::Unknown, message), "slow_body")
+        Self::status(&Status::request_timeout(), "slow_body")
     }
 
     /// 429: a retry helps after a moment.

@@ -10,7 +10,6 @@ mod admin;
 mod answer;
 mod authentication;
 mod chance;
-mod chatter;
 mod coalesce;
 mod core;
 mod cors;

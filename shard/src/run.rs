@@ -131,7 +131,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         name: "shard".to_owned(),
         tls,
         limits: config.limits.clone(),
-        peers: AllowedPeers::of(config.peers.allow.as_deref(), "the shard", &reloads)?,
+        slow_clients: config.slow_clients.clone(),
+        peers: AllowedPeers::of(&config.peers, "the shard", &reloads)?,
         shutdown: shutdown.clone(),
         metrics: ServerMetrics::new(&metrics)?,
     };

@@ -1,19 +1,51 @@
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::support::Pki;
+use fairlead_cache::MASTERS;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::support::{Pki, collection};
 
 /// The program with a configuration in `pki`'s folder.
 fn program(pki: &Pki, port: u16) -> Command {
+    program_with(pki, port, "")
+}
+
+/// The same, with more settings.
+fn program_with(pki: &Pki, port: u16, settings: &str) -> Command {
     let config = format!(
         "serving: {{address: \"127.0.0.1:{port}\", certificate: tls.crt, privateKey: tls.key}}\n\
          clientCA: ca.crt\n\
-         store: {{path: store.redb}}\n"
+         store: {{path: store.redb}}\n\
+         {settings}"
     );
     std::fs::write(pki.file("cache.yaml"), config).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead-cache-server"));
     command.arg("--config").arg(pki.file("cache.yaml")).stdout(Stdio::null()).stderr(Stdio::piped());
     command
+}
+
+/// Starts it, and returns when and where it serves.
+fn start(mut command: Command) -> (Child, SocketAddr) {
+    let mut child = command.spawn().unwrap();
+    let (mut log, mut stderr) = (Vec::new(), child.stderr.take().unwrap());
+    // The line that says where it listens is the event to wait for.
+    while !String::from_utf8_lossy(&log).contains("serving") || !log.ends_with(b"\n") {
+        let mut byte = [0];
+        assert_ne!(stderr.read(&mut byte).unwrap(), 0, "{}", String::from_utf8_lossy(&log));
+        log.push(byte[0]);
+    }
+    child.stderr = Some(stderr);
+    let log = String::from_utf8(log).unwrap();
+    let (_, port) = log.rsplit_once("127.0.0.1:").unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    (child, ([127, 0, 0, 1], port.parse().unwrap()).into())
 }
 
 #[test]
@@ -42,18 +74,41 @@ fn a_taken_port_is_explained() {
 #[test]
 fn the_program_serves_until_it_is_asked_to_end() {
     let pki = Pki::new();
-    let mut child = program(&pki, 0).spawn().unwrap();
-    let mut log = Vec::new();
-    let mut stderr = child.stderr.take().unwrap();
-    // The line that says where it listens is the event to wait for.
-    while !String::from_utf8_lossy(&log).contains("serving") {
-        let mut byte = [0];
-        assert_ne!(stderr.read(&mut byte).unwrap(), 0, "{}", String::from_utf8_lossy(&log));
-        log.push(byte[0]);
-    }
+    let (mut child, _) = start(program(&pki, 0));
     // The shell's own: a small Debian has no program of that name.
     let kill = format!("kill -TERM {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     assert!(child.wait().unwrap().success());
     assert!(pki.dir().join("store.redb").exists());
+}
+
+#[tokio::test]
+async fn the_program_takes_the_word_of_load_balancers_and_does_not_wait_for_slow_bodies() {
+    let pki = Pki::new();
+    std::fs::write(pki.file("balancers"), "127.0.0.0/8\n").unwrap();
+    let settings = "peers: {allow: balancers, proxyProtocol: true}\nslowClients: {body: 100ms}\n";
+    let (mut child, address) = start(program_with(&pki, 0, settings));
+    let mut tls = (**pki.client_of("shard", &[MASTERS]).tls_config()).clone();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let tls = TlsConnector::from(Arc::new(tls));
+    let connect = async |said: &[u8]| {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(said).await?;
+        tls.connect("localhost".try_into().unwrap(), stream).await
+    };
+    assert!(connect(b"").await.is_err());
+    let mut stream = connect(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n").await.unwrap();
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        collection("s1", "root", "core.kcp.io/v1alpha1/shards")
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+    // The end may come with or without close_notify.
+    let _ = read.expect("the body is waited for");
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"kind\":\"Status\""), "{answer}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

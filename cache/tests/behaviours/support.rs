@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fairlead_authn::TrustPurpose;
 use fairlead_cache::{CacheServer, MASTERS};
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, TrustRoots};
-use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig};
+use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
@@ -48,6 +48,7 @@ impl Cache {
             name: "cache".into(),
             tls: TlsSource::https(&serving).watch("serving certificate", &reloads).unwrap(),
             limits: ConnectionLimits::default(),
+            slow_clients: SlowClientsConfig::default(),
             peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),

@@ -3,12 +3,10 @@
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::time::Instant;
 
+use crate::activity::{Activity, OpenRequest};
 use crate::lifecycle::Drain;
 use crate::tls::PeerChain;
 
@@ -17,7 +15,7 @@ use crate::tls::PeerChain;
 pub struct ConnectionInfo(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     id: u64,
     peer_addr: SocketAddr,
     local_addr: SocketAddr,
@@ -38,12 +36,6 @@ impl ConnectionInfo {
         tls: PeerChain,
         drain: Drain,
     ) -> Self {
-        let activity = Activity {
-            began: Instant::now(),
-            open: AtomicUsize::new(0),
-            total: AtomicU64::new(0),
-            last_end: AtomicU64::new(0),
-        };
         Self(Arc::new(Inner {
             id,
             peer_addr,
@@ -51,7 +43,7 @@ impl ConnectionInfo {
             tls,
             drain,
             slot: ArcSwapOption::empty(),
-            activity,
+            activity: Activity::begin(),
         }))
     }
 
@@ -60,7 +52,7 @@ impl ConnectionInfo {
         self.0.id
     }
 
-    /// The other end, as TCP sees it.
+    /// The client's address: that of the other end, or whom a load balancer has said before TLS.
     pub fn peer_addr(&self) -> SocketAddr {
         self.0.peer_addr
     }
@@ -93,47 +85,18 @@ impl ConnectionInfo {
         self.0.slot.store(Some(Arc::new(Slot(value))));
     }
 
-    pub(crate) fn begin_request(&self) -> OpenRequest {
-        self.0.activity.total.fetch_add(1, Ordering::Relaxed);
-        self.0.activity.open.fetch_add(1, Ordering::Relaxed);
-        OpenRequest(Arc::clone(&self.0))
+    pub(crate) fn begin_request(&self) -> OpenRequest<Inner> {
+        OpenRequest::of(&self.0)
     }
 
-    pub(crate) fn has_had_a_request(&self) -> bool {
-        self.0.activity.total.load(Ordering::Relaxed) > 0
-    }
-
-    /// For how long no request has been open; zero while one is.
-    pub(crate) fn idle_for(&self) -> Duration {
-        let activity = &self.0.activity;
-        if activity.open.load(Ordering::Relaxed) > 0 {
-            return Duration::ZERO;
-        }
-        activity
-            .began
-            .elapsed()
-            .saturating_sub(Duration::from_millis(activity.last_end.load(Ordering::Relaxed)))
+    /// Its requests.
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.0.activity
     }
 }
 
-#[derive(Debug)]
-struct Activity {
-    began: Instant,
-    open: AtomicUsize,
-    total: AtomicU64,
-    /// Milliseconds from `began` to the end of the last request.
-    last_end: AtomicU64,
-}
-
-/// Counts a request as open until its response body is dropped.
-#[derive(Debug)]
-pub(crate) struct OpenRequest(Arc<Inner>);
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        let activity = &self.0.activity;
-        let now = u64::try_from(activity.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        activity.last_end.store(now, Ordering::Relaxed);
-        activity.open.fetch_sub(1, Ordering::Relaxed);
+impl AsRef<Activity> for Inner {
+    fn as_ref(&self) -> &Activity {
+        &self.activity
     }
 }

@@ -1,17 +1,19 @@
 //! What a server answers: the service's response, or its own where there is none.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::body::Incoming;
 
-use crate::connection::OpenRequest;
+use crate::activity::OpenRequest;
+use crate::connection;
+use crate::request_body::RequestBody;
 use crate::status::Status;
+use crate::untaken::{self, Parts};
 
 /// The error of a response body; ends the stream (HTTP/2) or the connection (HTTP/1.1).
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,26 +27,31 @@ pub trait Service: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static;
 
     /// Answers one request.
-    fn call(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+    fn call(&self, request: Request<RequestBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 impl<F, R, B> Service for F
 where
-    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    F: Fn(Request<RequestBody>) -> R + Send + Sync + 'static,
     R: Future<Output = Response<B>> + Send,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static,
 {
     type Body = B;
 
-    fn call(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send {
+    fn call(&self, request: Request<RequestBody>) -> impl Future<Output = Response<B>> + Send {
         self(request)
     }
 }
 
+/// Counts a request as open until it is dropped.
+pub(crate) type Open = OpenRequest<connection::Inner>;
+
 /// The body of a response; the request counts as open until it is dropped.
 pub(crate) struct ReplyBody<B> {
     kind: Kind<B>,
-    _open: OpenRequest,
+    /// What it has given, and not given on.
+    parts: Parts,
+    _open: Open,
 }
 
 enum Kind<B> {
@@ -54,12 +61,18 @@ enum Kind<B> {
     Nothing,
 }
 
-pub(crate) fn from_service<B>(response: Response<B>, open: OpenRequest) -> Response<ReplyBody<B>> {
-    response.map(|body| ReplyBody { kind: Kind::Service(body), _open: open })
+impl<B> ReplyBody<B> {
+    fn new(kind: Kind<B>, open: Open) -> Self {
+        Self { kind, parts: Parts::default(), _open: open }
+    }
 }
 
-pub(crate) fn from_status<B>(status: &Status, open: OpenRequest) -> Response<ReplyBody<B>> {
-    status.to_response().map(|body| ReplyBody { kind: Kind::Own(Full::new(body)), _open: open })
+pub(crate) fn from_service<B>(response: Response<B>, open: Open) -> Response<ReplyBody<B>> {
+    response.map(|body| ReplyBody::new(Kind::Service(body), open))
+}
+
+pub(crate) fn from_status<B>(status: &Status, open: Open) -> Response<ReplyBody<B>> {
+    status.to_response().map(|body| ReplyBody::new(Kind::Own(Full::new(body)), open))
 }
 
 /// The answer to a HEAD request: that of a GET without its body. hyper leaves the body out of HTTP/1.1 only, and clients
@@ -87,26 +100,57 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.get_mut().kind {
-            Kind::Service(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Kind::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            Kind::Nothing => Poll::Ready(None),
+        let this = self.get_mut();
+        untaken::asked();
+        if let Some(part) = this.parts.next() {
+            untaken::gave();
+            return Poll::Ready(Some(Ok(Frame::data(part))));
         }
+        let frame = match &mut this.kind {
+            Kind::Service(body) => ready!(Pin::new(body).poll_frame(cx)).transpose().map_err(Into::into)?,
+            Kind::Own(body) => ready!(Pin::new(body).poll_frame(cx)).map(|Ok(frame)| frame),
+            Kind::Nothing => None,
+        };
+        Poll::Ready(frame.map(|frame| {
+            Ok(match frame.into_data() {
+                Ok(bytes) => {
+                    untaken::gave();
+                    Frame::data(this.parts.of(bytes))
+                }
+                Err(trailers) => trailers,
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Service(body) => body.is_end_stream(),
-            Kind::Own(body) => body.is_end_stream(),
-            Kind::Nothing => true,
-        }
+        self.parts.left() == 0
+            && match &self.kind {
+                Kind::Service(body) => body.is_end_stream(),
+                Kind::Own(body) => body.is_end_stream(),
+                Kind::Nothing => true,
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
+        let mut hint = match &self.kind {
             Kind::Service(body) => body.size_hint(),
             Kind::Own(body) => body.size_hint(),
             Kind::Nothing => SizeHint::with_exact(0),
+        };
+        let left = self.parts.left();
+        if left > 0 {
+            let upper = hint.upper().map(|upper| upper.saturating_add(left));
+            hint.set_lower(hint.lower().saturating_add(left));
+            if let Some(upper) = upper {
+                hint.set_upper(upper);
+            }
         }
+        hint
+    }
+}
+
+impl<B> Drop for ReplyBody<B> {
+    fn drop(&mut self) {
+        untaken::asked();
     }
 }

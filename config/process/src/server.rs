@@ -1,6 +1,7 @@
 //! A listener that serves HTTP/1.1 and HTTP/2 over TLS and does not let peers take more than their share.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairlead_config::ConnectionLimits;
+use fairlead_config::{ConnectionLimits, SlowClientsConfig};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use http::{Method, Request};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -25,15 +27,21 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use crate::activity::Idle;
+use crate::chatter::{Chatter, said_too_much};
 use crate::connection::ConnectionInfo;
 use crate::exit::FatalError;
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::peers::AllowedPeers;
+use crate::proxy_protocol::proxied_client;
+use crate::quota::Connected;
 use crate::reply::{self, ReplyBody, Service};
+use crate::request_body::RequestBody;
 use crate::socket::tune_socket;
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
+use crate::untaken::{Patience, Patient};
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;
@@ -64,6 +72,8 @@ pub struct ServerOptions {
     pub tls: Arc<ReloadableTls>,
     /// What peers may do.
     pub limits: ConnectionLimits,
+    /// What they may take their time for.
+    pub slow_clients: SlowClientsConfig,
     /// Who may connect.
     pub peers: AllowedPeers,
     /// Ends the server.
@@ -98,7 +108,9 @@ impl ServerMetrics {
             )?,
             refused: metrics.counters(
                 "fairlead_server_errors_total",
-                "Requests answered by the server itself: headers (431), panic (500); connections from where none are accepted: peer.",
+                "Requests answered by the server itself: headers (431), slow_body (408), panic (500); answers that \
+                 nobody takes: untaken; connections from where none are accepted: peer, or no more: address; \
+                 connections on which too much came that means nothing: chatter.",
                 &["listener", "why"],
             )?,
         })
@@ -153,14 +165,17 @@ impl BoundServer {
     /// (GOAWAY, `Connection: close`), and this returns when the last one has ended or the window is over.
     pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
         let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        let untaken = options.metrics.refused.with_label_values(&[options.name.as_str(), "untaken"]);
+        let patience = Patience { limit: options.slow_clients.answer.get(), lost: untaken };
         let shared = Arc::new(Shared {
+            patience: Arc::new(patience),
             protocols: Protocols::new(&options.limits),
             options,
             service,
             tracker: TaskTracker::new(),
         });
         // Prometheus sees an increase only where there was something before.
-        for why in ["headers", "panic"] {
+        for why in ["chatter", "headers", "panic", "slow_body", "untaken"] {
             let labels = [shared.options.name.as_str(), why];
             shared.options.metrics.refused.with_label_values(&labels);
         }
@@ -207,8 +222,20 @@ struct Shared<S> {
     options: ServerOptions,
     protocols: Protocols,
     service: S,
+    /// For what they do not take.
+    patience: Arc<Patience>,
     /// Connections and the streams on them.
     tracker: TaskTracker,
+}
+
+impl<S> Shared<S> {
+    fn streams(&self) -> Streams {
+        Streams { tracker: self.tracker.clone(), patience: Arc::clone(&self.patience) }
+    }
+
+    fn patient<C>(&self, connection: C) -> Patient<C> {
+        Patient::new(Box::pin(connection), &self.patience)
+    }
 }
 
 /// One connection from its first byte to its last. What each phase needs lies in a box of its own, so that an open
@@ -224,7 +251,8 @@ async fn serve_connection<S: Service>(
     open.inc();
     let _closed = OnDrop(move || open.dec());
 
-    let Some(stream) = Box::pin(handshake(options, stream, peer)).await else { return };
+    let Some(established) = Box::pin(handshake(options, stream, peer)).await else { return };
+    let Established { stream, client: peer, connected: _connected } = established;
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
@@ -235,26 +263,48 @@ async fn serve_connection<S: Service>(
         speak_http1(&shared, stream, &info).await
     };
     if let Err(error) = outcome {
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        if cause.is_some_and(said_too_much) {
+            options.refuse("chatter");
+        }
         tracing::debug!(listener = options.name, %peer, %error, "connection ended");
     }
 }
 
-/// The encrypted stream; `None`, counted, if there is none in time.
-async fn handshake(
-    options: &ServerOptions,
-    stream: TcpStream,
-    peer: SocketAddr,
-) -> Option<Box<TlsStream<TcpStream>>> {
+/// A connection that HTTP can be spoken on.
+struct Established {
+    stream: Box<TlsStream<TcpStream>>,
+    client: SocketAddr,
+    /// Counts it among those of its address.
+    connected: Option<Connected>,
+}
+
+/// The encrypted stream, and whose it is; `None`, counted, if there is none in time.
+async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketAddr) -> Option<Established> {
     tune_socket(&stream);
-    let accept = TlsAcceptor::from(options.tls.load()).accept(stream);
+    let accept = async {
+        let client = match options.peers.proxy_protocol {
+            true => proxied_client(&mut stream, peer).await.map_err(io::Error::other)?,
+            false => peer,
+        };
+        let connected = options.peers.connect(client.ip()).map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        let stream = Box::new(TlsAcceptor::from(options.tls.load()).accept(stream).await?);
+        Ok::<_, io::Error>(Established { stream, client, connected })
+    };
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
         () = options.shutdown.over() => return None,
     };
-    let (stream, result) = match accepted {
-        Ok(Ok(stream)) => {
-            let resumed = stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-            (Some(Box::new(stream)), if resumed { "resumed" } else { "full" })
+    let (established, result) = match accepted {
+        Ok(Ok(established)) => {
+            let session = established.stream.get_ref().1;
+            let resumed = session.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+            (Some(established), if resumed { "resumed" } else { "full" })
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            tracing::debug!(listener = options.name, %peer, "may have no more connections");
+            options.refuse("address");
+            return None;
         }
         Ok(Err(error)) => {
             tracing::debug!(listener = options.name, %peer, %error, "TLS handshake failed");
@@ -263,7 +313,7 @@ async fn handshake(
         Err(_) => (None, "timeout"),
     };
     options.metrics.handshakes.with_label_values(&[options.name.as_str(), result]).inc();
-    stream
+    established
 }
 
 fn speak_http2<'a, S: Service>(
@@ -272,9 +322,11 @@ fn speak_http2<'a, S: Service>(
     info: &'a ConnectionInfo,
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
     let answering = answering(shared, info);
+    // Whoever comes may be a gateway.
+    let stream = Chatter::of_proxy(stream);
     let connection =
-        shared.protocols.http2(&shared.tracker).serve_connection(TokioIo::new(stream), answering);
-    drive(Box::pin(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+        shared.protocols.http2(shared.streams()).serve_connection(TokioIo::new(stream), answering);
+    drive(shared.patient(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
 }
 
 fn speak_http1<'a, S: Service>(
@@ -284,7 +336,7 @@ fn speak_http1<'a, S: Service>(
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
     let answering = answering(shared, info);
     let connection = shared.protocols.http1.serve_connection(TokioIo::new(stream), answering).with_upgrades();
-    drive(Box::pin(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+    drive(shared.patient(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
 }
 
 /// What hyper calls with each request of a connection.
@@ -314,17 +366,30 @@ fn answering<S: Service>(
 async fn answer<S: Service>(
     shared: &Shared<S>,
     info: ConnectionInfo,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> http::Response<ReplyBody<S::Body>> {
     let open = info.begin_request();
     if !shared.protocols.admits(&request) {
         shared.options.refuse("headers");
         return reply::from_status(&Status::request_header_fields_too_large(), open);
     }
+    let (head, body) = request.into_parts();
+    let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.body.get());
+    let version = head.version;
+    let mut request = Request::from_parts(head, body);
     request.extensions_mut().insert(info);
     // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
     // sound under a dropped future at any point, which is the same thing.
     match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
+        Ok(_) if too_slow.is_true() => {
+            shared.options.refuse("slow_body");
+            let mut response = reply::from_status(&Status::request_timeout(), open);
+            if version < Version::HTTP_2 {
+                // The rest of the body is not read.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
         Ok(response) => reply::from_service(response, open),
         Err(_) => {
             shared.options.refuse("panic");
@@ -336,7 +401,7 @@ async fn answer<S: Service>(
 /// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
 /// connection itself: what may end it is polled only when that wakes up.
 async fn drive<C, G>(
-    mut connection: Pin<Box<C>>,
+    mut connection: Patient<C>,
     graceful: G,
     options: &ServerOptions,
     info: &ConnectionInfo,
@@ -350,10 +415,11 @@ where
     loop {
         tokio::select! {
             biased;
-            outcome = connection.as_mut() => return outcome,
+            // None: the answer over HTTP/1.1 is not taken, and there is no other.
+            outcome = &mut connection => return outcome.unwrap_or(Ok(())),
             Some(order) = orders.next() => match order {
                 Order::Finish => {
-                    graceful(connection.as_mut());
+                    graceful(connection.answering());
                     orders.push(self::order(options, info, true));
                 }
                 Order::Cut => return Ok(()),
@@ -371,26 +437,20 @@ enum Order {
 
 async fn order(options: &ServerOptions, info: &ConnectionInfo, finishing: bool) -> Order {
     if finishing {
-        options.shutdown.over().await;
+        // The end of an answer may be all that is left, and nobody takes it.
+        let patience = options.limits.idle_timeout.get().saturating_add(options.slow_clients.answer.get());
+        tokio::select! {
+            () = options.shutdown.over() => {}
+            () = info.activity().unused_for(patience) => {}
+        }
         return Order::Cut;
     }
     tokio::select! {
         () = options.shutdown.draining() => Order::Finish,
-        order = idleness(&options.limits, info) => order,
-    }
-}
-
-async fn idleness(limits: &ConnectionLimits, info: &ConnectionInfo) -> Order {
-    tokio::time::sleep(limits.header_read_timeout.get()).await;
-    if !info.has_had_a_request() {
-        return Order::Cut;
-    }
-    loop {
-        let left = limits.idle_timeout.get().saturating_sub(info.idle_for());
-        if left.is_zero() {
-            return Order::Finish;
-        }
-        tokio::time::sleep(left).await;
+        idle = info.activity().idle(&options.limits) => match idle {
+            Idle::Mute => Order::Cut,
+            Idle::Unused => Order::Finish,
+        },
     }
 }
 
@@ -417,8 +477,8 @@ impl Protocols {
         Self { http1, limits: limits.clone(), header_bytes }
     }
 
-    fn http2(&self, tracker: &TaskTracker) -> http2::Builder<Tracked> {
-        let mut http2 = http2::Builder::new(Tracked(tracker.clone()));
+    fn http2(&self, streams: Streams) -> http2::Builder<Streams> {
+        let mut http2 = http2::Builder::new(streams);
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(self.limits.max_streams_per_connection.min(1000))
@@ -443,16 +503,19 @@ impl Protocols {
     }
 }
 
-/// Runs the streams of HTTP/2 connections where the server waits for them.
+/// Runs the streams of HTTP/2 connections where the server waits for them, as long as somebody takes what they answer.
 #[derive(Clone)]
-struct Tracked(TaskTracker);
+struct Streams {
+    tracker: TaskTracker,
+    patience: Arc<Patience>,
+}
 
-impl<F> hyper::rt::Executor<F> for Tracked
+impl<F> hyper::rt::Executor<F> for Streams
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.0.spawn(stream);
+        self.tracker.spawn(Patient::new(Box::pin(stream), &self.patience));
     }
 }
 

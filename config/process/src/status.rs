@@ -279,6 +279,11 @@ impl Status {
         Self::new(415, StatusReason::UnsupportedMediaType, message)
     }
 
+    /// 408: the rest of the request does not come.
+    pub fn request_timeout() -> Self {
+        Self::new(408, StatusReason::Unknown, "the body of the request comes too slowly")
+    }
+
     /// 413: the body has more than `limit` bytes.
     pub fn request_entity_too_large(limit: u64) -> Self {
         let message = format!("Request entity too large: limit is {limit}");

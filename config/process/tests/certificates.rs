@@ -7,9 +7,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{Pki, TestServer, get, h2_over, reply, text};
-use fairlead_process::ConnectionInfo;
+use fairlead_process::{ConnectionInfo, RequestBody};
 use http::Request;
-use hyper::body::Incoming;
 use rustls::HandshakeKind;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs;
@@ -19,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Says how many certificates the peer presented and the length of the first.
 fn start() -> TestServer {
-    TestServer::start(async |request: Request<Incoming>| {
+    TestServer::start(async |request: Request<RequestBody>| {
         let info = request.extensions().get::<ConnectionInfo>().unwrap();
         let chain = info.tls().0.as_ref().map_or(0, |chain| chain.len());
         reply(format!("{chain} {}", info.tls().leaf().map_or(0, |leaf| leaf.len())))

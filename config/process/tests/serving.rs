@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Client, TestServer, get, reply, text};
-use fairlead_config::ConnectionLimits;
-use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads};
+use fairlead_config::{AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig};
+use fairlead_process::{AllowedPeers, BoundServer, ConnectionInfo, FatalError, Reloads, RequestBody};
 use futures_util::StreamExt;
 use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,13 +26,13 @@ use tokio::time::timeout;
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn info(request: &Request<Incoming>) -> ConnectionInfo {
+fn info(request: &Request<RequestBody>) -> ConnectionInfo {
     request.extensions().get::<ConnectionInfo>().unwrap().clone()
 }
 
 #[tokio::test]
 async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
-    let server = TestServer::start(async |request: Request<Incoming>| {
+    let server = TestServer::start(async |request: Request<RequestBody>| {
         let info = info(&request);
         // The first request on a connection fills the slot, later ones find it.
         let count = info.cached::<AtomicU64>().unwrap_or_else(|| {
@@ -62,9 +62,10 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peers");
     std::fs::write(&file, "192.0.2.0/24\n").unwrap();
-    let peers = |reloads: &Reloads| AllowedPeers::of(Some(&file), "the test", reloads).unwrap();
+    let config = AllowedPeersConfig { allow: Some(file.clone().into()), ..AllowedPeersConfig::default() };
+    let peers = |reloads: &Reloads| AllowedPeers::of(&config, "the test", reloads).unwrap();
     let server =
-        TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<Incoming>| {
+        TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<RequestBody>| {
             reply("fine")
         });
     let refused = "fairlead_server_errors_total{listener=\"test\",why=\"peer\"}";
@@ -79,12 +80,80 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
     server.reloads.check_now();
     assert!(server.connect(&client).await.is_ok());
     assert_eq!(server.metric(refused), Some(1.0));
-    assert!(AllowedPeers::of(Some(&file), "another", &server.reloads).is_err());
+    assert!(AllowedPeers::of(&config, "another", &server.reloads).is_err());
+}
+
+#[tokio::test]
+async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("balancers");
+    std::fs::write(&file, "127.0.0.0/8\n").unwrap();
+    let config = AllowedPeersConfig {
+        allow: Some(file.clone().into()),
+        proxy_protocol: true,
+        ..AllowedPeersConfig::default()
+    };
+    let server = TestServer::with_peers(
+        ConnectionLimits::default(),
+        "10s",
+        |reloads| AllowedPeers::of(&config, "the test", reloads).unwrap(),
+        async |request: Request<RequestBody>| reply(info(&request).peer_addr().to_string()),
+    );
+    let tls = server.pki.client(&[b"h2"]);
+    let version_2 = [
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice(),
+        &[203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 1, 187],
+    ];
+    for header in [b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n".to_vec(), version_2.concat()] {
+        let mut client = common::h2_over(server.connect_after(&header, &tls).await.unwrap()).await;
+        assert_eq!(text(client.send_request(get("/")).await.unwrap()).await, "203.0.113.9:4660");
+    }
+    let failed = "fairlead_tls_handshakes_total{listener=\"test\",result=\"failed\"}";
+    for not_said in [&b""[..], b"PROXY TCP4 203.0.113.9\r\n", b"GET / HTTP/1.1\r\n\r\n"] {
+        assert!(server.connect_after(not_said, &tls).await.is_err(), "{}", not_said.escape_ascii());
+    }
+    server.until(failed, 3.0).await;
+    // Whoever is no balancer cannot say anything.
+    std::fs::write(&file, "192.0.2.0/24\n").unwrap();
+    server.reloads.check_now();
+    assert!(server.connect_after(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n", &tls).await.is_err());
+    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"peer\"}"), Some(1.0));
+}
+
+#[tokio::test]
+async fn an_address_has_so_many_connections_and_others_have_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("balancers");
+    std::fs::write(&file, "127.0.0.0/8\n").unwrap();
+    let per_address = ConnectionQuotaConfig { connections: Some(2), ..ConnectionQuotaConfig::default() };
+    let config = AllowedPeersConfig { allow: Some(file.into()), proxy_protocol: true, per_address };
+    let server = TestServer::with_peers(
+        ConnectionLimits::default(),
+        "10s",
+        |reloads| AllowedPeers::of(&config, "the test", reloads).unwrap(),
+        async |_: Request<RequestBody>| reply("fine"),
+    );
+    let tls = server.pki.client(&[b"h2"]);
+    let (server, tls) = (&server, &tls);
+    let from = |address: &str| {
+        let header = format!("PROXY TCP4 {address} 192.0.2.1 4660 443\r\n");
+        async move { server.connect_after(header.as_bytes(), tls).await.map(common::h2_over) }
+    };
+    let (one, two) = (from("203.0.113.9").await.unwrap().await, from("203.0.113.9").await.unwrap().await);
+    assert!(from("203.0.113.9").await.is_err());
+    server.until("fairlead_server_errors_total{listener=\"test\",why=\"address\"}", 1.0).await;
+    let mut other = from("203.0.113.10").await.unwrap().await;
+    assert_eq!(text(other.send_request(get("/")).await.unwrap()).await, "fine");
+    drop(one);
+    server.until("fairlead_connections_open{listener=\"test\"}", 2.0).await;
+    let mut three = from("203.0.113.9").await.unwrap().await;
+    assert_eq!(text(three.send_request(get("/")).await.unwrap()).await, "fine");
+    drop(two);
 }
 
 #[tokio::test]
 async fn the_answer_to_head_has_a_length_and_no_body() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     for mut client in Client::both(&server).await {
         // Twice: what follows on the connection must not suffer.
         for _ in 0..2 {
@@ -100,7 +169,7 @@ async fn the_answer_to_head_has_a_length_and_no_body() {
 
 #[tokio::test]
 async fn too_much_header_gets_431() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let many = |count: usize| {
         let mut request = get("/");
         for index in 0..count - request.headers().len() {
@@ -139,7 +208,7 @@ async fn too_much_header_gets_431() {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_connection_survives() {
-    let server = TestServer::start(async |request: Request<Incoming>| {
+    let server = TestServer::start(async |request: Request<RequestBody>| {
         assert_ne!(request.uri().path(), "/panic", "on purpose");
         reply("fine")
     });
@@ -156,7 +225,7 @@ async fn a_panic_is_a_500_and_the_connection_survives() {
 type Frames = futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
 
 /// A watch that says one word at once and then nothing until the server drains.
-fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
+fn watch(request: &Request<RequestBody>) -> Response<StreamBody<Frames>> {
     let info = info(request);
     let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED ")))]);
     let last = futures_util::stream::once(async move {
@@ -168,9 +237,10 @@ fn watch(request: &Request<Incoming>) -> Response<StreamBody<Frames>> {
 
 #[tokio::test]
 async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
-    let server = TestServer::with(ConnectionLimits::default(), "2s", async |request: Request<Incoming>| {
-        watch(&request)
-    });
+    let server =
+        TestServer::with(ConnectionLimits::default(), "2s", async |request: Request<RequestBody>| {
+            watch(&request)
+        });
     let mut idle = server.http1().await;
     idle.ready().await.unwrap();
     let mut bodies = Vec::new();
@@ -198,7 +268,7 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
 #[tokio::test]
 async fn what_does_not_end_in_the_window_is_cut_off() {
     let (arrived, mut arrivals) = mpsc::channel(2);
-    let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<Incoming>| {
+    let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<RequestBody>| {
         let arrived = arrived.clone();
         async move {
             arrived.send(()).await.unwrap();
@@ -224,7 +294,7 @@ async fn what_does_not_end_in_the_window_is_cut_off() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_free_place() {
     let limits = ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() };
-    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine")));
+    let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine")));
     let mut first = server.http2().await;
     let second = tokio::spawn({
         let server = Arc::clone(&server);
@@ -242,7 +312,7 @@ async fn connections_beyond_the_limit_wait_for_a_free_place() {
 async fn peers_that_send_nothing_are_cut_off() {
     let soon = "1ms".parse().unwrap();
     let limits = ConnectionLimits { header_read_timeout: soon, ..ConnectionLimits::default() };
-    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine"));
     for protocol in [&b"h2"[..], b"http/1.1"] {
         let mut silent = server.connect(&server.pki.client(&[protocol])).await.unwrap();
         // The end may come with or without close_notify; a server that waits for ever would not end it.
@@ -251,7 +321,7 @@ async fn peers_that_send_nothing_are_cut_off() {
     }
 
     let limits = ConnectionLimits { tls_handshake_timeout: soon, ..ConnectionLimits::default() };
-    let server = TestServer::with(limits, "10s", async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine"));
     let mut silent = TcpStream::connect(server.addr).await.unwrap();
     let mut rest = Vec::new();
     let _ = silent.read_to_end(&mut rest).await;
@@ -259,6 +329,29 @@ async fn peers_that_send_nothing_are_cut_off() {
         server.metric("fairlead_tls_handshakes_total{listener=\"test\",result=\"timeout\"}"),
         Some(1.0)
     );
+}
+
+#[tokio::test]
+async fn who_pings_without_end_loses_the_connection_and_who_asks_does_not() {
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
+    let mut honest = server.http2().await;
+    let tls = server.pki.client(&[b"h2"]);
+    let mut stream = server.connect(&tls).await.unwrap();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat()).await.unwrap();
+    let (mut answers, mut stream) = tokio::io::split(stream);
+    // The answers are taken, so that nothing but their number ends it.
+    let reading = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
+    let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(1_000);
+    let ended = async { while stream.write_all(&pings).await.is_ok() {} };
+    timeout(LIMIT, ended).await.expect("pings may go on for ever");
+    let _ = timeout(LIMIT, reading).await.expect("the connection stays");
+    let chatter = "fairlead_server_errors_total{listener=\"test\",why=\"chatter\"}";
+    server.until(chatter, 1.0).await;
+    for _ in 0..100 {
+        assert_eq!(text(honest.send_request(get("/")).await.unwrap()).await, "fine");
+    }
+    assert_eq!(server.metric(chatter), Some(1.0));
 }
 
 #[tokio::test]
@@ -270,7 +363,7 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
     };
     let (arrived, mut arrivals) = mpsc::channel(2);
     let (finish, wait) = tokio::sync::watch::channel(());
-    let server = TestServer::with(limits, "10s", move |request: Request<Incoming>| {
+    let server = TestServer::with(limits, "10s", move |request: Request<RequestBody>| {
         let (arrived, mut wait) = (arrived.clone(), wait.clone());
         async move {
             if request.uri().path() == "/wait" {
@@ -306,7 +399,7 @@ async fn idle_connections_are_closed_but_not_busy_ones() {
 #[tokio::test]
 async fn upgrades_pass() {
     let (upgraded, mut seen) = mpsc::channel(1);
-    let server = TestServer::start(move |mut request: Request<Incoming>| {
+    let server = TestServer::start(move |mut request: Request<RequestBody>| {
         let upgraded = upgraded.clone();
         async move {
             let upgrade = hyper::upgrade::on(&mut request);
@@ -339,7 +432,7 @@ async fn upgrades_pass() {
 
 #[tokio::test]
 async fn an_address_in_use_is_named() {
-    let server = TestServer::start(async |_: Request<Incoming>| reply("fine"));
+    let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let error = BoundServer::bind(server.addr).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {}", server.addr));
     assert_eq!(error.hint(), Some(format!("something else listens on port {}", server.addr.port())));

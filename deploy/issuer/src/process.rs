@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use fairlead_config::{ConfigError, IssuerConfig};
+use fairlead_config::{ConfigError, IssuerConfig, SlowClientsConfig};
 use fairlead_process::{
     ALL_PROBES, AllowedPeers, BindError, BoundServer, FatalError, Health, LoadError, LoggingError, Metrics,
     MetricsError, Reloads, ServerMetrics, ServerOptions, Shutdown, TaskFailed, Tasks, TlsSource,
@@ -127,6 +127,7 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
         name: "issuer".to_owned(),
         tls,
         limits: config.limits.clone(),
+        slow_clients: SlowClientsConfig::default(),
         // It listens on a loopback address only.
         peers: AllowedPeers::default(),
         shutdown: shutdown.clone(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_process::{Health, METRICS_CONTENT_TYPE, Metrics, MetricsError};
+use fairlead_process::{Health, METRICS_CONTENT_TYPE, Metrics, MetricsError, RequestBody};
 use http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderMap,
     HeaderName, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE, WWW_AUTHENTICATE,
@@ -15,7 +15,6 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use prometheus::IntCounterVec;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -131,7 +130,7 @@ impl IssuerService {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub(crate) async fn answer(&self, request: Request<RequestBody>) -> Answer {
         let endpoint = Endpoint::of(request.uri().path());
         let mut answer = self.dispatch(endpoint, request).await;
         let word = endpoint.map_or("none", Endpoint::word);
@@ -144,7 +143,7 @@ impl IssuerService {
         answer
     }
 
-    async fn dispatch(&self, endpoint: Option<Endpoint>, request: Request<Incoming>) -> Answer {
+    async fn dispatch(&self, endpoint: Option<Endpoint>, request: Request<RequestBody>) -> Answer {
         if !self.is_for_us(&request) {
             let told = format!("this is {} and goes by no other name\n", self.provider.issuer());
             return text(StatusCode::MISDIRECTED_REQUEST, told);
@@ -190,7 +189,7 @@ impl IssuerService {
     }
 
     /// A page on the way here by another name (DNS rebinding) is none of ours.
-    fn is_for_us(&self, request: &Request<Incoming>) -> bool {
+    fn is_for_us(&self, request: &Request<RequestBody>) -> bool {
         let named = match request.uri().authority() {
             Some(authority) => Some(authority.as_str()),
             None => request.headers().get(HOST).and_then(|host| host.to_str().ok()),
@@ -210,7 +209,7 @@ impl IssuerService {
 
     async fn with_client_form(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         act: impl Fn(&Form) -> Result<Value, Refusal>,
     ) -> Answer {
         let asks_as_somebody = request.headers().contains_key(AUTHORIZATION);
@@ -240,7 +239,11 @@ impl IssuerService {
 
     // People.
 
-    fn with_query(&self, request: &Request<Incoming>, show: impl Fn(&Self, &Form, &str) -> Answer) -> Answer {
+    fn with_query(
+        &self,
+        request: &Request<RequestBody>,
+        show: impl Fn(&Self, &Form, &str) -> Answer,
+    ) -> Answer {
         let form = match Form::parse(request.uri().query().unwrap_or_default()) {
             Ok(form) => form,
             Err(error) => {
@@ -273,7 +276,7 @@ impl IssuerService {
 
     async fn with_own_form(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         act: impl Fn(&Self, &Form) -> Answer,
     ) -> Answer {
         let is_from_here = request
@@ -408,7 +411,7 @@ enum Unread {
     Answered(StatusCode, &'static str),
 }
 
-async fn read_form(request: Request<Incoming>) -> Result<Form, Unread> {
+async fn read_form(request: Request<RequestBody>) -> Result<Form, Unread> {
     let is_form = request.headers().get(CONTENT_TYPE).is_some_and(|kind| {
         let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         kind.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
@@ -428,7 +431,7 @@ async fn read_form(request: Request<Incoming>) -> Result<Form, Unread> {
 }
 
 /// What is too large is taken in and thrown away up to a point, because clients that are still sending miss the answer.
-async fn read_body(mut body: Incoming) -> Result<Vec<u8>, Unread> {
+async fn read_body(mut body: RequestBody) -> Result<Vec<u8>, Unread> {
     let (mut whole, mut seen) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let broken = |_| Unread::Answered(StatusCode::BAD_REQUEST, "the body breaks off");

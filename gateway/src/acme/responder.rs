@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_config::AddressQuotaConfig;
-use fairlead_process::Shutdown;
+use fairlead_process::{AddressQuotas, Shutdown};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -20,7 +20,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::answers::Answers;
-use crate::limits::AddressQuotas;
 
 /// An authority comes from some places at once.
 const MOST_CONNECTIONS: usize = 64;

@@ -8,6 +8,7 @@ use super::{Asked, Core};
 use crate::answer::Answer;
 use crate::explain::{At, Outcome};
 use crate::identity::{Home, Sender, identify};
+use crate::limits::{Exceeded, What};
 use crate::observe::Phase;
 use crate::route::Route;
 
@@ -34,7 +35,8 @@ impl Core {
         let addresses = &asked.connection.door.quotas.addresses;
         let shows_one = shows_token(asked.headers);
         if shows_one {
-            addresses.may_try(asked.address).map_err(|exceeded| self.limited(asked, exceeded))?;
+            let limited = |wait| self.limited(asked, Exceeded::of_address(What::Failures, wait));
+            addresses.may_try(asked.address).map_err(limited)?;
         }
         let start = Instant::now();
         let judged = identify(asked.connection, asked.headers, asked.uri, home, asked.steps).await;

@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fairlead_config::{DoorQuotasConfig, QuotaConfig};
-
-use super::address::AddressQuotas;
-use super::meter::{Meter, Meters};
-use super::rate::Pace;
+use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace};
 
 /// What is open of it is counted apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,6 +67,13 @@ pub(crate) struct Exceeded {
     pub(crate) wait: Duration,
 }
 
+impl Exceeded {
+    /// That of an address.
+    pub(crate) fn of_address(what: What, wait: Duration) -> Self {
+        Self { scope: Scope::Address, what, wait }
+    }
+}
+
 impl Scope {
     /// The word in metrics.
     pub(crate) fn as_str(self) -> &'static str {
@@ -123,15 +127,6 @@ impl What {
             Self::Open(_) | Self::Connections => "until others end",
         }
     }
-}
-
-/// Whether what is asked counts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Counting {
-    /// It does.
-    Real,
-    /// The answer is that of a real one, and nothing is counted.
-    Rehearsed,
 }
 
 /// Who asks, and where, as far as quotas tell.
@@ -346,7 +341,7 @@ impl DoorQuotas {
 }
 
 /// When to try again where nobody can know.
-pub(super) const A_MOMENT: Duration = Duration::from_secs(1);
+const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// A request that counts until this is dropped.
 #[derive(Debug)]

@@ -7,13 +7,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use fairlead_authn::ConnectionCredentials;
-use fairlead_process::{Drain, PeerChain};
+use fairlead_process::{Activity, Connected, Drain, PeerChain};
 use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{
@@ -21,13 +20,11 @@ use pingora::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use super::socket::Socket;
 use super::{CertificateMeaning, Door, Frame};
 use crate::gulp::Gulp;
-use crate::limits::Connected;
 use crate::peers::ClientHeader;
 use crate::untaken::Untaken;
 
@@ -51,11 +48,8 @@ pub(crate) struct Connection {
     pub(crate) untaken: Untaken,
     /// Of the bodies of its requests, by servers.
     pub(crate) unsent: Untaken,
-    began: Instant,
-    open: AtomicUsize,
-    total: AtomicU64,
-    /// Milliseconds from `began` to the end of the last request.
-    last_end: AtomicU64,
+    /// Its requests.
+    pub(crate) activity: Activity,
     /// Bytes of header of those requests over HTTP/2 that are not answered yet.
     heads: AtomicUsize,
     /// Counts it among those of its address.
@@ -85,10 +79,7 @@ impl Connection {
             credentials,
             untaken: Untaken::default(),
             unsent: Untaken::default(),
-            began: Instant::now(),
-            open: AtomicUsize::new(0),
-            total: AtomicU64::new(0),
-            last_end: AtomicU64::new(0),
+            activity: Activity::begin(),
             heads: AtomicUsize::new(0),
             _connected: None,
         }
@@ -108,21 +99,13 @@ impl Connection {
 
     /// Counts a request as open until the guard is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>) -> OpenRequest {
-        self.total.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
-        OpenRequest(Arc::clone(self))
+        OpenRequest::of(self)
     }
+}
 
-    pub(crate) fn has_had_a_request(&self) -> bool {
-        self.total.load(Ordering::Relaxed) > 0
-    }
-
-    /// For how long no request has been open; zero while one is.
-    pub(crate) fn idle_for(&self) -> Duration {
-        if self.open.load(Ordering::Relaxed) > 0 {
-            return Duration::ZERO;
-        }
-        self.began.elapsed().saturating_sub(Duration::from_millis(self.last_end.load(Ordering::Relaxed)))
+impl AsRef<Activity> for Connection {
+    fn as_ref(&self) -> &Activity {
+        &self.activity
     }
 }
 
@@ -137,23 +120,7 @@ impl fmt::Debug for Connection {
 }
 
 /// An open request of a connection.
-#[derive(Debug)]
-pub(crate) struct OpenRequest(Arc<Connection>);
-
-impl OpenRequest {
-    /// The connection.
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.0
-    }
-}
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.last_end.store(now, Ordering::Relaxed);
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub(crate) type OpenRequest = fairlead_process::OpenRequest<Connection>;
 
 /// The head of a request, while it is kept.
 #[derive(Debug)]

@@ -5,7 +5,6 @@
 
 mod bound;
 mod connection;
-mod proxy_protocol;
 mod slots;
 mod socket;
 mod socket_file;
@@ -21,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairlead_authn::{AnonymousAccess, Chain};
 use fairlead_config::{ConnectionLimits, TraceContextPolicy};
-use fairlead_process::{ACME_PROTOCOL, ChallengeFolder, PeerChain, ReloadableTls, Shutdown};
+use fairlead_process::{ACME_PROTOCOL, ChallengeFolder, PeerChain, ReloadableTls, Shutdown, proxied_client};
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
@@ -34,7 +33,7 @@ use tokio_util::task::TaskTracker;
 use crate::gulp::Gulp;
 use crate::identity::Tokens;
 use crate::lanes::Lanes;
-use crate::limits::DoorQuotas;
+use crate::limits::{DoorQuotas, Exceeded, What};
 use crate::observe::{DoorSeries, Phase};
 use crate::peers::Peers;
 use crate::screen::Screen;
@@ -317,7 +316,7 @@ async fn serve_connection<A>(
     let Some((stream, connection)) = established else { return };
     tokio::select! {
         _ = app.process_new(stream, draining) => {}
-        () = idle(limits, &connection) => {}
+        _ = connection.activity.idle(limits) => {}
         () = serving.shutdown.over() => {}
     }
 }
@@ -340,11 +339,11 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
     let handshake = async {
         let (mut socket, mut client) = (socket, peer);
         if frame.peers.proxy_protocol {
-            client = proxy_protocol::client_of(&mut socket, peer).await.map_err(io::Error::other)?;
+            client = proxied_client(&mut socket, peer).await.map_err(io::Error::other)?;
         }
-        let connected = door.quotas.addresses.connect(client.ip()).map_err(|exceeded| {
+        let connected = door.quotas.addresses.connect(client.ip()).map_err(|wait| {
             metrics.connections_limited.inc();
-            io::Error::new(io::ErrorKind::QuotaExceeded, exceeded)
+            io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(What::Connections, wait))
         })?;
         let began = Instant::now();
         door.series.phase(Phase::Accept, began.duration_since(at));
@@ -395,22 +394,6 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
             tracing::error!(%error, "a connection could not be prepared");
             None
         }
-    }
-}
-
-/// Returns when the connection has done nothing for too long. A client that sends its headers drop by drop has
-/// no request open and counts as idle.
-async fn idle(limits: &ConnectionLimits, connection: &Connection) {
-    tokio::time::sleep(limits.header_read_timeout.get()).await;
-    if !connection.has_had_a_request() {
-        return;
-    }
-    loop {
-        let left = limits.idle_timeout.get().saturating_sub(connection.idle_for());
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left).await;
     }
 }
 

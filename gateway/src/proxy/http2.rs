@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairlead_process::{Chatter, said_too_much};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::response::Parts;
@@ -15,7 +16,6 @@ use pingora::server::ShutdownWatch;
 
 use super::client::{BodyError, Client, Left, NO_STORE};
 use super::{DataPlane, host, serve};
-use crate::chatter::{self, Chatter};
 use crate::coalesce::coalesce;
 use crate::listener::{Connection, HeldHead, h2_options};
 use crate::request::target_size;
@@ -43,7 +43,7 @@ pub(super) async fn serve_connection(
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let (stream, mut writer) = coalesce(Chatter::new(stream));
+    let (stream, mut writer) = coalesce(Chatter::of_client(stream));
     let options = h2_options(&connection.door.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
@@ -67,8 +67,8 @@ pub(super) async fn serve_connection(
         // No sender any more: the process ends anyway.
         let _ = shutdown.wait_for(|draining| *draining).await;
         // Whoever has just come has a request to make, and would have to come once more.
-        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.idle_for())));
-        poll_fn(|context| match newcomer.has_had_a_request() {
+        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.activity.idle_for())));
+        poll_fn(|context| match newcomer.activity.has_had_a_request() {
             true => Poll::Ready(()),
             false => lull.as_mut().poll(context),
         })
@@ -124,7 +124,7 @@ pub(super) async fn serve_connection(
                     _ => {}
                 }
             }
-            Some(Err(error)) if chatter::is_too_much(&error) => {
+            Some(Err(error)) if error.get_io().is_some_and(said_too_much) => {
                 tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
                 return plane.core.metrics.chatter_refused(&connection.door.name);
             }

@@ -9,11 +9,12 @@ use fairlead_authn::{
     BundleError, CertificateAuthorities, Chain, ConnectionCredentials, Outcome, SharedAuthorities,
     TrustPurpose,
 };
-use fairlead_process::{BoundServer, ConnectionInfo, Health, LoadError, Reloads, ServerOptions, Shutdown};
+use fairlead_process::{
+    BoundServer, ConnectionInfo, Health, LoadError, Reloads, RequestBody, ServerOptions, Shutdown,
+};
 use fairlead_store::{CompactError, Store};
 use http::Request;
 use http::request::Parts;
-use hyper::body::Incoming;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::host::Host;
@@ -35,7 +36,7 @@ pub async fn serve<H: Host>(
     hub: Hub,
 ) {
     let shutdown = options.shutdown.clone();
-    let serving = bound.serve(options, move |request: Request<Incoming>| {
+    let serving = bound.serve(options, move |request: Request<RequestBody>| {
         let (server, health) = (Arc::clone(&server), health.clone());
         async move {
             let uri = request.uri();

@@ -8,7 +8,7 @@ use fairlead_apiserver::object::EncodedObject;
 use fairlead_authn::TrustPurpose;
 use fairlead_cache::{CacheServer, MASTERS};
 use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, TrustRoots, WriteOptions};
-use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig};
+use fairlead_config::{ConnectionLimits, DrainConfig, ServingConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Health, Metrics, Reloads, ServerMetrics, ServerOptions, Shutdown, TlsSource,
 };
@@ -85,6 +85,7 @@ impl TestCache {
             name: "cache".into(),
             tls: TlsSource::https(&serving).watch("serving certificate", &reloads).unwrap(),
             limits: ConnectionLimits::default(),
+            slow_clients: SlowClientsConfig::default(),
             peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),

@@ -6,9 +6,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_config::{ConnectionLimits, DrainConfig};
+use fairlead_config::{ConnectionLimits, DrainConfig, SlowClientsConfig};
 use fairlead_process::{
     AllowedPeers, BoundServer, Metrics, ReloadableTls, Reloads, ServerMetrics, ServerOptions, Service,
     Shutdown, TlsSource,
@@ -23,8 +24,10 @@ use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -52,6 +55,22 @@ impl TestServer {
         peers: impl FnOnce(&Reloads) -> AllowedPeers,
         service: impl Service,
     ) -> Self {
+        let configure = |options: &mut ServerOptions, reloads: &Reloads| {
+            (options.limits, options.peers) = (limits, peers(reloads));
+        };
+        Self::configured(window, configure, service)
+    }
+
+    /// Where clients may take their time only for so long.
+    pub fn impatient(slow_clients: SlowClientsConfig, service: impl Service) -> Self {
+        Self::configured("10s", |options, _| options.slow_clients = slow_clients, service)
+    }
+
+    pub fn configured(
+        window: &str,
+        configure: impl FnOnce(&mut ServerOptions, &Reloads),
+        service: impl Service,
+    ) -> Self {
         let metrics = Metrics::new("test", "0").unwrap();
         let reloads = Reloads::new(&metrics).unwrap();
         let shutdown =
@@ -60,14 +79,16 @@ impl TestServer {
         pki.issue_serving();
         let bound = BoundServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = bound.local_addr();
-        let options = ServerOptions {
+        let mut options = ServerOptions {
             name: "test".into(),
             tls: pki.tls(&reloads),
-            limits,
-            peers: peers(&reloads),
+            limits: ConnectionLimits::default(),
+            slow_clients: SlowClientsConfig::default(),
+            peers: AllowedPeers::default(),
             shutdown: shutdown.clone(),
             metrics: ServerMetrics::new(&metrics).unwrap(),
         };
+        configure(&mut options, &reloads);
         let serving = tokio::spawn(bound.serve(options, service));
         Self { addr, shutdown, metrics, reloads, pki, serving }
     }
@@ -77,9 +98,30 @@ impl TestServer {
         text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
     }
 
+    /// Returns when a metric has this value.
+    pub async fn until(&self, line: &str, value: f64) {
+        let reached = async {
+            while self.metric(line) != Some(value) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let reached = timeout(Duration::from_secs(60), reached).await;
+        assert!(reached.is_ok(), "{line} is {:?}, not {value}", self.metric(line));
+    }
+
     /// A connection with this ALPN offer, and optionally a certificate.
     pub async fn connect(&self, client: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
-        let tcp = TcpStream::connect(self.addr).await?;
+        self.connect_after(b"", client).await
+    }
+
+    /// The same, with something said before TLS.
+    pub async fn connect_after(
+        &self,
+        said: &[u8],
+        client: &Arc<ClientConfig>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut tcp = TcpStream::connect(self.addr).await?;
+        tcp.write_all(said).await?;
         TlsConnector::from(Arc::clone(client)).connect("localhost".try_into().unwrap(), tcp).await
     }
 

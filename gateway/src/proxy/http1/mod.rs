@@ -81,7 +81,7 @@ async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection)
     let _ = shutdown.wait_for(|draining| *draining).await;
     let lull = LULL.min(connection.drain.window() / 2);
     loop {
-        let left = lull.saturating_sub(connection.idle_for());
+        let left = lull.saturating_sub(connection.activity.idle_for());
         if left.is_zero() {
             return;
         }

@@ -7,28 +7,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::quota::Counting;
-use super::rate::Debt;
+use super::rate::{Counting, Debt};
 
 /// What somebody has asked and what of it is open. 24 bytes.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
-    pub(super) requests: Debt,
-    pub(super) bytes: Debt,
-    /// By kind.
-    pub(super) open: [AtomicU32; 3],
+pub struct Meter {
+    /// When its requests will be paid.
+    pub requests: Debt,
+    /// The same of bytes, or of whatever else there is a pace for.
+    pub bytes: Debt,
+    /// How much is open, by kind.
+    pub open: [AtomicU32; 3],
 }
 
 impl Meter {
     /// One more of a kind, if there are fewer than `most`.
-    pub(super) fn open(&self, kind: usize, most: Option<u32>, counting: Counting) -> bool {
+    pub fn open(&self, kind: usize, most: Option<u32>, counting: Counting) -> bool {
         let most = most.unwrap_or(u32::MAX);
         let one = u32::from(counting == Counting::Real);
         let more = |open: u32| (open < most).then_some(open + one);
         self.open[kind].fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    pub(super) fn close(&self, kind: usize) {
+    /// One less.
+    pub fn close(&self, kind: usize) {
         self.open[kind].fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -43,7 +45,7 @@ impl Meter {
 /// Meters by key. Those that do not matter any more are forgotten when a part is full, so memory is bounded by what
 /// matters, and by [`MOST`] of them: who comes then shares one meter with others that came then.
 #[derive(Debug)]
-pub(super) struct Meters {
+pub struct Meters {
     parts: Box<[Mutex<Part>]>,
     /// Of its own, so that nobody can choose a name that shares somebody's meter.
     hasher: RandomState,
@@ -70,7 +72,7 @@ impl Default for Meters {
 
 impl Meters {
     /// That of a key. Keys whose hashes are equal have one; that happens once in billions.
-    pub(super) fn of(&self, key: &str, now: u64) -> Arc<Meter> {
+    pub fn of(&self, key: &str, now: u64) -> Arc<Meter> {
         let hash = self.hasher.hash_one(key);
         let part = &self.parts[(hash >> 32) as usize % PARTS];
         let mut part = part.lock();
@@ -98,7 +100,7 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::rate::Pace;
+    use crate::quota::rate::Pace;
 
     #[test]
     fn meters_that_do_not_matter_any_more_are_forgotten() {

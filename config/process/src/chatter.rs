@@ -3,8 +3,12 @@
 //! Over HTTP/2 a frame of nine bytes may cost whoever reads it as much as one that asks for something: pings, settings, priorities,
 //! windows that grow byte by byte, bodies that come so, frames of unknown kinds (CVE-2019-9512, -9513, -9515, -9518). The library
 //! answers or ignores them, as many as come. So they are counted here, on their way in: a connection has a credit
-//! of [`CREDIT`] of them, which comes back by [`A_SECOND`], and by what it takes of answers, since whoever takes much
-//! has windows to open. When it is used up the connection is over.
+//! of [`CREDIT`] of them, which comes back by [`A_SECOND`], and by what it asks for and takes of answers, since whoever takes
+//! much has windows to open; of that, [`SAVED`] are kept for later. When it is used up the connection is over.
+//!
+//! A proxy brings the requests of many, and what it sends is its own doing but for one thing: bodies come in the parts in which
+//! its clients send them. Frames of its own are few: a request and its end are two, and windows open by half of them. So
+//! where proxies come, small parts of bodies count as those of a request; see [`Chatter::of_proxy`].
 //!
 //! Cost: some arithmetic per frame, and a look at the clock for each [`CREDIT`] of idle ones.
 
@@ -21,8 +25,11 @@ const CREDIT: u64 = 10_000;
 const A_SECOND: u64 = 2_000;
 /// Bytes sent that are good for one more: an event of a watch for two windows.
 const SENT: u64 = 64;
+/// More than were needed so far are not put by: whoever takes much sends its windows soon after.
+const SAVED: u64 = 50_000;
 /// A part of a body that is smaller, and not the last, means nothing.
 const SMALL: u32 = 32;
+const EMPTY: u32 = 1;
 /// What a client says before its first frame.
 const PREFACE: u32 = 24;
 const HEAD: usize = 9;
@@ -32,23 +39,30 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// A client's connection, until it says too much that means nothing.
+/// An HTTP/2 connection from its first byte on, until too much comes on it that means nothing. Then reading fails, see
+/// [`said_too_much`].
 #[derive(Debug)]
-pub(crate) struct Chatter<S> {
+pub struct Chatter<S> {
     stream: S,
     meter: Meter,
 }
 
 impl<S> Chatter<S> {
-    /// From the first byte on.
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, meter: Meter::new(Instant::now()) }
+    /// Of one client.
+    pub fn of_client(stream: S) -> Self {
+        Self { stream, meter: Meter::new(SMALL, Instant::now()) }
+    }
+
+    /// Of whoever may carry the requests of others: in parts of bodies only those without a byte mean nothing.
+    pub fn of_proxy(stream: S) -> Self {
+        Self { stream, meter: Meter::new(EMPTY, Instant::now()) }
     }
 }
 
 /// Whether this is how a connection ends that said too much.
-pub(crate) fn is_too_much(error: &h2::Error) -> bool {
-    error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::QuotaExceeded)
+pub fn said_too_much(error: &io::Error) -> bool {
+    // All that the library lets through.
+    error.kind() == io::ErrorKind::QuotaExceeded
 }
 
 #[derive(Debug)]
@@ -58,18 +72,19 @@ struct Meter {
     filled: usize,
     /// Bytes until the next.
     skip: u32,
-    /// Idle frames, and what made good for them, since the last look at the clock.
+    /// Parts of bodies below this size are idle.
+    small: u32,
+    /// Idle frames since the last look at the clock, and what makes good for them, in bytes sent.
     idle: u64,
-    sent: u64,
-    asked: u64,
+    earned: u64,
     credit: u64,
     looked: Instant,
 }
 
 impl Meter {
-    fn new(now: Instant) -> Self {
+    fn new(small: u32, now: Instant) -> Self {
         let head = [0; HEAD];
-        Self { head, filled: 0, skip: PREFACE, idle: 0, sent: 0, asked: 0, credit: CREDIT, looked: now }
+        Self { head, filled: 0, skip: PREFACE, small, idle: 0, earned: 0, credit: CREDIT, looked: now }
     }
 
     fn read(&mut self, mut bytes: &[u8]) {
@@ -93,16 +108,20 @@ impl Meter {
         self.skip = u32::from_be_bytes([0, high, middle, low]);
         match kind {
             // The library has limits of its own for these two, and a request may be taken back.
-            HEADERS => self.asked += 1,
+            HEADERS => self.earn(SENT),
             CONTINUATION => {}
-            DATA if self.skip >= SMALL || flags & END_STREAM != 0 => {}
+            DATA if self.skip >= self.small || flags & END_STREAM != 0 => {}
             _ => self.idle += 1,
         }
     }
 
+    fn earn(&mut self, bytes: u64) {
+        self.earned = (self.earned + bytes).min((self.idle + SAVED) * SENT);
+    }
+
     /// Whether it was too much. `now` is asked for rarely.
     fn is_overdrawn(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let good = self.credit + self.asked + self.sent / SENT;
+        let good = self.credit + self.earned / SENT;
         if self.idle <= good {
             return false;
         }
@@ -110,7 +129,7 @@ impl Meter {
         let since = now.duration_since(self.looked).as_millis();
         let earned = u64::try_from(since).unwrap_or(u64::MAX).saturating_mul(A_SECOND) / 1_000;
         let left = (good.saturating_add(earned)).checked_sub(self.idle);
-        (self.idle, self.sent, self.asked, self.looked) = (0, 0, 0, now);
+        (self.idle, self.earned, self.looked) = (0, 0, now);
         self.credit = left.unwrap_or_default().min(CREDIT);
         left.is_none()
     }
@@ -142,7 +161,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Chatter<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, buffer);
         if let Poll::Ready(Ok(count)) = written {
-            self.meter.sent += count as u64;
+            self.meter.earn(count as u64);
         }
         written
     }
@@ -153,6 +172,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Chatter<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        if let Poll::Ready(Ok(count)) = written {
+            self.meter.earn(count as u64);
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 }
 
@@ -173,12 +208,18 @@ mod tests {
 
     /// Rounds until it is too much, in pieces that end anywhere; each takes `pause`, and takes so many bytes.
     fn rounds(round: &[u8], pause: Duration, sent: u64) -> Option<usize> {
+        rounds_after(0, SMALL, round, pause, sent)
+    }
+
+    /// The same, when so many bytes have been taken before.
+    fn rounds_after(taken: u64, small: u32, round: &[u8], pause: Duration, sent: u64) -> Option<usize> {
         let began = Instant::now();
-        let mut meter = Meter::new(began);
+        let mut meter = Meter::new(small, began);
         meter.read(&[b'P'; PREFACE as usize]);
-        (1..50_000_u32).position(|number| {
+        meter.earn(taken);
+        (1..100_000_u32).position(|number| {
             round.chunks(7).for_each(|piece| meter.read(piece));
-            meter.sent += sent;
+            meter.earn(sent);
             meter.is_overdrawn(|| began + pause * number)
         })
     }
@@ -199,5 +240,15 @@ mod tests {
         let taken = [frame(WINDOW_UPDATE, 0, 4), frame(WINDOW_UPDATE, 0, 4)].concat();
         assert_eq!(rounds(&taken, Duration::ZERO, 200), None, "two windows for each event");
         assert!(rounds(&taken, Duration::ZERO, 20).is_some());
+        let after_much = rounds_after(1 << 30, SMALL, &ping, Duration::ZERO, 0);
+        assert_eq!(after_much, Some(60_000), "not all that was taken is put by");
+    }
+
+    #[test]
+    fn a_proxy_sends_the_small_parts_of_its_clients() {
+        let proxied = |round: &[u8]| rounds_after(0, EMPTY, round, Duration::ZERO, 0);
+        assert_eq!(proxied(&frame(DATA, 0, 1)), None);
+        assert_eq!(proxied(&frame(DATA, 0, 0)), Some(10_000), "it has no reason to send none");
+        assert_eq!(proxied(&frame(PING, 0, 8)), Some(10_000));
     }
 }

@@ -3,11 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::quota::Counting;
+/// Whether what is asked counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counting {
+    /// It does.
+    Real,
+    /// The answer is that of a real one, and nothing is counted.
+    Rehearsed,
+}
 
 /// How often something may happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Pace {
+pub struct Pace {
     /// Nanoseconds that one costs, in 2^-10: whole bytes at a gigabyte per second cost one nanosecond each.
     cost: u64,
     /// Nanoseconds of debt that are nobody's business.
@@ -20,7 +27,7 @@ const MOST_DEBT: u64 = 60_000_000_000;
 
 impl Pace {
     /// `per_second` in the long run, `burst` at once after a pause. Both at least 1.
-    pub(super) fn new(per_second: u64, burst: u64) -> Self {
+    pub fn new(per_second: u64, burst: u64) -> Self {
         let cost = (1_000_000_000_u64 << FRACTION) / per_second.max(1);
         let cost = cost.max(1);
         Self { cost, tolerance: nanos(cost, burst.max(1)) }
@@ -29,7 +36,7 @@ impl Pace {
 
 impl Pace {
     /// As it was set.
-    pub(super) fn per_second(self) -> u64 {
+    pub fn per_second(self) -> u64 {
         (1_000_000_000_u64 << FRACTION) / self.cost
     }
 }
@@ -41,14 +48,14 @@ fn nanos(cost: u64, count: u64) -> u64 {
 
 /// What has happened of it: when, in nanoseconds, all would be paid. Eight bytes, no lock.
 #[derive(Debug, Default)]
-pub(super) struct Debt(AtomicU64);
+pub struct Debt(AtomicU64);
 
 impl Debt {
     /// One more, if it may be.
     ///
     /// # Errors
     /// How long until it may.
-    pub(super) fn take(&self, pace: Pace, now: u64, counting: Counting) -> Result<(), Duration> {
+    pub fn take(&self, pace: Pace, now: u64, counting: Counting) -> Result<(), Duration> {
         let one = nanos(pace.cost, 1).max(1);
         let more = |before: u64| {
             let paid = before.max(now).saturating_add(one);
@@ -67,13 +74,13 @@ impl Debt {
     ///
     /// # Errors
     /// How long until it has.
-    pub(super) fn check(&self, pace: Pace, now: u64) -> Result<(), Duration> {
+    pub fn check(&self, pace: Pace, now: u64) -> Result<(), Duration> {
         let debt = self.0.load(Ordering::Relaxed).saturating_sub(now);
         if debt <= pace.tolerance { Ok(()) } else { Err(Duration::from_nanos(debt - pace.tolerance)) }
     }
 
     /// How many may still be at once.
-    pub(super) fn left(&self, pace: Pace, now: u64) -> u64 {
+    pub fn left(&self, pace: Pace, now: u64) -> u64 {
         let debt = self.0.load(Ordering::Relaxed).saturating_sub(now);
         let left = u128::from(pace.tolerance.saturating_sub(debt)) << FRACTION;
         u64::try_from(left / u128::from(pace.cost)).unwrap_or(u64::MAX)
@@ -81,7 +88,7 @@ impl Debt {
 
     /// Counts what was used. What would take longer than a minute to pay is given away: one large answer must not shut
     /// somebody out for hours.
-    pub(super) fn charge(&self, pace: Pace, count: u64, now: u64) {
+    pub fn charge(&self, pace: Pace, count: u64, now: u64) {
         let cost = nanos(pace.cost, count);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid| {
             let most = now.saturating_add(pace.tolerance).saturating_add(MOST_DEBT);
@@ -91,7 +98,7 @@ impl Debt {
     }
 
     /// Nothing is owed.
-    pub(super) fn is_paid(&self, now: u64) -> bool {
+    pub fn is_paid(&self, now: u64) -> bool {
         self.0.load(Ordering::Relaxed) <= now
     }
 }

@@ -16,8 +16,8 @@ const LONGEST_REST: usize = 2048;
 
 /// The load balancer does not say from whom the connection is; it is to blame, and closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HeaderError {
-    /// It said nothing, or left.
+pub enum ProxyHeaderError {
+    /// Nothing came, or not all of it.
     #[error("no PROXY header came")]
     Silent(#[from] io::Error),
     /// Something else came, such as TLS.
@@ -29,11 +29,11 @@ pub(super) enum HeaderError {
 /// for itself.
 ///
 /// # Errors
-/// [`HeaderError`]
-pub(super) async fn client_of(
+/// [`ProxyHeaderError`]
+pub async fn proxied_client(
     stream: &mut (impl AsyncRead + Unpin),
     peer: SocketAddr,
-) -> Result<SocketAddr, HeaderError> {
+) -> Result<SocketAddr, ProxyHeaderError> {
     let mut header = vec![0; SIGNATURE.len()];
     stream.read_exact(&mut header).await?;
     if header == SIGNATURE {
@@ -41,7 +41,7 @@ pub(super) async fn client_of(
         stream.read_exact(&mut fixed).await?;
         let rest = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
         if rest > LONGEST_REST {
-            return Err(HeaderError::Malformed);
+            return Err(ProxyHeaderError::Malformed);
         }
         header.extend_from_slice(&fixed);
         let start = header.len();
@@ -51,14 +51,14 @@ pub(super) async fn client_of(
         // Byte by byte, because what follows is TLS's.
         while !header.ends_with(b"\r\n") {
             if header.len() >= LONGEST_LINE {
-                return Err(HeaderError::Malformed);
+                return Err(ProxyHeaderError::Malformed);
             }
             header.push(stream.read_u8().await?);
         }
     } else {
-        return Err(HeaderError::Malformed);
+        return Err(ProxyHeaderError::Malformed);
     }
-    source(&header, peer).ok_or(HeaderError::Malformed)
+    source(&header, peer).ok_or(ProxyHeaderError::Malformed)
 }
 
 fn source(header: &[u8], peer: SocketAddr) -> Option<SocketAddr> {
@@ -120,7 +120,7 @@ mod tests {
         ] {
             let sent = [&header[..], b"the rest"].concat();
             let mut stream = &sent[..];
-            let found = client_of(&mut stream, peer).await;
+            let found = proxied_client(&mut stream, peer).await;
             let shown = header.escape_ascii();
             assert_eq!(found.ok(), expected.map(|text| text.parse().unwrap()), "{shown}");
             if expected.is_some() {
@@ -128,6 +128,6 @@ mod tests {
             }
         }
         let mut cut = &b"PROXY TCP4 203"[..];
-        assert!(matches!(client_of(&mut cut, peer).await, Err(HeaderError::Silent(_))));
+        assert!(matches!(proxied_client(&mut cut, peer).await, Err(ProxyHeaderError::Silent(_))));
     }
 }

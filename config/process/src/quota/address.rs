@@ -6,20 +6,19 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fairlead_config::AddressQuotaConfig;
 
 use super::meter::{Meter, Meters};
-use super::quota::{A_MOMENT, Counting, Exceeded, Scope, What};
-use super::rate::Pace;
+use super::rate::{Counting, Pace};
 
-/// The quotas of addresses at a door.
+/// The quotas of the addresses that connect to a listener.
 #[derive(Debug)]
-pub(crate) struct AddressQuotas {
+pub struct AddressQuotas {
     rules: ArcSwap<Rules>,
-    /// What makes a door without them cheap.
+    /// What makes a listener without them cheap.
     counts: AtomicBool,
     began: Instant,
     meters: Meters,
@@ -38,9 +37,12 @@ const CONNECTIONS: usize = 0;
 const CONNECTIONS_AT_ONCE: u64 = 2;
 const FAILURES_AT_ONCE: u64 = 10;
 
+/// When to try again where nobody can know.
+const A_MOMENT: Duration = Duration::from_secs(1);
+
 /// A connection of an address, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Connected(Arc<Meter>);
+pub struct Connected(Arc<Meter>);
 
 impl Drop for Connected {
     fn drop(&mut self) {
@@ -50,7 +52,7 @@ impl Drop for Connected {
 
 impl AddressQuotas {
     /// Those that settings make.
-    pub(crate) fn new(config: &AddressQuotaConfig) -> Self {
+    pub fn new(config: &AddressQuotaConfig) -> Self {
         let quotas = Self {
             rules: ArcSwap::default(),
             counts: AtomicBool::new(false),
@@ -62,7 +64,7 @@ impl AddressQuotas {
     }
 
     /// Other ones from now on.
-    pub(crate) fn set(&self, config: &AddressQuotaConfig) {
+    pub fn set(&self, config: &AddressQuotaConfig) {
         let pace = |rate: Option<u32>, at_once| {
             rate.map(|rate| Pace::new(rate.into(), u64::from(rate).saturating_mul(at_once)))
         };
@@ -79,16 +81,15 @@ impl AddressQuotas {
     /// Counts a connection, until what this returns is dropped; `None` where nothing is counted.
     ///
     /// # Errors
-    /// [`Exceeded`]; the connection should be closed then.
-    pub(crate) fn connect(&self, address: IpAddr) -> Result<Option<Connected>, Exceeded> {
+    /// How long until there may be one more; this one should be closed.
+    pub fn connect(&self, address: IpAddr) -> Result<Option<Connected>, Duration> {
         let Some((rules, meter)) = self.of(address) else { return Ok(None) };
-        let exceeded = |wait| Exceeded { scope: Scope::Address, what: What::Connections, wait };
         if !meter.open(CONNECTIONS, rules.open, Counting::Real) {
-            return Err(exceeded(A_MOMENT));
+            return Err(A_MOMENT);
         }
         let connected = Connected(meter);
         if let Some(pace) = rules.connections {
-            connected.0.requests.take(pace, self.now(), Counting::Real).map_err(exceeded)?;
+            connected.0.requests.take(pace, self.now(), Counting::Real)?;
         }
         Ok(Some(connected))
     }
@@ -96,16 +97,15 @@ impl AddressQuotas {
     /// Whether a credential of this address may be looked at.
     ///
     /// # Errors
-    /// [`Exceeded`].
-    pub(crate) fn may_try(&self, address: IpAddr) -> Result<(), Exceeded> {
+    /// How long until one may.
+    pub fn may_try(&self, address: IpAddr) -> Result<(), Duration> {
         let Some((rules, meter)) = self.of(address) else { return Ok(()) };
         let Some(pace) = rules.failures else { return Ok(()) };
-        let exceeded = |wait| Exceeded { scope: Scope::Address, what: What::Failures, wait };
-        meter.bytes.check(pace, self.now()).map_err(exceeded)
+        meter.bytes.check(pace, self.now())
     }
 
     /// Counts a credential that does not count.
-    pub(crate) fn failed(&self, address: IpAddr) {
+    pub fn failed(&self, address: IpAddr) {
         if let Some((rules, meter)) = self.of(address)
             && let Some(pace) = rules.failures
         {
@@ -136,8 +136,6 @@ fn network(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use std::time::Duration;
 
     use super::*;
 
@@ -176,9 +174,8 @@ mod tests {
             quotas.failed(one);
         }
         quotas.failed(one);
-        let exceeded = quotas.may_try(one).unwrap_err();
-        assert_eq!((exceeded.scope, exceeded.what), (Scope::Address, What::Failures));
-        assert!(exceeded.wait > Duration::ZERO && exceeded.wait <= Duration::from_secs(1));
+        let wait = quotas.may_try(one).unwrap_err();
+        assert!(wait > Duration::ZERO && wait <= Duration::from_secs(1));
         assert!(quotas.may_try(address("192.0.2.2")).is_ok());
     }
 

@@ -1,0 +1,163 @@
+//! Answers that nobody takes.
+//!
+//! The library asks the body of an answer for more before it knows whether there is room for it, keeps what it gets until there
+//! is, and asks again after that. So an answer that was asked and is silent, as a watch mostly is, waits for nobody; one that has
+//! given something and is not asked again is not taken. That is seen here, around whatever polls the body, because the body
+//! itself is not polled then.
+//!
+//! For this to say much, bodies give parts of [`PART`] bytes: who takes as little as one of them in the allowed time goes on. What
+//! the library holds at the end of an answer, up to two of them over HTTP/2, is not seen; it goes with the connection,
+//! once that is idle.
+//!
+//! Cost: some 40 bytes for each stream, and a timer only for those whose clients are behind.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prometheus::IntCounter;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes of an answer that are given at once.
+const PART: usize = 32 << 10;
+
+/// How it is with the answer that is polled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Given {
+    /// It has been asked for more, or is over.
+    Taken,
+    /// It has given a part since the last look.
+    Part,
+    /// The part is still there.
+    Untaken,
+}
+
+thread_local! {
+    /// A way from the body to those who poll what polls it; nothing is kept here from one poll to the next.
+    static GIVEN: Cell<Given> = const { Cell::new(Given::Taken) };
+}
+
+/// Bytes that are given in parts. Boxed, because most answers are one.
+#[derive(Debug, Default)]
+pub(crate) struct Parts(Option<Box<Bytes>>);
+
+impl Parts {
+    /// The first part; the rest stays here.
+    pub(crate) fn of(&mut self, mut bytes: Bytes) -> Bytes {
+        if bytes.len() <= PART {
+            return bytes;
+        }
+        let first = bytes.split_to(PART);
+        self.0 = Some(Box::new(bytes));
+        first
+    }
+
+    /// The next, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Bytes> {
+        let left = self.0.as_mut()?;
+        let part = left.split_to(left.len().min(PART));
+        // The last ones may wait for long, and would hold all of what they are parts of.
+        if left.len() > PART && left.len() <= 2 * PART {
+            **left = Bytes::copy_from_slice(left);
+        }
+        if left.is_empty() {
+            self.0 = None;
+        }
+        Some(part)
+    }
+
+    /// Bytes that are still here.
+    pub(crate) fn left(&self) -> u64 {
+        self.0.as_ref().map_or(0, |left| left.len() as u64)
+    }
+}
+
+/// The body is asked for more, or is over.
+pub(crate) fn asked() {
+    GIVEN.set(Given::Taken);
+}
+
+/// The body has given something.
+pub(crate) fn gave() {
+    GIVEN.set(Given::Part);
+}
+
+/// How long a part may lie there, and how often that was too long.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    pub(crate) limit: Duration,
+    pub(crate) lost: IntCounter,
+}
+
+/// What polls an answer's body. It is over, with `None`, when a part of it is not taken for too long.
+pub(crate) struct Patient<F> {
+    answering: Pin<Box<F>>,
+    given: Given,
+    /// Only as long as there is something to wait for.
+    timer: Option<Pin<Box<Sleep>>>,
+    patience: Arc<Patience>,
+}
+
+impl<F> Patient<F> {
+    pub(crate) fn new(answering: Pin<Box<F>>, patience: &Arc<Patience>) -> Self {
+        Self { answering, given: Given::Taken, timer: None, patience: Arc::clone(patience) }
+    }
+
+    pub(crate) fn answering(&mut self) -> Pin<&mut F> {
+        self.answering.as_mut()
+    }
+}
+
+impl<F: Future> Future for Patient<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        GIVEN.set(self.given);
+        let polled = self.answering.as_mut().poll(context);
+        self.given = GIVEN.get();
+        if polled.is_ready() {
+            return polled.map(Some);
+        }
+        match self.given {
+            Given::Taken => self.timer = None,
+            Given::Part => {
+                self.given = Given::Untaken;
+                let end = Instant::now() + self.patience.limit;
+                match &mut self.timer {
+                    Some(timer) => timer.as_mut().reset(end),
+                    None => self.timer = Some(Box::pin(sleep_until(end))),
+                }
+            }
+            Given::Untaken => {}
+        }
+        let is_over = self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+        if !is_over {
+            return Poll::Pending;
+        }
+        self.patience.lost.inc();
+        Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_all_there_and_the_last_ones_hold_no_more_than_themselves() {
+        for size in [0, 1, PART, PART + 1, 3 * PART, 10 * PART + 5] {
+            let whole: Bytes = (0..size).map(|at| (at % 251) as u8).collect::<Vec<_>>().into();
+            let mut parts = Parts::default();
+            let mut given = vec![parts.of(whole.clone())];
+            given.extend(std::iter::from_fn(|| parts.next()));
+            assert_eq!(given.concat(), whole, "{size}");
+            assert!(given.iter().all(|part| part.len() <= PART), "{size}");
+            let within = |part: &Bytes| whole.as_ptr_range().contains(&part.as_ptr());
+            let own = given.iter().rev().take(2).filter(|part| !within(part)).count();
+            assert!(size < 10 * PART || own == 2, "{size}: {own}");
+        }
+    }
+}

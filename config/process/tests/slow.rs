@@ -1,0 +1,210 @@
+//! Clients that take their time: bodies that drip, and answers that nobody takes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Client, TestServer, get, reply, text};
+use fairlead_config::{ConnectionLimits, SlowClientsConfig, Timespan};
+use fairlead_process::{RequestBody, Service};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::broadcast;
+use tokio::time::timeout;
+
+/// Only to fail instead of hanging.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What clients may take their time for, in these tests.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Larger than what the systems on both sides take in.
+const BIG: usize = 64 << 20;
+const UNTAKEN: &str = "fairlead_server_errors_total{listener=\"test\",why=\"untaken\"}";
+const SLOW_BODY: &str = "fairlead_server_errors_total{listener=\"test\",why=\"slow_body\"}";
+
+fn impatient() -> SlowClientsConfig {
+    let patience = Timespan::from_millis(200);
+    SlowClientsConfig { body: patience, answer: patience }
+}
+
+/// Says how long the body was; knows nothing of slow ones.
+async fn measure(request: Request<RequestBody>) -> Response<Full<Bytes>> {
+    match request.into_body().collect().await {
+        Ok(body) => reply(body.to_bytes().len().to_string()),
+        Err(_) => reply("it broke off"),
+    }
+}
+
+fn part(bytes: impl Into<Bytes>) -> Result<Frame<Bytes>, Infallible> {
+    Ok(Frame::data(bytes.into()))
+}
+
+type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+/// A byte now and then, without end; each is said to be there.
+fn dripping() -> Request<Parts> {
+    let bytes = stream::unfold((), async |()| {
+        tokio::time::sleep(PATIENCE / 10).await;
+        Some((part("x"), ()))
+    });
+    let body = StreamBody::new(bytes.boxed());
+    Request::post("https://localhost/").header("host", "localhost").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_body_that_drips_ends_with_408_and_others_are_served() {
+    let server = TestServer::impatient(impatient(), measure);
+    let stream = server.connect(&server.pki.client(&[b"h2"])).await.unwrap();
+    let (mut over_http2, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let stream = server.connect(&server.pki.client(&[b"http/1.1"])).await.unwrap();
+    let (mut over_http1, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let honest = async {
+        let mut clients = Client::both(&server).await;
+        while server.metric(SLOW_BODY) < Some(2.0) {
+            for client in &mut clients {
+                let mut request = get("/");
+                *request.method_mut() = http::Method::POST;
+                *request.body_mut() = Full::new(vec![b'x'; 1 << 20].into());
+                assert_eq!(text(client.send(request).await.unwrap()).await, (1 << 20).to_string());
+            }
+        }
+    };
+    let all = async {
+        tokio::join!(over_http1.send_request(dripping()), over_http2.send_request(dripping()), honest)
+    };
+    let (over_http1, answer, ()) = timeout(LIMIT, all).await.expect("a dripping body is waited for");
+    for answer in [over_http1.unwrap(), answer.unwrap()] {
+        assert_eq!(answer.status(), 408);
+        let body = text(answer).await;
+        assert!(body.contains("\"kind\":\"Status\"") && body.contains("too slowly"), "{body}");
+    }
+    assert_eq!(server.metric(SLOW_BODY), Some(2.0));
+    // On the connection where it was, others are served as before.
+    let mut request = dripping();
+    *request.body_mut() = StreamBody::new(stream::empty().boxed());
+    assert_eq!(text(over_http2.send_request(request).await.unwrap()).await, "0");
+}
+
+#[tokio::test]
+async fn bytes_earn_time() {
+    let server = TestServer::impatient(impatient(), measure);
+    for protocol in [&b"http/1.1"[..], b"h2"] {
+        let stream = server.connect(&server.pki.client(&[protocol])).await.unwrap();
+        // Each part is there later than all of them might take without what they earn.
+        let parts = stream::unfold(0, async |count| {
+            tokio::time::sleep(PATIENCE * 3 / 4).await;
+            (count < 4).then(|| (part(vec![b'x'; 1024]), count + 1))
+        });
+        let parts = stream::iter([part(vec![b'x'; 1024])]).chain(parts);
+        let body = StreamBody::new(parts.boxed());
+        let request = Request::post("https://localhost/").header("host", "localhost").body(body).unwrap();
+        let answer = if protocol == b"h2" {
+            let (mut sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        } else {
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        assert_eq!(text(answer.unwrap()).await, (5 * 1024).to_string());
+    }
+    assert_eq!(server.metric(SLOW_BODY), Some(0.0));
+}
+
+/// `/watch` says a word, and what `events` say later; everything else is a large answer.
+fn big_or_watch(events: broadcast::Sender<Bytes>) -> impl Service {
+    move |request: Request<RequestBody>| {
+        let frames = if request.uri().path() == "/watch" {
+            let later = stream::unfold(events.subscribe(), async |mut events| {
+                let event = events.recv().await.ok()?;
+                Some((part(event), events))
+            });
+            stream::iter([part("ADDED")]).chain(later).boxed()
+        } else {
+            stream::iter([part(vec![b'x'; BIG])]).boxed()
+        };
+        async move { Response::new(StreamBody::new(frames) as Parts) }
+    }
+}
+
+#[tokio::test]
+async fn who_takes_nothing_loses_the_answer_and_a_quiet_watch_goes_on() {
+    let (events, _) = broadcast::channel(8);
+    let server = TestServer::impatient(impatient(), big_or_watch(events.clone()));
+    let mut watches = Vec::new();
+    for mut client in Client::both(&server).await {
+        let mut watch = client.send(get("/watch")).await.unwrap().into_body();
+        assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ADDED");
+        watches.push((watch, client));
+    }
+    // One after the other, so that the watches are quiet for longer than anybody may take nothing.
+    let mut over_http2 = server.http2().await;
+    let untaken = over_http2.send_request(get("/")).await.unwrap();
+    server.until(UNTAKEN, 1.0).await;
+    assert!(untaken.into_body().collect().await.is_err());
+    let taken = over_http2.send_request(get("/")).await.unwrap();
+    assert_eq!(
+        taken.into_body().collect().await.unwrap().to_bytes().len(),
+        BIG,
+        "the connection is as before"
+    );
+
+    let mut over_http1 = server.connect(&server.pki.client(&[b"http/1.1"])).await.unwrap();
+    over_http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    server.until(UNTAKEN, 2.0).await;
+    let mut taken = Vec::new();
+    let _ = over_http1.read_to_end(&mut taken).await;
+    assert!(taken.len() < BIG, "{}", taken.len());
+
+    for event in ["MODIFIED", "DELETED"] {
+        events.send(Bytes::from_static(event.as_bytes())).unwrap();
+        for (watch, _) in &mut watches {
+            assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), event);
+        }
+    }
+    assert_eq!(server.metric(UNTAKEN), Some(2.0));
+}
+
+#[tokio::test]
+async fn an_answer_whose_end_is_not_taken_goes_with_its_idle_connection() {
+    let limits = ConnectionLimits {
+        header_read_timeout: Timespan::from_millis(50),
+        idle_timeout: Timespan::from_millis(50),
+        ..ConnectionLimits::default()
+    };
+    let server = TestServer::configured(
+        "10s",
+        |options, _| {
+            (options.limits, options.slow_clients) = (limits, impatient());
+        },
+        async |_: Request<RequestBody>| reply("x".repeat(1000)),
+    );
+    let stream = server.connect(&server.pki.client(&[b"h2"])).await.unwrap();
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(1)
+        .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    // Its first byte is taken, and the library has the rest.
+    let answer = sender.send_request(get("/")).await.unwrap();
+    let _ended = timeout(LIMIT, connection).await.expect("the connection stays");
+    assert!(answer.into_body().collect().await.is_err());
+    assert_eq!(server.metric(UNTAKEN), Some(0.0));
+}
