@@ -81,12 +81,15 @@ async fn drip(mut connection: RawHttp1, more: &[u8]) {
     }
 }
 
-/// Prints, for each mode, how long an honest client had to wait at most, and what the tool says.
+/// Prints, for each mode, how long an honest client had to wait at most, and what the tool says. Fails if it was longer than
+/// SLOW_MOST_MILLIS, where that is set: time is only to be trusted on an idle machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the program slowhttptest: make slow"]
 async fn slowhttptest_at_4000_connections() {
     let program = std::env::var("SLOWHTTPTEST").unwrap_or_else(|_| "slowhttptest".to_owned());
     let seconds = std::env::var("SLOW_SECONDS").unwrap_or_else(|_| "60".to_owned());
+    let most = std::env::var("SLOW_MOST_MILLIS").ok().map(|text| text.parse().expect("a number is needed"));
+    let most = most.map(Duration::from_millis);
     let mut target = Target::start().await;
     let before = target.at_rest().await;
     for (name, path, arguments) in [
@@ -132,6 +135,8 @@ async fn slowhttptest_at_4000_connections() {
         let after = target.at_rest().await;
         println!("  memory at rest: {} MiB, then {} MiB", before.memory_kib >> 10, after.memory_kib >> 10);
         assert!(target.gateway.child.try_wait().unwrap().is_none(), "the gateway has ended");
+        let longest = waits[waits.len() - 1];
+        assert!(most.is_none_or(|most| longest <= most), "{name}: an honest client waited for {longest:?}");
     }
 }
 
