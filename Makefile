@@ -79,7 +79,7 @@ soak: build
 	@FAIRNESS_MOST=$${FAIRNESS_MOST:-1.5} cargo test --release -p fairlead-gateway --test behaviour -- --nocapture fifty_times_its_share
 	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} LIFE_WINDOW=$${LIFE_WINDOW:-5} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
-## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
+## HTTP/2 conformance at every kind of door: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build
 	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
 	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)
