@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -44,6 +44,11 @@ demo-dashboards: build
 	@deploy/tools.sh prometheus
 	@deploy/tools.sh drawing
 	@$(BIN)/dashboards demo $(ARGS)
+
+## What parts of the gateway cost, printed and not judged: a table and a snapshot of a million workspaces, a line of the access log, what is counted of busy workspaces, CPU per request, memory per watch and workspace. Needs an otherwise idle machine.
+figures: build
+	@cargo test --release -p fairlead-gateway --lib -- --ignored --nocapture --test-threads=1 $(ARGS)
+	@cargo test --release -p fairlead-gateway --test behaviour -- --ignored --nocapture --test-threads=1 figures:: $(ARGS)
 
 ## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
 sim:
