@@ -257,7 +257,7 @@ mod tests {
     fn the_files_are_complete_and_everything_they_name_exists() {
         let folder = tempfile::tempdir().unwrap();
         let site = Site::at(folder.path()).unwrap();
-        let topology = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
+        let (topology, _ports) = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
         let names = topology.shards().map(|shard| shard.name.as_str());
         let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer();
         let certificates = site.certificates();
