@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
 use fairlead_config::{
-    AuthenticationConfig, CacheConfig, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, HttpsUrl,
-    IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind, RefusedConfig, ServiceAccountConfig,
-    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy,
-    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
+    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DoorConfig, DoorQuotasConfig, DoorTlsConfig,
+    DrainConfig, GatewayConfig, HttpsUrl, IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind,
+    RefusedConfig, ServiceAccountConfig, ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan,
+    TlsVersion, TokenPolicy, TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig,
+    UpstreamIdentityConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -152,6 +153,15 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
             certificate: certificate.into(),
             private_key: key.into(),
         }),
+        // All clients are of one machine, so only what no client does by itself is too much.
+        quotas: DoorQuotasConfig {
+            per_address: AddressQuotaConfig {
+                connections: Some(5_000),
+                failures_per_second: Some(50),
+                ..AddressQuotaConfig::default()
+            },
+            ..DoorQuotasConfig::default()
+        },
         no_store: true,
         watch_keep_alive: Some(Timespan::from_secs(30)),
         tls: DoorTlsConfig { minimum_version: TlsVersion::Tls13, ..DoorTlsConfig::default() },
