@@ -6,7 +6,7 @@ ARGS ?=
 # Where the installation that is measured listens.
 BENCH_PORT ?= 7443
 
-.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow fuzz
+.PHONY: up build test bench bench-gateway dashboards demo-comer demo-dashboards admin-page sim lint audit hostile faults soak h2spec pebble tls-scan slow figures fuzz
 
 ## Build and run a gateway, two shards, a cache server and a development issuer here; Ctrl-C stops them.
 up: build
@@ -45,6 +45,11 @@ demo-dashboards: build
 	@deploy/tools.sh drawing
 	@$(BIN)/dashboards demo $(ARGS)
 
+## What parts of the gateway cost, printed and not judged: a table and a snapshot of a million workspaces, a line of the access log, what is counted of busy workspaces, CPU per request, memory per watch and workspace. Needs an otherwise idle machine.
+figures: build
+	@cargo test --release -p fairlead-gateway --lib -- --ignored --nocapture --test-threads=1 $(ARGS)
+	@cargo test --release -p fairlead-gateway --test behaviour -- --ignored --nocapture --test-threads=1 figures:: $(ARGS)
+
 ## How evenly gateways spread a million workspaces over a hundred shards, by policy; fails when it is less than promised.
 sim:
 	cargo run --release -p fairlead-gateway --features simulation --bin simulate-picks
@@ -79,7 +84,7 @@ soak: build
 	@FAIRNESS_MOST=$${FAIRNESS_MOST:-1.5} cargo test --release -p fairlead-gateway --test behaviour -- --nocapture fifty_times_its_share
 	@LIFE_RELOADS=$${LIFE_RELOADS:-100} LIFE_UPGRADES=$${LIFE_UPGRADES:-20} LIFE_DRAINS=$${LIFE_DRAINS:-10} LIFE_REQUESTS=$${LIFE_REQUESTS:-1000} LIFE_WATCHES=$${LIFE_WATCHES:-1000} LIFE_WINDOW=$${LIFE_WINDOW:-5} cargo test --release -p fairlead-gateway --test faults -- --nocapture reloads_upgrades_and_drains $(ARGS)
 
-## HTTP/2 conformance: every case of h2spec, a program of others. H2SPEC names it.
+## HTTP/2 conformance at every kind of door: every case of h2spec, a program of others. H2SPEC names it.
 h2spec: build
 	@if [ ! -x "$(H2SPEC)" ]; then echo "h2spec is missing: set H2SPEC to its path (github.com/summerwind/h2spec, built with go build ./cmd/h2spec)" >&2; exit 1; fi
 	@H2SPEC="$(abspath $(H2SPEC))" cargo test --release -p fairlead-gateway --test hostile -- --ignored --nocapture h2spec $(ARGS)

@@ -53,7 +53,7 @@ pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess,
 pub use networks::{Networks, NetworksError};
 pub use pem::PemFault;
 pub use pick::{PickConfig, PickPolicy, PickShardConfig};
-pub use plain::read_plain;
+pub use plain::{is_plain, read_plain};
 pub use quota::{
     AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
 };

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::check::{Checker, Fault, join};
 use crate::load::{Finding, ProcessConfig, locate, parse};
 use crate::outline::Outline;
+use crate::plain::read_configuration;
 use crate::setting::{Meaning, Setting};
 
 /// Everything that is wrong with a configuration, with the files that it names as far as that can be told from outside, and
@@ -17,7 +18,7 @@ pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Ch
         let message = "is not a file".to_owned();
         return vec![Finding { file: file.to_owned(), place: None, key: None, message, hint }];
     }
-    let text = match fs::read_to_string(file) {
+    let text = match read_configuration(file) {
         Ok(text) => text,
         Err(error) => {
             let message = format!("cannot be read: {error}");

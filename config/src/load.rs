@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::check::{Checker, Fault};
 use crate::outline::Outline;
+use crate::plain::{read_configuration, read_plain};
 use crate::setting::Setting;
 
 /// All settings of one kind of process.
@@ -134,7 +135,7 @@ impl fmt::Display for Finding {
 
 /// Reads a configuration. Relative paths in it are relative to its folder.
 pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
-    let text = std::fs::read_to_string(file)
+    let text = read_configuration(file)
         .map_err(|source| ConfigError::Unreadable { file: file.to_owned(), source })?;
     let (mut config, findings) = parse::<T>(&text, file).map_err(ConfigError::Faulty)?;
     if let Some(first) = findings.into_iter().next() {
@@ -146,8 +147,8 @@ pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
 
 /// What whoever uses the settings of a file found wrong with one of them, with its place.
 pub fn finding(file: &Path, key: &str, message: String, hint: Option<String>) -> Finding {
-    // It may be gone by now; then there is no place in it.
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // It may be gone by now, or have come through a FIFO; then there is no place in it.
+    let text = read_plain(file).and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
     locate(Fault { key: key.to_owned(), message, hint }, &Outline::of(&text), file)
 }
 

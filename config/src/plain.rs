@@ -1,20 +1,76 @@
 //! Files that somebody has named, and that may be anything.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
-/// What a setting names is smaller: certificates, kubeconfigs, lists of networks.
+/// Configurations are smaller, and so is what their settings name: certificates, kubeconfigs, lists of networks.
 const MOST: u64 = 16 << 20;
 
 /// What is in an ordinary file; `None` for what cannot be read, has no end (a device), does not begin before somebody writes (a
 /// FIFO), or is larger than any file that settings name.
 pub fn read_plain(file: &Path) -> Option<Vec<u8>> {
-    let is_plain = fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST);
-    if !is_plain {
+    if !is_plain(file) {
         return None;
     }
+    read_to_most(file).ok()
+}
+
+/// Whether it is an ordinary file, and no larger than any that settings name.
+pub fn is_plain(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST)
+}
+
+/// A configuration; it may come through a FIFO, as a shell substitutes a process, but not from what has no end.
+pub(crate) fn read_configuration(file: &Path) -> io::Result<String> {
+    String::from_utf8(read_to_most(file)?)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
+}
+
+fn read_to_most(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(file).ok()?.take(MOST + 1).read_to_end(&mut content).ok()?;
-    Some(content).filter(|content| content.len() as u64 <= MOST)
+    File::open(file)?.take(MOST + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MOST {
+        let message = format!("it has more than {} MiB", MOST >> 20);
+        return Err(io::Error::new(ErrorKind::FileTooLarge, message));
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_may_come_through_a_fifo_but_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let writer = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || fs::write(fifo, "drain: {}\n").unwrap()
+        });
+        assert_eq!(read_configuration(&fifo).unwrap(), "drain: {}\n");
+        writer.join().unwrap();
+        assert!(!is_plain(&fifo) && read_plain(&fifo).is_none());
+
+        let endless = read_configuration(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(
+            (endless.kind(), endless.to_string().as_str()),
+            (ErrorKind::FileTooLarge, "it has more than 16 MiB")
+        );
+        assert_eq!(read_plain(Path::new("/dev/zero")), None);
+
+        let file = folder.path().join("file");
+        fs::write(&file, vec![b'#'; 16 << 20]).unwrap();
+        assert!(read_configuration(&file).is_ok() && is_plain(&file));
+        fs::write(&file, vec![b'#'; (16 << 20) + 1]).unwrap();
+        assert!(read_configuration(&file).is_err() && !is_plain(&file));
+        fs::write(&file, b"\xff").unwrap();
+        assert_eq!(read_configuration(&file).unwrap_err().kind(), ErrorKind::InvalidData);
+    }
 }

@@ -294,6 +294,7 @@ impl Gateway {
             writer,
             router: Arc::clone(&router),
             picker: Arc::clone(&picker),
+            upstreams: Arc::clone(&upstreams),
             clients: clients.clone(),
             options: index_options(config),
             ready,

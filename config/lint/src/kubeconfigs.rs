@@ -20,7 +20,7 @@ impl Survey<'_> {
     /// A kubeconfig that a setting names. An empty path stands for the pod's own, which is not here.
     pub(crate) fn kubeconfig(&mut self, key: &str, file: &Path, usage: Use<'_>) {
         let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
-        if !is_there {
+        if !is_there || self.is_odd(key, file, file) {
             return;
         }
         let shown = file.display();
@@ -36,6 +36,10 @@ impl Survey<'_> {
                 );
             }
         };
+        let named: Vec<&Path> = context.files().collect();
+        if named.into_iter().any(|named| self.is_odd(key, file, named)) {
+            return;
+        }
         if !context.endpoint.is_tls() {
             let message = format!("{shown} names a server without TLS");
             self.checker.fault(key, &message, "let its URL begin with https://");
@@ -63,6 +67,17 @@ impl Survey<'_> {
                 format!("{shown}: the server's authority {:?} has ended on {}", last.name, day(last.ends));
             self.checker.fault(key, &message, "put the certificate of an authority there that is in force");
         }
+    }
+
+    /// Whether what a kubeconfig names is there and must not be read: it may have no end, or begin only when somebody writes.
+    fn is_odd(&mut self, key: &str, kubeconfig: &Path, named: &Path) -> bool {
+        let is_odd = named.exists() && !fairlead_config::is_plain(named);
+        if is_odd {
+            let message =
+                format!("{}: {} is not a file, or far too large", kubeconfig.display(), named.display());
+            self.checker.fault(key, &message, "name files with certificates, keys or tokens");
+        }
+        is_odd
     }
 }
 

@@ -547,6 +547,31 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         ],
     ),
     (
+        "devices and FIFOs in kubeconfigs",
+        |site, text| {
+            let fifo = site.folder.path().join("fifo.crt");
+            assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+            site.kubeconfig("root", "certificate-authority: fifo.crt", "https://localhost:1");
+            let user = site.read("shards.kubeconfig");
+            site.write("shards.kubeconfig", &with(&user, "client-key: admin.key", "client-key: /dev/zero"));
+            text.to_owned()
+        },
+        &[
+            "18: index.rootShardKubeconfig: root.kubeconfig: fifo.crt is not a file, or far too large",
+            "18: index.shardsKubeconfig: shards.kubeconfig: /dev/zero is not a file, or far too large",
+        ],
+    ),
+    (
+        "a kubeconfig with a key that is no key by its size",
+        |site, text| {
+            let file = std::fs::File::create(site.folder.path().join("large.key")).unwrap();
+            file.set_len(17 << 20).unwrap();
+            site.write("root.kubeconfig", &with(&site.read("root.kubeconfig"), "admin.key", "large.key"));
+            text.to_owned()
+        },
+        &["18: index.rootShardKubeconfig: root.kubeconfig: large.key is not a file, or far too large"],
+    ),
+    (
         "a kubeconfig that verifies nothing",
         |site, text| {
             site.kubeconfig("root", "insecure-skip-tls-verify: true", "https://localhost:1");

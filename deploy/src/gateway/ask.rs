@@ -25,8 +25,8 @@ pub(crate) enum AskError {
     Credentials(#[from] ProbeError),
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    #[error(transparent)]
-    OfKubeconfig(#[from] CredentialsError),
+    #[error("{}: {source}", file.display())]
+    OfKubeconfig { file: PathBuf, source: CredentialsError },
     #[error("the gateway: {0}")]
     Ask(#[from] ClientError),
     #[error("the gateway does not answer as expected: {0}")]
@@ -47,6 +47,10 @@ impl AskError {
             Self::Site(error) => error.hint(),
             Self::NotRunning(_) => Some(
                 "`fairlead up` starts it; --kubeconfig names an operator's kubeconfig of a gateway somewhere else"
+                    .to_owned(),
+            ),
+            Self::OfKubeconfig { .. } => Some(
+                "an operator's kubeconfig has a certificate or a token; --dir names an installation of `fairlead up`"
                     .to_owned(),
             ),
             Self::Ask(ClientError::Status(status)) if matches!(status.code, 401 | 403) => {

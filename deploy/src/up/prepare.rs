@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::UpError;
 use super::settings::{USERS, config_files, login_arguments};
-use super::topology::{EDGE, Role, Topology, shards_with_data};
+use super::topology::{EDGE, Ports, Role, Topology, shards_with_data};
 use crate::kubeconfigs::{Addresses, InnerAddresses};
 use crate::site::{Occupation, Record, Site, make_private, replace};
 
@@ -44,6 +44,8 @@ pub(crate) enum Age {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub topology: Topology,
+    /// Its ports are nobody else's while this lives.
+    pub ports: Ports,
     /// The program of each role.
     pub programs: BTreeMap<&'static str, PathBuf>,
     /// Sentences that somebody should read.
@@ -66,7 +68,7 @@ impl Prepared {
         // A refused port must not cost the data.
         let with_data = if wishes.fresh { 0 } else { shards_with_data(&site.processes_with_data()) };
         let shards = wishes.shards.unwrap_or(with_data.max(2));
-        let topology = plan(shards, wishes, before.as_ref(), &occupation)?;
+        let (topology, ports) = plan(shards, wishes, before.as_ref(), &occupation)?;
         if wishes.fresh {
             site.clear(&occupation)?;
         }
@@ -77,7 +79,7 @@ impl Prepared {
         }
         notes.extend(write_files(site, &topology)?);
         let age = if with_data == 0 { Age::New } else { Age::Known };
-        Ok(Self { topology, programs, notes, age, begin, occupation })
+        Ok(Self { topology, ports, programs, notes, age, begin, occupation })
     }
 }
 
@@ -95,7 +97,7 @@ fn plan(
     wishes: &Wishes,
     before: Option<&Record>,
     occupation: &Occupation,
-) -> Result<Topology, UpError> {
+) -> Result<(Topology, Ports), UpError> {
     let before = earlier_ports(before);
     let patience = Instant::now() + ORPHANS_GONE;
     loop {

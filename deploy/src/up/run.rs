@@ -27,8 +27,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs until a signal says otherwise, or until it is clear that not all processes start.
 pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audience) -> Result<(), UpError> {
-    // Named, because it must live until the last process has ended.
-    let Prepared { topology, programs, notes, begin, age, occupation: _occupation } = prepared;
+    // Named, because they must live until the last process has ended.
+    let Prepared { topology, ports: _ports, programs, notes, begin, age, occupation: _occupation } = prepared;
     let mut signals = Signals::listen().map_err(UpError::Runtime)?;
     let (news, mut inbox) = mpsc::channel(64);
     let (mut processes, mut orders) = (JoinSet::new(), Vec::new());

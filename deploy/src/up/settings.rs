@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
 use fairlead_config::{
-    AuthenticationConfig, CacheConfig, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig, HttpsUrl,
-    IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind, RefusedConfig, ServiceAccountConfig,
-    ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan, TlsVersion, TokenPolicy,
-    TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
+    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DoorConfig, DoorQuotasConfig, DoorTlsConfig,
+    DrainConfig, GatewayConfig, HttpsUrl, IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind,
+    RefusedConfig, ServiceAccountConfig, ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan,
+    TlsVersion, TokenPolicy, TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig,
+    UpstreamIdentityConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -152,6 +153,15 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
             certificate: certificate.into(),
             private_key: key.into(),
         }),
+        // All clients are of one machine, so only what no client does by itself is too much.
+        quotas: DoorQuotasConfig {
+            per_address: AddressQuotaConfig {
+                connections: Some(5_000),
+                failures_per_second: Some(50),
+                ..AddressQuotaConfig::default()
+            },
+            ..DoorQuotasConfig::default()
+        },
         no_store: true,
         watch_keep_alive: Some(Timespan::from_secs(30)),
         tls: DoorTlsConfig { minimum_version: TlsVersion::Tls13, ..DoorTlsConfig::default() },
@@ -257,7 +267,7 @@ mod tests {
     fn the_files_are_complete_and_everything_they_name_exists() {
         let folder = tempfile::tempdir().unwrap();
         let site = Site::at(folder.path()).unwrap();
-        let topology = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
+        let (topology, _ports) = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
         let names = topology.shards().map(|shard| shard.name.as_str());
         let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer();
         let certificates = site.certificates();

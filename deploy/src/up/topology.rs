@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::net::TcpSocket;
 
 use super::UpError;
 
@@ -62,35 +64,29 @@ pub(crate) const EDGE: &str = "edge";
 impl Topology {
     /// One gateway at `port`, with its door for tokens at `edge` if that is given; `shards` shards, a cache server and an
     /// issuer. `before` are the ports of an earlier run by process name: they are used again if they are free, because
-    /// other objects may mention them.
+    /// other objects may mention them. No other program is given any of them while [`Ports`] live.
     pub(crate) fn plan(
         shards: u32,
         port: u16,
         edge: Option<u16>,
         before: &BTreeMap<String, u16>,
-    ) -> Result<Self, UpError> {
-        let wanted = |port| TcpListener::bind(local(port)).map_err(|source| refuse_port(port, source));
-        let any = |name: &str| match before.get(name).map(|port| TcpListener::bind(local(*port))) {
-            Some(Ok(listener)) => Ok(listener),
-            _ => TcpListener::bind(local(0)).map_err(UpError::NoFreePort),
+    ) -> Result<(Self, Ports), UpError> {
+        let mut ports = Ports::default();
+        let gateway = ports.wanted(port)?;
+        let edge = match edge {
+            Some(port) => ports.wanted(port)?,
+            None => ports.any(before.get(EDGE))?,
         };
-        let gateway = wanted(port)?;
-        let edge = edge.map_or_else(|| any(EDGE), wanted)?;
-        // All are held until all are found, so that no two processes get the same one.
-        let mut held = vec![(gateway, "gateway".to_owned(), Role::Gateway)];
+        let mut processes =
+            vec![Process { name: "gateway".to_owned(), role: Role::Gateway, address: gateway }];
         let inner = shard_names(shards)
             .map(|name| (name, Role::Shard))
             .chain([("cache".to_owned(), Role::Cache), ("issuer".to_owned(), Role::Issuer)]);
         for (name, role) in inner {
-            held.push((any(&name)?, name, role));
-        }
-        let mut processes = Vec::with_capacity(held.len());
-        for (listener, name, role) in held {
-            let address = listener.local_addr().map_err(UpError::NoFreePort)?;
+            let address = ports.any(before.get(&name))?;
             processes.push(Process { name, role, address });
         }
-        let edge = edge.local_addr().map_err(UpError::NoFreePort)?;
-        Ok(Self { processes, edge })
+        Ok((Self { processes, edge }, ports))
     }
 
     pub(crate) fn gateway(&self) -> &Process {
@@ -136,6 +132,42 @@ pub(crate) fn shards_with_data(processes: &[String]) -> u32 {
     processes.iter().filter_map(count).max().unwrap_or(0)
 }
 
+/// The ports of an installation, which the system gives to nobody who asks for any: not before the processes listen there, nor
+/// while one of them is started again.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    held: Vec<TcpSocket>,
+}
+
+impl Ports {
+    fn wanted(&mut self, port: u16) -> Result<SocketAddr, UpError> {
+        self.reserve(port).map_err(|source| refuse_port(port, source))
+    }
+
+    /// The one of before if it is free.
+    fn any(&mut self, before: Option<&u16>) -> Result<SocketAddr, UpError> {
+        match before.map(|port| self.reserve(*port)) {
+            Some(Ok(address)) => Ok(address),
+            _ => self.reserve(0).map_err(UpError::NoFreePort),
+        }
+    }
+
+    /// One that nobody listens at, 0 for any. Whoever may share an address (SO_REUSEADDR), as servers do, can listen there,
+    /// because nobody listens here.
+    fn reserve(&mut self, port: u16) -> io::Result<SocketAddr> {
+        // For the same reason it could be reserved twice.
+        if self.held.iter().any(|held| held.local_addr().is_ok_and(|known| known == local(port))) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(local(port))?;
+        let address = socket.local_addr()?;
+        self.held.push(socket);
+        Ok(address)
+    }
+}
+
 fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
@@ -150,11 +182,13 @@ fn refuse_port(port: u16, source: io::Error) -> UpError {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
     fn an_installation_has_a_gateway_shards_and_a_cache_on_ports_of_their_own() {
-        let topology = Topology::plan(3, 0, None, &BTreeMap::new()).unwrap();
+        let (topology, _ports) = Topology::plan(3, 0, None, &BTreeMap::new()).unwrap();
         let names: Vec<_> = topology.processes.iter().map(|process| process.name.as_str()).collect();
         assert_eq!(names, ["gateway", "root", "shard-1", "shard-2", "cache", "issuer"]);
         assert_eq!(topology.gateway().role, Role::Gateway);
@@ -177,7 +211,7 @@ mod tests {
         let other_port = TcpListener::bind(local(0)).unwrap().local_addr().unwrap().port();
         let before = [("root", free_port), ("cache", taken_port), (EDGE, other_port)];
         let before = before.map(|(name, port)| (name.to_owned(), port)).into();
-        let topology = Topology::plan(1, 0, None, &before).unwrap();
+        let (topology, _ports) = Topology::plan(1, 0, None, &before).unwrap();
         assert_eq!(topology.edge.port(), other_port);
         assert_eq!(topology.root_shard().address.port(), free_port);
         assert_ne!(topology.cache().address.port(), taken_port);
@@ -185,6 +219,24 @@ mod tests {
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
         let refused = Topology::plan(1, 0, Some(taken_port), &before).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
+        let (topology, _ports) = Topology::plan(1, other_port, None, &before).unwrap();
+        assert_ne!(topology.edge.port(), other_port, "it is the gateway's now");
+        let refused = Topology::plan(1, free_port, Some(free_port), &BTreeMap::new()).unwrap_err();
+        assert!(matches!(refused, UpError::PortInUse { port } if port == free_port), "{refused}");
+    }
+
+    #[test]
+    fn a_port_is_a_servers_to_listen_at_again_and_again_and_nobody_elses() {
+        let (topology, _ports) = Topology::plan(1, 0, None, &BTreeMap::new()).unwrap();
+        let address = topology.root_shard().address;
+        for _ in 0..2 {
+            let server = TcpListener::bind(address).unwrap();
+            assert!(Ports::default().reserve(address.port()).is_err(), "somebody listens there");
+            drop(server);
+        }
+        let others: Vec<_> = (0..100).map(|_| TcpListener::bind(local(0)).unwrap()).collect();
+        let ours: Vec<_> = topology.processes.iter().map(|process| process.address).collect();
+        assert!(others.iter().all(|other| !ours.contains(&other.local_addr().unwrap())));
     }
 
     #[test]

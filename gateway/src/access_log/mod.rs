@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "a measurement: make figures"]
     fn cost_per_line() {
         const LINES: u32 = 200_000;
         let log = log_to(Path::new("/dev/null"), r#", "buffer": "64MiB""#);

@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use crate::pick::Picker;
 use crate::route::Router;
 use crate::table::{Root, ShardIndex, ShardSpec, TableWriter};
+use crate::upstream::Upstreams;
 use authentication::AuthenticationFollower;
 use discover::{ShardList, ShardNews, ShardSource};
 use follow::{Follower, News, Outbox, Receipt};
@@ -139,6 +140,8 @@ pub(crate) struct IndexParts {
     pub(crate) router: Arc<Router>,
     /// Told what was placed.
     pub(crate) picker: Arc<Picker>,
+    /// Told which shards are gone.
+    pub(crate) upstreams: Arc<Upstreams>,
     /// How to talk to shards.
     pub(crate) clients: ShardClients,
     /// What to do, and when.
@@ -421,6 +424,8 @@ impl Index {
             tracing::info!(shard = %name, "the shard is gone");
             self.parts.writer.remove_shard(shard);
         }
+        // Afterwards, because nothing is routed there any more.
+        self.parts.upstreams.forget(name);
     }
 
     fn on_news(&mut self, batch: &mut Vec<News>) {

@@ -1,5 +1,4 @@
-//! Measurements of the table: `cargo test --release -p fairlead-gateway --lib -- --ignored --nocapture figures`; and
-//! what of them holds on any machine.
+//! Measurements of the table (`make figures`), and what of them holds on any machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -110,7 +109,7 @@ fn a_change_copies_what_it_touches_and_nothing_else() {
 }
 
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make figures"]
 fn figures_of_a_million_workspaces() {
     let count = 1_000_000;
     let began = Instant::now();

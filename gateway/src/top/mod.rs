@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "a measurement: make figures"]
     fn cost_per_request() {
         const REQUESTS: u32 = 1_000_000;
         for workspaces in [10, 500, 100_000] {

@@ -144,6 +144,17 @@ impl Upstreams {
         Ok(added)
     }
 
+    /// There is no such shard any more. What is open there goes on and holds what it needs; the rest goes now, with it whoever
+    /// asks whether an address is back. A request that was routed before may bring the shard about once more; then it is
+    /// forgotten as others are that nobody asks for.
+    pub(crate) fn forget(&self, shard: &str) {
+        let _adding = self.adding.lock();
+        let mut by_name = ByName::clone(&self.shards.load());
+        if by_name.remove(shard).is_some() {
+            self.shards.store(Arc::new(by_name));
+        }
+    }
+
     /// Whether only so many requests at a time go to it.
     pub(crate) fn limits(&self, upstream: &Upstream) -> bool {
         upstream.is_shard && self.options.load().admission.is_limited()

@@ -110,6 +110,22 @@ async fn a_shard_that_nobody_asks_for_is_forgotten_unless_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_is_deleted_is_known_to_those_only_who_use_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url: Arc<str> = format!("http://{}", listener.local_addr().unwrap()).into();
+    let upstreams = upstreams();
+    let server = upstreams.get(&"alpha".into(), &url).unwrap();
+    eject(&server).await;
+    upstreams.forget("alpha");
+    upstreams.forget("never-asked");
+    assert!(upstreams.shards().is_empty(), "it is still told of");
+    let known = Arc::downgrade(&server);
+    drop(server);
+    assert!(known.upgrade().is_none(), "somebody still waits for it");
+    assert!(!upstreams.get(&"alpha".into(), &url).unwrap().is_failing(), "another one of its name");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shard_is_asked_whether_it_is_back_for_without_that_it_gets_no_workspaces() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use fairlead_config::{DoorConfig, OidcConfig, SocketConfig, TokenPolicy};
+use fairlead_config::{DoorConfig, OidcConfig, TokenPolicy};
 use http::Method;
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
@@ -27,7 +27,7 @@ use crate::issuer::server::Server;
 use crate::issuer::signing::Signer;
 use crate::pki::{Authority, Leaf, client_config};
 use crate::tokens::{claims, serve};
-use crate::world::{Answer, Choices, Http2, ORG, World, request};
+use crate::world::{Answer, Choices, Http2, ORG, World, local_and_balanced, request};
 
 const PATH: &str = "/clusters/root:org/api";
 
@@ -392,11 +392,7 @@ fn set_doors(world: &mut World, provider: &Authority, issuer: &Server) -> PathBu
     edge.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
     edge.refused.impersonation = true;
     edge.no_store = true;
-    let socket = SocketConfig { path: path("door.sock").into(), ..SocketConfig::default() };
-    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..internal.clone() };
-    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..internal.clone() };
-    balanced.peers.allow = Some(path("ranges").into());
-    balanced.peers.proxy_protocol = true;
+    let [local, balanced] = local_and_balanced(&internal, &directory, &path("ranges"));
     world.config.listeners = vec![internal, edge, admin, local, balanced];
     path("door.sock")
 }

@@ -1,4 +1,4 @@
-//! Measurements, printed and not judged: `cargo test --release -p fairlead-gateway -- --ignored --nocapture`.
+//! Measurements, printed and not judged: `make figures`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ fn usage(pid: u32) -> (f64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make figures"]
 async fn cpu_per_request_and_memory_per_watch() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");
@@ -111,7 +111,7 @@ async fn cpu_per_request_and_memory_per_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: make figures"]
 async fn memory_per_workspace() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::shard::Shard;
-use crate::world::{Choices, Http2, World, eventually, logical_cluster, request};
+use crate::world::{Choices, Http2, World, eventually, logical_cluster, request, until_status};
 
 const STATUS: &str = "/services/fairlead/v1/status";
 const API: &str = "/clusters/root:several/api";
@@ -183,6 +183,33 @@ async fn when_all_addresses_fail_none_is_left_out_and_whoever_answers_is_back_at
     several.until_used(0).await;
     several.until_used(1).await;
     assert_eq!(several.until_ejected(0).await["healthy"], true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_deleted_while_it_fails_is_forgotten_and_another_one_of_its_name_begins_anew() {
+    let several = Several::start().await;
+    several.set_failing(0, true);
+    several.set_failing(1, true);
+    eventually("both fail", async || {
+        several.write().await;
+        shard_in(&several.status, "several").await["healthy"] == false
+    })
+    .await;
+    let is_shown = async || {
+        let metrics = several.status.get("/metrics").await.text;
+        ["fairlead_gateway_shard_addresses", "fairlead_gateway_shard_healthy"]
+            .map(|name| metrics.contains(&format!("{name}{{shard=\"several\"")))
+    };
+    assert_eq!(is_shown().await, [true, true]);
+    several.world.root.state.delete("shards", "several");
+    eventually("it is forgotten", async || is_shown().await == [false, false]).await;
+
+    several.set_failing(0, false);
+    several.set_failing(1, false);
+    several.world.register("several", "https://localhost:6443");
+    until_status(&several.client, API, 200).await;
+    let shard = shard_in(&several.status, "several").await;
+    assert_eq!((&shard["healthy"], &shard["ejected"]), (&json!(true), &json!([])));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_client::Names;
-use fairlead_config::{DoorConfig, GatewayConfig};
+use fairlead_config::{DoorConfig, GatewayConfig, SocketConfig};
 use fairlead_gateway::{Environment, Gateway};
 use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
 use http::{Method, Request, Response};
@@ -467,6 +467,17 @@ pub async fn free_address() -> SocketAddr {
 /// The first door under another name.
 pub fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
     DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
+}
+
+/// The same as another door on a Unix socket, `door.sock`, and behind a load balancer of these networks, which speaks the PROXY
+/// protocol.
+pub fn local_and_balanced(door: &DoorConfig, directory: &Path, networks: &Path) -> [DoorConfig; 2] {
+    let socket = SocketConfig { path: directory.join("door.sock").into(), ..SocketConfig::default() };
+    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..door.clone() };
+    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..door.clone() };
+    balanced.peers.allow = Some(networks.into());
+    balanced.peers.proxy_protocol = true;
+    [local, balanced]
 }
 
 /// A settings' file.

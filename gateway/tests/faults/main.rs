@@ -32,7 +32,7 @@ mod program;
 #[path = "../behaviour/relay.rs"]
 #[allow(dead_code, reason = "shared")]
 mod relay;
-#[path = "../behaviour/shard.rs"]
+#[path = "../behaviour/shard/mod.rs"]
 #[allow(dead_code, reason = "shared")]
 mod shard;
 #[path = "../behaviour/world.rs"]

@@ -71,7 +71,7 @@ mod pki;
 #[path = "../behaviour/program.rs"]
 #[allow(dead_code, reason = "shared")]
 mod program;
-#[path = "../behaviour/shard.rs"]
+#[path = "../behaviour/shard/mod.rs"]
 #[allow(dead_code, reason = "shared")]
 mod shard;
 #[path = "../behaviour/world.rs"]

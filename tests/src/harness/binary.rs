@@ -1,7 +1,10 @@
 //! Where the binaries are that cargo built, and ports to start them on.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::net::TcpSocket;
 
 use super::HarnessError;
 
@@ -24,13 +27,19 @@ pub fn tool(name: &str) -> Result<PathBuf, HarnessError> {
     places.find(|file| file.is_file()).ok_or_else(|| HarnessError::NoTool { name: name.to_owned() })
 }
 
-/// A port of the loopback that was free a moment ago.
+/// A port of the loopback that nobody listens at, and that the system gives to nobody who asks for any while this process
+/// lives. Whoever may share an address (SO_REUSEADDR), as servers do, can listen there.
 pub fn free_port() -> Result<u16, HarnessError> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(HarnessError::system("binding a free port"))?;
-    listener
-        .local_addr()
-        .map(|address| address.port())
-        .map_err(HarnessError::system("asking for the free port"))
+    static RESERVED: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
+    let reserve = || {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let port = socket.local_addr()?.port();
+        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+        Ok(port)
+    };
+    reserve().map_err(HarnessError::system("reserving a free port"))
 }
 
 /// Tests run from `target/<profile>/deps`, binaries from `target/<profile>`.

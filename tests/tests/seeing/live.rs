@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairlead_tests::dashboards::filled_in;
 use fairlead_tests::scene::{Prometheus, Scene};
 
-use crate::selectors::selectors;
+use crate::selectors::{differences, selectors};
 use crate::{panels, rules, workspace};
 
 /// How often Prometheus looks, and what panels then call a rate's window.
@@ -31,7 +31,7 @@ async fn every_panel_and_every_rule_has_data() {
     loop {
         let mut missing = BTreeMap::new();
         for (what, question) in open {
-            if let Err(reason) = question.ask(&scene.prometheus).await {
+            if let Err(reason) = has_data(&question, &scene.prometheus).await {
                 missing.insert(what, (question, reason));
             }
         }
@@ -47,61 +47,50 @@ async fn every_panel_and_every_rule_has_data() {
     names_are_those_of_metrics(&scene.prometheus).await;
 }
 
-/// Something that Prometheus is asked.
-enum Question {
-    /// It has to have a number to show.
-    Shown(String),
-    /// It may be silent, but what it reads has to be there.
-    Read(Vec<String>),
-}
-
-impl Question {
-    async fn ask(&self, prometheus: &Prometheus) -> Result<(), String> {
-        match self {
-            Self::Shown(expr) => {
-                let series = prometheus.query(expr).await.map_err(|error| error.to_string())?;
-                let mut samples = series.iter().flat_map(|series| series.samples());
-                if samples.any(|sample| !sample.value.is_nan()) {
-                    Ok(())
-                } else {
-                    Err(format!("{} series without a number: {expr}", series.len()))
-                }
-            }
-            Self::Read(selectors) => {
-                for selector in selectors.iter().filter(|selector| !is_told_elsewhere(selector)) {
-                    let found = prometheus.series(selector).await.map_err(|error| error.to_string())?;
-                    if found == 0 {
-                        return Err(format!("nothing is {selector}"));
-                    }
-                }
-                Ok(())
-            }
-        }
+/// Whether there is a number to show.
+async fn has_data(expr: &str, prometheus: &Prometheus) -> Result<(), String> {
+    let series = prometheus.query(expr).await.map_err(|error| error.to_string())?;
+    let mut samples = series.iter().flat_map(|series| series.samples());
+    if samples.any(|sample| !sample.value.is_nan()) {
+        Ok(())
+    } else {
+        Err(format!("{} series without a number: {expr}", series.len()))
     }
 }
 
-fn questions() -> BTreeMap<String, Question> {
+/// What Prometheus is asked, by what it is for.
+fn questions() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for written in panels::all() {
         for panel in written.dashboard.panels() {
             for (number, query) in panel.queries.iter().enumerate() {
                 let what = format!("{} / {} {number}", written.dashboard.title, panel.title);
-                all.insert(what, Question::Shown(filled_in(&query.expr, WINDOW)));
+                all.insert(what, filled_in(&query.expr, WINDOW));
             }
         }
         for expr in panels::events(&written) {
-            all.insert(format!("event {expr}"), Question::Shown(expr));
+            all.insert(format!("event {expr}"), expr);
         }
     }
     for rule in rules::all() {
         let read = selectors(&rule.expr);
         assert!(!read.is_empty(), "{}", rule.expr);
-        match (rule.record, rule.alert) {
-            (Some(record), _) => _ = all.insert(format!("rule {record}"), Question::Shown(record)),
-            (None, alert) => _ = all.insert(format!("alert {}", alert.unwrap()), Question::Read(read)),
+        if read.iter().all(|selector| is_told_elsewhere(selector)) {
+            continue;
         }
+        // An alert is silent as long as all is well; what it compares is there, or was while it happened.
+        let (what, question) = match (rule.record, rule.alert) {
+            (Some(record), _) => (format!("rule {record}"), record),
+            (None, alert) => (format!("alert {}", alert.unwrap()), lately(&differences(&rule.expr))),
+        };
+        all.insert(what, question);
     }
     all
+}
+
+/// The largest value since everything has begun.
+fn lately(expr: &str) -> String {
+    format!("max_over_time(({expr})[5m:1s])")
 }
 
 /// What only a door tells that gets its certificate from an authority; the gateway's own tests have one.

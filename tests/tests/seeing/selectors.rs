@@ -1,4 +1,4 @@
-//! What an expression of PromQL reads.
+//! What an expression of PromQL reads, and what it compares.
 
 /// Words of the language that are no names of metrics. Functions need not be here: a bracket follows them.
 const WORDS: [&str; 34] = [
@@ -59,6 +59,30 @@ pub fn selectors(expr: &str) -> Vec<String> {
         rest = &rest[length..];
     }
     found
+}
+
+/// The expression with the difference in place of each comparison: a number wherever there is something to compare, however the
+/// comparison goes, and the same rules for which series belong together.
+pub fn differences(expr: &str) -> String {
+    let (mut written, mut rest) = (String::with_capacity(expr.len()), expr);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' | '\'' | '`' => quoted(rest),
+            '{' => until_closed(rest, '}'),
+            _ => first.len_utf8(),
+        };
+        let comparison = ["==", "!=", ">=", "<=", ">", "<"].into_iter().find(|sign| rest.starts_with(sign));
+        let Some(sign) = comparison else {
+            written.push_str(&rest[..length]);
+            rest = &rest[length..];
+            continue;
+        };
+        written.push('-');
+        rest = &rest[sign.len()..];
+        let operand = rest.trim_start();
+        rest = operand.strip_prefix("bool ").unwrap_or(rest);
+    }
+    written
 }
 
 /// A name and what belongs to it; returns how long that is.
@@ -126,5 +150,21 @@ fn selectors_are_found_wherever_they_stand() {
         ("\"no{metric}\"", &[]),
     ] {
         assert_eq!(selectors(expr), expected, "{expr}");
+    }
+}
+
+#[test]
+fn a_comparison_becomes_a_difference_wherever_it_stands() {
+    for (expr, expected) in [
+        ("up{job=~\"x>y\", a!=\"b\"} == 0", "up{job=~\"x>y\", a!=\"b\"} - 0"),
+        ("time() - a >= 2 * 3 and b<c", "time() - a - 2 * 3 and b-c"),
+        (
+            "sum by (i) (a > 1)\n  != on (i) group_left () (b)",
+            "sum by (i) (a - 1)\n  - on (i) group_left () (b)",
+        ),
+        ("a <= bool b unless c > 0", "a -b unless c - 0"),
+        ("a or vector(1)", "a or vector(1)"),
+    ] {
+        assert_eq!(differences(expr), expected, "{expr}");
     }
 }

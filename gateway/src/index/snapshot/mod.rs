@@ -238,9 +238,8 @@ mod tests {
         assert_eq!(restored(&file).0, header());
     }
 
-    /// `cargo test --release -p fairlead-gateway --lib -- --ignored --nocapture figures`
     #[test]
-    #[ignore = "a measurement"]
+    #[ignore = "a measurement: make figures"]
     fn figures_of_a_snapshot_of_a_million_workspaces() {
         let (_directory, file) = file();
         let (writer, _) = table_of(1_000_000);

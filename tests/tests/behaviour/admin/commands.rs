@@ -45,6 +45,9 @@ async fn an_operator_asks_at_the_terminal() {
     assert_eq!(told["answer"]["code"], 403);
     let by_kubeconfig = installation.fairlead(["gateway", "explain", "root", "--kubeconfig", &admin]).await;
     assert!(text(&by_kubeconfig).contains("Forwarded to root"));
+    // $KUBECONFIG, which commands here are run with, counts where nothing else is said.
+    let by_environment = installation.fairlead(["gateway", "explain", "root"]).await;
+    assert!(text(&by_environment).contains("Forwarded to root"));
     let refused = run(&["explain", "root", "--listener", "nowhere"]).await;
     let says = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && says.contains("there is no listener \"nowhere\""), "{says}");
