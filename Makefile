@@ -21,7 +21,7 @@ test: build
 	@deploy/tools.sh browser
 	@deploy/tools.sh prometheus
 	@[ -n "$$WITHOUT_KUBECTL" ] || deploy/tools.sh kubectl
-	cargo test --release --workspace $(ARGS)
+	@ulimit -n "$$(ulimit -Hn)" || true; cargo test --release --workspace $(ARGS)
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
 bench: build
