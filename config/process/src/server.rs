@@ -37,7 +37,7 @@ use crate::peers::AllowedPeers;
 use crate::proxy_protocol::proxied_client;
 use crate::quota::Connected;
 use crate::reply::{self, ReplyBody, Service};
-use crate::request_body::RequestBody;
+use crate::request_body::{RequestBody, TooSlow};
 use crate::socket::tune_socket;
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
@@ -233,7 +233,7 @@ impl<S> Shared<S> {
         Streams { tracker: self.tracker.clone(), patience: Arc::clone(&self.patience) }
     }
 
-    fn patient<C>(&self, connection: C) -> Patient<C> {
+    fn patient<C>(&self, connection: C) -> Patient<Pin<Box<C>>> {
         Patient::new(Box::pin(connection), &self.patience)
     }
 }
@@ -353,11 +353,15 @@ fn answering<S: Service>(
 + 'static
 + use<S> {
     let (shared, info) = (Arc::clone(shared), info.clone());
-    service_fn(move |request| {
+    service_fn(move |request: Request<Incoming>| {
         let (shared, info) = (Arc::clone(&shared), info.clone());
+        // Here, because a stream has room for everything that it ever holds.
+        let (head, body) = request.into_parts();
+        let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.body.get());
+        let request = Request::from_parts(head, body);
         async move {
             let is_head = request.method() == Method::HEAD;
-            let response = answer(&shared, info, request).await;
+            let response = answer(&shared, info, request, too_slow).await;
             Ok(if is_head { reply::without_body(response) } else { response })
         }
     })
@@ -366,17 +370,15 @@ fn answering<S: Service>(
 async fn answer<S: Service>(
     shared: &Shared<S>,
     info: ConnectionInfo,
-    request: Request<Incoming>,
+    mut request: Request<RequestBody>,
+    too_slow: TooSlow,
 ) -> http::Response<ReplyBody<S::Body>> {
     let open = info.begin_request();
     if !shared.protocols.admits(&request) {
         shared.options.refuse("headers");
         return reply::from_status(&Status::request_header_fields_too_large(), open);
     }
-    let (head, body) = request.into_parts();
-    let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.body.get());
-    let version = head.version;
-    let mut request = Request::from_parts(head, body);
+    let version = request.version();
     request.extensions_mut().insert(info);
     // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
     // sound under a dropped future at any point, which is the same thing.
@@ -401,7 +403,7 @@ async fn answer<S: Service>(
 /// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
 /// connection itself: what may end it is polled only when that wakes up.
 async fn drive<C, G>(
-    mut connection: Patient<C>,
+    mut connection: Patient<Pin<Box<C>>>,
     graceful: G,
     options: &ServerOptions,
     info: &ConnectionInfo,
@@ -419,7 +421,7 @@ where
             outcome = &mut connection => return outcome.unwrap_or(Ok(())),
             Some(order) = orders.next() => match order {
                 Order::Finish => {
-                    graceful(connection.answering());
+                    graceful(connection.answering().as_mut());
                     orders.push(self::order(options, info, true));
                 }
                 Order::Cut => return Ok(()),
@@ -494,7 +496,7 @@ impl Protocols {
     }
 
     /// Whether a request's header is within the limits, counted as RFC 9113 counts it (32 bytes per field).
-    fn admits(&self, request: &Request<Incoming>) -> bool {
+    fn admits<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
         headers.len() <= self.limits.max_header_fields
@@ -515,7 +517,7 @@ where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.tracker.spawn(Patient::new(Box::pin(stream), &self.patience));
+        self.tracker.spawn(Patient::new(stream, &self.patience));
     }
 }
 

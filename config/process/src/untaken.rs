@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use pin_project_lite::pin_project;
 use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -92,52 +93,56 @@ pub(crate) struct Patience {
     pub(crate) lost: IntCounter,
 }
 
-/// What polls an answer's body. It is over, with `None`, when a part of it is not taken for too long.
-pub(crate) struct Patient<F> {
-    answering: Pin<Box<F>>,
-    given: Given,
-    /// Only as long as there is something to wait for.
-    timer: Option<Pin<Box<Sleep>>>,
-    patience: Arc<Patience>,
+pin_project! {
+    /// What polls an answer's body. It is over, with `None`, when a part of it is not taken for too long.
+    pub(crate) struct Patient<F> {
+        #[pin]
+        answering: F,
+        given: Given,
+        // Only as long as there is something to wait for.
+        timer: Option<Pin<Box<Sleep>>>,
+        patience: Arc<Patience>,
+    }
 }
 
 impl<F> Patient<F> {
-    pub(crate) fn new(answering: Pin<Box<F>>, patience: &Arc<Patience>) -> Self {
+    pub(crate) fn new(answering: F, patience: &Arc<Patience>) -> Self {
         Self { answering, given: Given::Taken, timer: None, patience: Arc::clone(patience) }
     }
 
-    pub(crate) fn answering(&mut self) -> Pin<&mut F> {
-        self.answering.as_mut()
+    pub(crate) fn answering(&mut self) -> &mut F {
+        &mut self.answering
     }
 }
 
 impl<F: Future> Future for Patient<F> {
     type Output = Option<F::Output>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        GIVEN.set(self.given);
-        let polled = self.answering.as_mut().poll(context);
-        self.given = GIVEN.get();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let this = self.project();
+        GIVEN.set(*this.given);
+        let polled = this.answering.poll(context);
+        *this.given = GIVEN.get();
         if polled.is_ready() {
             return polled.map(Some);
         }
-        match self.given {
-            Given::Taken => self.timer = None,
+        match *this.given {
+            Given::Taken => *this.timer = None,
             Given::Part => {
-                self.given = Given::Untaken;
-                let end = Instant::now() + self.patience.limit;
-                match &mut self.timer {
+                *this.given = Given::Untaken;
+                let end = Instant::now() + this.patience.limit;
+                match this.timer {
                     Some(timer) => timer.as_mut().reset(end),
-                    None => self.timer = Some(Box::pin(sleep_until(end))),
+                    None => *this.timer = Some(Box::pin(sleep_until(end))),
                 }
             }
             Given::Untaken => {}
         }
-        let is_over = self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+        let is_over = this.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
         if !is_over {
             return Poll::Pending;
         }
-        self.patience.lost.inc();
+        this.patience.lost.inc();
         Poll::Ready(None)
     }
 }
