@@ -33,6 +33,8 @@ impl Open {
 pub(super) async fn serve(listener: TcpListener, state: Arc<State>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
+        // As all servers of this kind.
+        stream.set_nodelay(true).unwrap();
         state.connections.fetch_add(1, Ordering::SeqCst);
         let (tls, shared) = (TlsAcceptor::from(state.tls()), Arc::clone(&state));
         let known = Arc::<OnceLock<String>>::default();
