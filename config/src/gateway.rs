@@ -222,7 +222,7 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("connectTimeout", self.upstream.connect_timeout, moment);
             checker.at_least("responseTimeout", self.upstream.response_timeout, moment);
             checker.at_least("streamWindow", self.upstream.stream_window, ByteSize::kib(4));
-            checker.at_most("streamWindow", self.upstream.stream_window, ByteSize::mib(16));
+            checker.at_most("streamWindow", self.upstream.stream_window, ByteSize::mib(1));
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
             checker.at_least("connectionAge", self.upstream.connection_age, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));

@@ -10,10 +10,15 @@
 //! its clients send them. Frames of its own are few: a request and its end are two, and windows open by half of them. So
 //! where proxies come, small parts of bodies count as those of a request; see [`Chatter::of_proxy`].
 //!
+//! Who was told to ask for no more on this connection may still have asked before it heard of it. The library reads what comes
+//! later and throws it away, so that nobody sees it but this: [`LATE`] requests more, and the connection is over, too.
+//!
 //! Cost: some arithmetic per frame, and a look at the clock for each [`CREDIT`] of idle ones.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -30,6 +35,8 @@ const SAVED: u64 = 50_000;
 /// A part of a body that is smaller, and not the last, means nothing.
 const SMALL: u32 = 32;
 const EMPTY: u32 = 1;
+/// Requests after the goodbye; those that were under way are no more than a connection may have open.
+const LATE: u32 = 1_000;
 /// What a client says before its first frame.
 const PREFACE: u32 = 24;
 const HEAD: usize = 9;
@@ -57,6 +64,26 @@ impl<S> Chatter<S> {
     pub fn of_proxy(stream: S) -> Self {
         Self { stream, meter: Meter::new(EMPTY, Instant::now()) }
     }
+
+    /// What to say when the client is told to ask for no more here.
+    pub fn farewell(&self) -> Farewell {
+        self.meter.farewell.clone()
+    }
+}
+
+/// Whether a client was told to ask for no more.
+#[derive(Clone, Debug, Default)]
+pub struct Farewell(Arc<AtomicBool>);
+
+impl Farewell {
+    /// It is told now.
+    pub fn said(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn was_said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Whether this is how a connection ends that said too much.
@@ -79,12 +106,26 @@ struct Meter {
     earned: u64,
     credit: u64,
     looked: Instant,
+    farewell: Farewell,
+    /// Requests since then.
+    late: u32,
 }
 
 impl Meter {
     fn new(small: u32, now: Instant) -> Self {
         let head = [0; HEAD];
-        Self { head, filled: 0, skip: PREFACE, small, idle: 0, earned: 0, credit: CREDIT, looked: now }
+        Self {
+            head,
+            filled: 0,
+            skip: PREFACE,
+            small,
+            idle: 0,
+            earned: 0,
+            credit: CREDIT,
+            looked: now,
+            farewell: Farewell::default(),
+            late: 0,
+        }
     }
 
     fn read(&mut self, mut bytes: &[u8]) {
@@ -108,6 +149,7 @@ impl Meter {
         self.skip = u32::from_be_bytes([0, high, middle, low]);
         match kind {
             // The library has limits of its own for these two, and a request may be taken back.
+            HEADERS if self.farewell.was_said() => self.late = self.late.saturating_add(1),
             HEADERS => self.earn(SENT),
             CONTINUATION => {}
             DATA if self.skip >= self.small || flags & END_STREAM != 0 => {}
@@ -121,6 +163,9 @@ impl Meter {
 
     /// Whether it was too much. `now` is asked for rarely.
     fn is_overdrawn(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        if self.late > LATE {
+            return true;
+        }
         let good = self.credit + self.earned / SENT;
         if self.idle <= good {
             return false;
@@ -242,6 +287,21 @@ mod tests {
         assert!(rounds(&taken, Duration::ZERO, 20).is_some());
         let after_much = rounds_after(1 << 30, SMALL, &ping, Duration::ZERO, 0);
         assert_eq!(after_much, Some(60_000), "not all that was taken is put by");
+    }
+
+    #[test]
+    fn who_goes_on_asking_after_the_goodbye_is_cut_off() {
+        let now = Instant::now();
+        let mut meter = Meter::new(SMALL, now);
+        meter.read(&[b'P'; PREFACE as usize]);
+        let ask = |meter: &mut Meter, times: u32| {
+            (0..times).for_each(|_| meter.read(&frame(HEADERS, 4, 30)));
+            meter.is_overdrawn(|| now)
+        };
+        assert!(!ask(&mut meter, 10 * LATE));
+        meter.farewell.said();
+        assert!(!ask(&mut meter, LATE));
+        assert!(ask(&mut meter, 1));
     }
 
     #[test]

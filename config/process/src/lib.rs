@@ -33,7 +33,7 @@ mod untaken;
 pub use activity::{Activity, Idle, OpenRequest};
 pub use certificates::{NamedCertificate, Provisional};
 pub use challenges::{ACME_PROTOCOL, ChallengeFolder};
-pub use chatter::{Chatter, said_too_much};
+pub use chatter::{Chatter, Farewell, said_too_much};
 pub use connection::ConnectionInfo;
 pub use exit::{FatalError, run};
 pub use handover::{HandoverError, Inheritance, InheritedSockets, Predecessor, Successor, socket_number};

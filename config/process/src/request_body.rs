@@ -11,6 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::untaken::ONCE_MORE;
+
 /// Bytes that earn a client one more second.
 const LEAST_RATE: u64 = 512;
 
@@ -52,6 +54,8 @@ struct Pace {
     /// Since when somebody waits for more.
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// It was looked at once more.
+    warned: bool,
     too_slow: Arc<AtomicBool>,
 }
 
@@ -68,6 +72,7 @@ impl RequestBody {
             waited: Duration::ZERO,
             since: None,
             timer: None,
+            warned: false,
             too_slow: Arc::clone(&too_slow),
         };
         (Self { incoming, pace: Some(Box::new(pace)) }, TooSlow(Some(too_slow)))
@@ -96,6 +101,12 @@ impl Pace {
         }
         if let Some(timer) = &mut self.timer {
             ready!(timer.as_mut().poll(context));
+            if !self.warned {
+                self.warned = true;
+                self.allowed = self.allowed.saturating_add(ONCE_MORE);
+                timer.as_mut().reset(Instant::now() + ONCE_MORE);
+                ready!(timer.as_mut().poll(context));
+            }
         }
         self.too_slow.store(true, Ordering::Relaxed);
         Poll::Ready(())

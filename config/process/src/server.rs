@@ -175,7 +175,7 @@ impl BoundServer {
             tracker: TaskTracker::new(),
         });
         // Prometheus sees an increase only where there was something before.
-        for why in ["chatter", "headers", "panic", "slow_body", "untaken"] {
+        for why in ["address", "chatter", "headers", "panic", "peer", "slow_body", "untaken"] {
             let labels = [shared.options.name.as_str(), why];
             shared.options.metrics.refused.with_label_values(&labels);
         }

@@ -5,16 +5,19 @@
 //! given something and is not asked again is not taken. That is seen here, around whatever polls the body, because the body
 //! itself is not polled then.
 //!
-//! For this to say much, bodies give parts of [`PART`] bytes: who takes as little as one of them in the allowed time goes on. What
-//! the library holds at the end of an answer, up to two of them over HTTP/2, is not seen; it goes with the connection,
-//! once that is idle.
+//! For this to say much, bodies give parts of [`PART`] bytes. Over HTTP/2 who takes as little as one of them in the allowed time
+//! goes on; over HTTP/1.1 the library fills a buffer of twice `maxHeaderBytes` and asks again when all of it is gone, so it is
+//! 64 KiB there: over a line that is slower than 1 KiB a second a large answer does not come to its end. What the
+//! library holds at the end of an answer, up to two parts over HTTP/2, is not seen; it goes with the connection, once that is
+//! idle. Who keeps a watch open beside such ends may have them stay, up to some 16 MiB of a connection with 250 streams:
+//! `peers.perAddress.connections` says how many of those.
 //!
 //! Cost: some 40 bytes for each stream, and a timer only for those whose clients are behind.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +27,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes of an answer that are given at once.
 const PART: usize = 32 << 10;
+/// A process that was stopped for a while finds that time is over before it has read what has come meanwhile.
+pub(crate) const ONCE_MORE: Duration = Duration::from_secs(1);
 
 /// How it is with the answer that is polled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,6 +39,8 @@ enum Given {
     Part,
     /// The part is still there.
     Untaken,
+    /// It has been there for too long, and is looked at once more.
+    Overdue,
 }
 
 thread_local! {
@@ -136,11 +143,14 @@ impl<F: Future> Future for Patient<F> {
                     None => *this.timer = Some(Box::pin(sleep_until(end))),
                 }
             }
-            Given::Untaken => {}
+            Given::Untaken | Given::Overdue => {}
         }
-        let is_over = this.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
-        if !is_over {
-            return Poll::Pending;
+        let Some(timer) = this.timer else { return Poll::Pending };
+        ready!(timer.as_mut().poll(context));
+        if *this.given == Given::Untaken {
+            *this.given = Given::Overdue;
+            timer.as_mut().reset(Instant::now() + ONCE_MORE);
+            ready!(timer.as_mut().poll(context));
         }
         this.patience.lost.inc();
         Poll::Ready(None)

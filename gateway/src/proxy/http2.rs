@@ -15,6 +15,7 @@ use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 
 use super::client::{BodyError, Client, Left, NO_STORE};
+use super::upload::some_room;
 use super::{DataPlane, host, serve};
 use crate::coalesce::coalesce;
 use crate::listener::{Connection, HeldHead, h2_options};
@@ -33,7 +34,8 @@ const FIELD: usize = 80;
 /// Who goes on after so many requests in a row that had too much header is told to go on over another connection. What is open stays:
 /// a CDN has the requests of others on it, who have done nothing.
 const MOST_REFUSED: u32 = 50;
-/// Who does not hear it loses the connection after so many; those that were under way when it was said are fewer.
+/// Who does not hear it loses the connection after so many; those that were under way when it was said are fewer. Once it is
+/// heard, what comes in spite of it is not seen here: [`Chatter`] counts it.
 const MOST_REFUSED_AND_DEAF: u32 = MOST_REFUSED + 500;
 
 /// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
@@ -43,7 +45,9 @@ pub(super) async fn serve_connection(
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let (stream, mut writer) = coalesce(Chatter::of_client(stream));
+    let stream = Chatter::of_client(stream);
+    let farewell = stream.farewell();
+    let (stream, mut writer) = coalesce(stream);
     let options = h2_options(&connection.door.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
@@ -75,8 +79,6 @@ pub(super) async fn serve_connection(
         .await;
     };
     let mut draining = Some(Box::pin(draining));
-    let limits = **plane.core.header_limits.load();
-    let most = HEADS.max(limits.bytes.saturating_mul(2));
     let mut refused = 0;
     loop {
         let next = poll_fn(|context| {
@@ -96,6 +98,8 @@ pub(super) async fn serve_connection(
         match next.await {
             Some(Ok((request, mut respond))) => {
                 let (bytes, fields) = (size(&request), request.headers().len());
+                let limits = **plane.core.header_limits.load();
+                let most = HEADS.max(limits.bytes.saturating_mul(2));
                 // It is answered with a Status, but was read to its end all the same.
                 let is_too_large = fields > limits.fields || bytes - fields * FIELD > limits.bytes;
                 match connection.hold_head(bytes, most) {
@@ -118,6 +122,7 @@ pub(super) async fn serve_connection(
                 match refused {
                     MOST_REFUSED => {
                         tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
+                        farewell.said();
                         accepted.graceful_shutdown();
                     }
                     MOST_REFUSED_AND_DEAF => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
@@ -269,7 +274,7 @@ impl Client for Http2 {
         }
         while !chunk.is_empty() {
             answer.reserve_capacity(chunk.len());
-            let room = match poll_fn(|context| answer.poll_capacity(context)).await {
+            let room = match some_room(answer).await {
                 Some(Ok(room)) => room.min(chunk.len()),
                 _ => return Err(Left),
             };

@@ -165,7 +165,7 @@ impl Upload {
         let sent = match &mut self.sink {
             Sink::Http2(stream) => {
                 stream.reserve_capacity(self.chunk.len());
-                match poll_fn(|context| stream.poll_capacity(context)).await {
+                match some_room(stream).await {
                     Some(Ok(room)) => {
                         let part = self.chunk.split_to(room.min(self.chunk.len()));
                         let size = part.len();
@@ -216,6 +216,17 @@ impl Upload {
             Sink::Nowhere => {}
         }
         self.sent = true;
+    }
+}
+
+/// The library may say that there is room where there is none any more; a part without a byte means nothing, and counts against
+/// whoever sends it.
+pub(super) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<usize, h2::Error>> {
+    loop {
+        match poll_fn(|context| stream.poll_capacity(context)).await {
+            Some(Ok(0)) => {}
+            room => return room,
+        }
     }
 }
 

@@ -206,6 +206,9 @@ async fn who_always_asks_with_too_much_header_is_told_to_go() {
     let too_large = [request_block(b"GET", b"/clusters/root:org/must-not-arrive"), fields].concat();
     let fine = request_block(b"GET", b"/clusters/root:org/api");
     let mut connection = target.http2(None).await;
+    // One that stays open, so that the connection does.
+    let open = headers(connection.open(), 0, &request_block(b"POST", WAIT));
+    connection.write(&open).await;
     let mut ask = async |block: &[u8], times: usize| {
         for _ in 0..times {
             let stream = connection.open();
@@ -222,6 +225,29 @@ async fn who_always_asks_with_too_much_header_is_told_to_go() {
     assert_no_more_is_taken(&mut connection).await;
     drop(connection);
     target.forget();
+    target.assert_unharmed(&before).await;
+}
+
+/// It answers the goodbye's ping, so that nothing it asks comes through any more, and one of its requests stays open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hears_that_no_more_is_taken_and_goes_on_is_cut_off() {
+    let mut target = Target::start().await;
+    let before = target.at_rest().await;
+    let bomb = bomb(1, 110);
+    let mut connection = target.http2(None).await;
+    let open = headers(connection.open(), 0, &request_block(b"POST", WAIT));
+    connection.write(&open).await;
+    while connection.goaway.is_none() {
+        let bombs: Vec<u8> = (0..10).flat_map(|_| headers(connection.open(), 0, &bomb)).collect();
+        connection.write(&bombs).await;
+        connection.settle(&[]).await.unwrap();
+    }
+    assert_no_more_is_taken(&mut connection).await;
+    until_ended(&mut connection, 500, |connection| {
+        (0..10).flat_map(|_| headers(connection.open(), 0, &bomb)).collect()
+    })
+    .await;
+    drop(connection);
     target.assert_unharmed(&before).await;
 }
 
