@@ -41,6 +41,8 @@ pub(crate) struct Writer<S> {
 struct Shared<S> {
     stream: S,
     collected: BytesMut,
+    /// The stream has taken more than it has passed on: TLS has a buffer of its own, which nobody else empties.
+    unflushed: bool,
     /// In a row.
     reads: u8,
     /// The library was told to wait for room.
@@ -54,6 +56,7 @@ pub(crate) fn coalesce<S>(stream: S) -> (Coalesced<S>, Writer<S>) {
     let shared = Arc::new(Mutex::new(Shared {
         stream,
         collected: BytesMut::new(),
+        unflushed: false,
         reads: 0,
         refused: false,
         broken: false,
@@ -69,9 +72,12 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.collected.advance(written);
+            self.unflushed = true;
         }
         self.collected = BytesMut::new();
-        Pin::new(&mut self.stream).poll_flush(context)
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.unflushed = false;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -80,10 +86,10 @@ impl<S: AsyncWrite + Unpin> Writer<S> {
     /// can be written any more, which it then hears.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.shared.lock();
-        if shared.collected.is_empty() {
+        if shared.collected.is_empty() && !shared.unflushed {
             return Poll::Pending;
         }
-        if !self.waited && shared.collected.len() < ENOUGH {
+        if !self.waited && !shared.unflushed && shared.collected.len() < ENOUGH {
             self.waited = true;
             // Polled once it has the runtime wake this task when nobody else here is ready, without rousing another
             // thread for it.
@@ -95,6 +101,7 @@ impl<S: AsyncWrite + Unpin> Writer<S> {
                 self.waited = false;
                 if outcome.is_err() {
                     shared.collected.clear();
+                    shared.unflushed = false;
                     shared.broken = true;
                 }
                 let again = std::mem::take(&mut shared.refused) || shared.broken;
@@ -159,6 +166,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+    use std::future::poll_fn;
+    use std::time::Duration;
+
     use futures_util::task::noop_waker_ref;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -194,6 +204,23 @@ mod tests {
         };
         let turns: Vec<bool> = (0..6).map(|_| read(&mut stream)).collect();
         assert_eq!(turns, [true, true, false, true, true, false]);
+    }
+
+    #[tokio::test]
+    async fn what_the_layer_below_has_kept_is_passed_on_when_there_is_room() {
+        let (near, mut far) = tokio::io::duplex(16);
+        let (mut stream, mut writer) = coalesce(tokio::io::BufWriter::new(near));
+        stream.write_all(&[b'x'; 100]).await.unwrap();
+        let driving = poll_fn(|context| {
+            let _ = writer.poll(context);
+            Poll::<()>::Pending
+        });
+        let mut read = [0; 100];
+        let reading = tokio::time::timeout(Duration::from_secs(20), far.read_exact(&mut read));
+        tokio::select! {
+            () = driving => {}
+            read = reading => assert_eq!(read.expect("the rest never comes").unwrap(), 100),
+        }
     }
 
     #[tokio::test]

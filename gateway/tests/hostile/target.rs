@@ -119,6 +119,7 @@ impl Target {
     /// Waits until all connections and requests but our own question are over.
     pub async fn at_rest(&self) -> AtRest {
         let operator = self.world.operator();
+        let mut open = Vec::new();
         let question = async {
             loop {
                 let stream =
@@ -128,13 +129,15 @@ impl Target {
                     let lines = metrics.lines().filter(|line| line.starts_with(name));
                     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
                 };
+                open = metrics.lines().filter(|line| line.contains("_open{")).map(str::to_owned).collect();
                 if sum("fairlead_connections_open") <= 1.0 && sum("fairlead_gateway_requests_open") <= 1.0 {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(LIMIT, question).await.expect("connections or requests are never given back");
+        let given_back = timeout(LIMIT, question).await;
+        assert!(given_back.is_ok(), "connections or requests are never given back: {open:#?}");
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.gateway.pid())).unwrap();
         AtRest { memory_kib: self.memory_kib(), descriptors: descriptors.count() }
     }
