@@ -22,7 +22,7 @@ pub(crate) struct Seen {
 }
 
 /// What was found out about a request.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Noted {
     /// Who asks, if that was judged here.
     pub(crate) identity: Option<Arc<Identity>>,

@@ -260,45 +260,19 @@ impl DoorQuotas {
         if !self.count() {
             return Ok(None);
         }
-        let rules = self.rules.load();
-        let now = self.now();
-        let (mut held, mut charged) = (Vec::with_capacity(3), Vec::new());
-        let mut hold = |scope, meter: Arc<Meter>, quota: &Quota| {
-            let exceeded = |what, wait| Exceeded { scope, what, wait };
-            if let Some(pace) = quota.bytes {
-                meter.bytes.check(pace, now).map_err(|wait| exceeded(What::Bytes, wait))?;
+        let (rules, now) = (self.rules.load(), self.now());
+        let request = Asking { kind, now, counting };
+        let everybody = request.hold(Scope::All, &rules.all, || Arc::clone(&self.all))?;
+        let (mut identity, mut workspace) = (None, None);
+        if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(whom) {
+            identity =
+                request.hold(Scope::Identity, &rules.identity, || self.identities.of(whom.identity, now))?;
+            if let Some(id) = whom.workspace {
+                let meter = || self.workspaces.of(id, now);
+                workspace = request.hold(Scope::Workspace, &rules.workspace, meter)?;
             }
-            for kind in kind.counts_as() {
-                if !meter.open(*kind as usize, quota.open[*kind as usize], counting) {
-                    return Err(exceeded(What::Open(*kind), A_MOMENT));
-                }
-                if counting == Counting::Real {
-                    held.push(Held { meter: Arc::clone(&meter), kind: *kind });
-                }
-            }
-            // Everybody's were taken when it arrived.
-            let taken = match quota.requests.filter(|_| scope != Scope::All) {
-                Some(pace) => meter.requests.take(pace, now, counting),
-                None => Ok(()),
-            };
-            if let (Some(pace), Counting::Real) = (quota.bytes, counting) {
-                charged.push((meter, pace));
-            }
-            taken.map_err(|wait| exceeded(What::Rate, wait))
-        };
-        if !rules.all.is_none() {
-            hold(Scope::All, Arc::clone(&self.all), &rules.all)?;
         }
-        if (rules.identity.is_none() && rules.workspace.is_none()) || rules.exempt(whom) {
-            return Ok(Some(Ticket { held, charged, quotas: Arc::clone(self) }));
-        }
-        if !rules.identity.is_none() {
-            hold(Scope::Identity, self.identities.of(whom.identity, now), &rules.identity)?;
-        }
-        if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
-            hold(Scope::Workspace, self.workspaces.of(workspace, now), &rules.workspace)?;
-        }
-        Ok(Some(Ticket { held, charged, quotas: Arc::clone(self) }))
+        Ok(Some(Ticket { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
     }
 
     /// What is left of each quota that counts for somebody, in words.
@@ -343,42 +317,92 @@ impl DoorQuotas {
 /// When to try again where nobody can know.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// A request that counts until this is dropped.
+/// A request that is to be counted.
+#[derive(Clone, Copy)]
+struct Asking {
+    kind: Kind,
+    now: u64,
+    counting: Counting,
+}
+
+impl Asking {
+    /// Counts it for one meter, until what is returned is dropped. `None` where there is no quota.
+    fn hold(
+        self,
+        scope: Scope,
+        quota: &Quota,
+        meter: impl FnOnce() -> Arc<Meter>,
+    ) -> Result<Option<Held>, Exceeded> {
+        if quota.is_none() {
+            return Ok(None);
+        }
+        let Self { kind, now, counting } = self;
+        let exceeded = |what, wait| Exceeded { scope, what, wait };
+        // Whatever is opened is closed again if there is too much of something else.
+        let mut held = Held { meter: meter(), open: &[], bytes: quota.bytes };
+        if let Some(pace) = quota.bytes {
+            held.meter.bytes.check(pace, now).map_err(|wait| exceeded(What::Bytes, wait))?;
+        }
+        let kinds = kind.counts_as();
+        for (place, kind) in kinds.iter().enumerate() {
+            if !held.meter.open(*kind as usize, quota.open[*kind as usize], counting) {
+                return Err(exceeded(What::Open(*kind), A_MOMENT));
+            }
+            if counting == Counting::Real {
+                held.open = &kinds[..=place];
+            }
+        }
+        // Everybody's were taken when it arrived.
+        if let Some(pace) = quota.requests.filter(|_| scope != Scope::All) {
+            let taken = held.meter.requests.take(pace, now, counting);
+            taken.map_err(|wait| exceeded(What::Rate, wait))?;
+        }
+        Ok((counting == Counting::Real).then_some(held))
+    }
+}
+
+/// A request that counts until this is dropped. It is made and dropped without allocating, and each meter is found and
+/// referred to once: meters are shared by all threads, so each touch of one may cost as much as what it counts.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    held: Vec<Held>,
-    /// Whom bytes are counted for.
-    charged: Vec<(Arc<Meter>, Pace)>,
+    /// Everybody's, the user's, the workspace's.
+    held: [Option<Held>; 3],
     quotas: Arc<DoorQuotas>,
 }
 
 #[derive(Debug)]
 struct Held {
     meter: Arc<Meter>,
-    kind: Kind,
+    /// What it is counted as.
+    open: &'static [Kind],
+    /// If bytes are counted.
+    bytes: Option<Pace>,
 }
 
 impl Ticket {
     /// Counts bytes that were carried for it.
     pub(crate) fn carried(&self, bytes: u64) {
-        if self.charged.is_empty() {
-            return;
-        }
-        let now = self.quotas.now();
-        for (meter, pace) in &self.charged {
-            meter.bytes.charge(*pace, bytes, now);
+        let charged = self.held.iter().flatten().filter_map(|held| Some((&held.meter, held.bytes?)));
+        let mut now = None;
+        for (meter, pace) in charged {
+            meter.bytes.charge(pace, bytes, *now.get_or_insert_with(|| self.quotas.now()));
         }
     }
 
     /// It is a tunnel from now on, and no request any more.
     pub(crate) fn switched(&mut self) {
-        self.held.retain(|held| held.kind != Kind::Request);
+        for held in self.held.iter_mut().flatten() {
+            if held.open == Kind::Upgrade.counts_as() {
+                held.open = &[Kind::Upgrade];
+                held.meter.close(Kind::Request as usize);
+            }
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.meter.close(self.kind as usize);
+        self.open.iter().for_each(|kind| self.meter.close(*kind as usize));
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Version};
 use prometheus::IntGauge;
+use smallvec::SmallVec;
 
 use super::boundary::Boundary;
 use crate::listener::{Connection, OpenRequest};
@@ -13,6 +14,9 @@ use crate::request::RequestClass;
 use crate::seen::Seen;
 use crate::top::OpenWatch;
 use crate::trace::{Trace, TraceId};
+
+/// The length of a UUID.
+const USUAL_ID: usize = 36;
 
 /// Lives from the head of the request to the end of the answer.
 pub(super) struct Context {
@@ -37,17 +41,20 @@ pub(super) struct Context {
     _counted: OpenGauge,
 }
 
+/// The bytes of a text, of which one of usual length lies beside the rest: each allocation more is a cache miss more.
+pub(super) type KeptPath = SmallVec<[u8; 128]>;
+
 /// What is kept of a request's head, which is gone when its answer has begun.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// Of what is no request, nothing.
-    pub(super) asked: Option<(Version, Box<str>)>,
+    pub(super) asked: Option<(Version, KeptPath)>,
     /// Whom its user acts for.
     pub(super) impersonated: Option<HeaderValue>,
     /// The trace that it is a part of, recorded or not.
     pub(super) trace: Option<TraceId>,
-    /// What the answer is called.
-    pub(super) audit_id: OnceLock<HeaderValue>,
+    /// What the answer is called. An id of the usual length lies here.
+    pub(super) audit_id: OnceLock<SmallVec<[u8; USUAL_ID]>>,
 }
 
 impl Context {

@@ -8,8 +8,9 @@ use fairlead_config::TraceContextPolicy;
 use http::header::{HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, Method};
+use smallvec::SmallVec;
 
-use super::context::{Context, Kept};
+use super::context::{Context, Kept, KeptPath};
 use crate::access_log::{Asked, Line, Outcome, beginning};
 use crate::answer::AUDIT_ID;
 use crate::core::{Core, Forward};
@@ -21,10 +22,10 @@ use crate::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 /// What is kept of a path: more is not written anyway.
 const MAX_KEPT: usize = 2048;
-/// Phases of a request, the first byte and the end.
 /// Bytes kept of a method, and of a header's value.
 const MAX_METHOD: usize = 32;
 const MAX_VALUE: usize = 256;
+/// Phases of a request, the first byte and the end.
 const TIMES: usize = Phase::OF_REQUEST.len() + 2;
 
 /// A request is here. At a door that begins traces anew, what the client says of one goes no further.
@@ -43,7 +44,10 @@ pub(super) fn arrived(core: &Core, context: &mut Context, head: &mut Parts) {
     context.trace = core.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
         context.kept = Some(Box::new(Kept {
-            asked: Some((head.version, beginning(head.uri.path(), MAX_KEPT).into())),
+            asked: Some((
+                head.version,
+                KeptPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()),
+            )),
             impersonated: head.headers.get(IMPERSONATE_USER).map(own),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
             ..Kept::default()
@@ -86,16 +90,24 @@ pub(super) fn answered(context: &Context, headers: &HeaderMap) {
     if let Some(kept) = &context.kept
         && let Some(id) = headers.get(AUDIT_ID)
     {
-        let _ = kept.audit_id.set(own(id));
+        let _ = kept.audit_id.set(SmallVec::from_slice(beginning_of(id)));
     }
 }
 
 /// A copy, cut where it is too long. A clone would keep the whole head that it is a part of, with whatever secrets.
 fn own(value: &HeaderValue) -> HeaderValue {
-    let bytes = value.as_bytes();
     // A part of a value is a value.
-    HeaderValue::from_bytes(&bytes[..bytes.len().min(MAX_VALUE)])
-        .unwrap_or_else(|_| HeaderValue::from_static(""))
+    HeaderValue::from_bytes(beginning_of(value)).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn beginning_of(value: &HeaderValue) -> &[u8] {
+    let bytes = value.as_bytes();
+    &bytes[..bytes.len().min(MAX_VALUE)]
+}
+
+/// What was a text when it was kept.
+fn text(kept: &[u8]) -> &str {
+    std::str::from_utf8(kept).unwrap_or_default()
 }
 
 /// A request has ended with this code; `forward` if it was one for a server. The one place where everything that was
@@ -116,17 +128,18 @@ pub(super) fn ended(core: &Core, context: &Context, method: &Method, code: u16, 
             core.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
         }
     }
+    // Nobody else looks at it any more: nothing of it is copied, because what it refers to is counted by all threads.
     context.seen.with(|noted| {
         if let Some(cluster) = &noted.cluster {
             let bytes = context.request_bytes + context.response_bytes;
             core.top.ended(cluster, code, bytes, context.began + duration);
         }
+        if let Some(kept) = &context.kept {
+            let ended = Ended { core, context, noted, kept, method, code, forward, duration };
+            ended.log();
+            ended.trace();
+        }
     });
-    if let Some(kept) = &context.kept {
-        let ended = Ended { core, context, kept, method, code, forward, duration };
-        ended.log();
-        ended.trace();
-    }
     tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
 }
 
@@ -134,6 +147,7 @@ pub(super) fn ended(core: &Core, context: &Context, method: &Method, code: u16, 
 struct Ended<'e> {
     core: &'e Core,
     context: &'e Context,
+    noted: &'e Noted,
     kept: &'e Kept,
     method: &'e Method,
     code: u16,
@@ -143,8 +157,7 @@ struct Ended<'e> {
 
 impl Ended<'_> {
     fn log(&self) {
-        let (context, kept) = (self.context, self.kept);
-        let noted = context.seen.with(Noted::clone);
+        let (context, noted, kept) = (self.context, self.noted, self.kept);
         let outcome = Outcome {
             code: self.code,
             took: (!context.class.is_long_running()).then_some(self.duration),
@@ -162,14 +175,14 @@ impl Ended<'_> {
         let asked = kept.asked.as_ref();
         let line = Line {
             time: SystemTime::now(),
-            audit_id: kept.audit_id.get().map(HeaderValue::as_bytes),
+            audit_id: kept.audit_id.get().map(SmallVec::as_slice),
             listener: &connection.door.name,
             client: context.client,
             connection: connection.id,
             asked: asked.map(|(protocol, path)| Asked {
                 protocol: *protocol,
                 method: self.method.as_str(),
-                path,
+                path: text(path),
             }),
             class: context.class.as_str(),
             code: self.code,
@@ -194,8 +207,7 @@ impl Ended<'_> {
 
     fn trace(&self) {
         let Some(trace) = self.context.trace.as_ref().filter(|_| self.core.traces.exports()) else { return };
-        let noted = self.context.seen.with(Noted::clone);
-        let path = self.kept.asked.as_ref().map(|(_, path)| path.to_string());
+        let path = self.kept.asked.as_ref().map(|(_, path)| text(path).to_owned());
         self.core.traces.ended(Box::new(Traced {
             trace: Arc::clone(trace),
             took: self.duration,
@@ -205,9 +217,9 @@ impl Ended<'_> {
             class: self.context.class.as_str(),
             listener: Arc::clone(&self.context.connection().door.name),
             client: self.context.client,
-            cluster: noted.cluster,
+            cluster: self.noted.cluster.clone(),
             shard: self.forward.map(|forward| Arc::clone(&forward.upstream.name)),
-            why: noted.why,
+            why: self.noted.why,
             phases: self.times(&mut [("", Duration::ZERO); TIMES]).to_vec(),
         }));
     }

@@ -1,6 +1,7 @@
 //! Spans on their way to a collector: in batches, by a task of its own, with a bounded number of tries.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_client::{
@@ -11,8 +12,8 @@ use fairlead_config::{CollectorUrl, TracingConfig};
 use fairlead_process::{Metrics, MetricsError, Shutdown};
 use http::Method;
 use prometheus::IntCounter;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use super::otlp::{Traced, encode};
 
@@ -57,6 +58,71 @@ pub(crate) enum CollectorError {
     Endpoint(#[from] EndpointError),
 }
 
+/// The way to a collector. To tell it of a request wakes nobody, except for the first one of a batch and the last one.
+pub(super) struct Spans {
+    // Before the bell, so that it rings when there is nobody left.
+    sender: mpsc::Sender<Box<Traced>>,
+    bell: Bell,
+}
+
+/// Rings when there is something to be done, and at the end.
+struct Bell(Arc<Notify>);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl Spans {
+    /// For at most so many that wait, and the other end.
+    pub(super) fn new(queue: usize) -> (Self, Waiting) {
+        let (sender, spans) = mpsc::channel(queue);
+        let bell = Arc::new(Notify::new());
+        (Self { sender, bell: Bell(Arc::clone(&bell)) }, Waiting { spans, bell })
+    }
+
+    /// Whether there was room.
+    pub(super) fn tell(&self, traced: Box<Traced>) -> bool {
+        let told = self.sender.try_send(traced).is_ok();
+        let most = self.sender.max_capacity();
+        // What waits for the rest of its batch must not be in the way of others.
+        if most - self.sender.capacity() >= MAX_BATCH.min(most / 2) {
+            self.bell.0.notify_one();
+        }
+        told
+    }
+}
+
+/// What a collector has not been sent yet.
+pub(super) struct Waiting {
+    spans: mpsc::Receiver<Box<Traced>>,
+    bell: Arc<Notify>,
+}
+
+impl Waiting {
+    /// The next batch: when it is full, or so long after its first one. Empty once there is nobody to tell of more.
+    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
+    async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
+        if self.spans.recv_many(batch, MAX_BATCH).await == 0 {
+            return;
+        }
+        let until = Instant::now() + interval;
+        let mut is_over = false;
+        while batch.len() < MAX_BATCH && !is_over && !self.spans.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => is_over = true,
+                () = self.bell.notified() => {}
+            }
+            while batch.len() < MAX_BATCH
+                && let Ok(traced) = self.spans.try_recv()
+            {
+                batch.push(traced);
+            }
+        }
+    }
+}
+
 /// Where spans go.
 pub(super) struct Collector {
     client: Client,
@@ -95,17 +161,13 @@ impl Collector {
     }
 
     /// Sends what comes until nobody has anything to tell any more.
-    pub(super) async fn run(self, mut spans: mpsc::Receiver<Box<Traced>>, shutdown: Shutdown) {
+    pub(super) async fn run(self, mut waiting: Waiting, shutdown: Shutdown) {
         let mut batch = Vec::new();
         let mut failing = false;
-        while spans.recv_many(&mut batch, MAX_BATCH).await > 0 {
-            let until = Instant::now() + self.interval;
-            while batch.len() < MAX_BATCH {
-                let room = MAX_BATCH - batch.len();
-                // Time is up, or there is nobody left.
-                if !matches!(timeout_at(until, spans.recv_many(&mut batch, room)).await, Ok(1..)) {
-                    break;
-                }
+        loop {
+            waiting.next(&mut batch, self.interval).await;
+            if batch.is_empty() {
+                return;
             }
             let (body, count) = encode(&self.service, &batch);
             batch.clear();
@@ -143,5 +205,64 @@ impl Collector {
                 () = shutdown.draining() => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::otlp::a_request;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// How many there are next, and after how long.
+    async fn next(waiting: &mut Waiting) -> (usize, Duration) {
+        let (began, mut batch) = (Instant::now(), Vec::new());
+        waiting.next(&mut batch, HOUR).await;
+        (batch.len(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_sent_when_it_is_full_or_old_or_when_there_are_no_more() {
+        let (spans, mut waiting) = Spans::new(4096);
+        for (told, expected) in [(3, (3, HOUR)), (600, (512, Duration::ZERO)), (3, (91, HOUR))] {
+            (0..told).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
+            assert_eq!(next(&mut waiting).await, expected, "{told}");
+        }
+        assert!(spans.tell(Box::new(a_request())));
+        drop(spans);
+        assert_eq!(next(&mut waiting).await, (1, Duration::ZERO));
+        assert_eq!(next(&mut waiting).await, (0, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_becomes_full_while_it_waits_is_sent_at_once() {
+        let (spans, mut waiting) = Spans::new(4096);
+        assert!(spans.tell(Box::new(a_request())));
+        let more = async {
+            tokio::time::sleep(HOUR / 2).await;
+            (0..MAX_BATCH).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
+        };
+        let (seen, ()) = tokio::join!(next(&mut waiting), more);
+        assert_eq!(seen, (MAX_BATCH, HOUR / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_queue_holds_more_than_it_has_room_for_while_its_batch_waits() {
+        let (spans, mut waiting) = Spans::new(16);
+        let told = async {
+            for _ in 0..100 {
+                assert!(spans.tell(Box::new(a_request())));
+                tokio::task::yield_now().await;
+            }
+        };
+        let (seen, ()) = tokio::join!(next(&mut waiting), told);
+        assert_eq!(seen, (100, HOUR));
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_not_told() {
+        let (spans, _waiting) = Spans::new(16);
+        assert_eq!((0..20).filter(|_| spans.tell(Box::new(a_request()))).count(), 16);
     }
 }

@@ -16,12 +16,11 @@ use fairlead_config::TracingConfig;
 use fairlead_process::{Metrics, MetricsError, Shutdown, Tasks};
 use http::header::HeaderMap;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use crate::chance::{is_drawn, unique};
 pub(crate) use context::{Parent, SpanId, TRACEPARENT, TRACESTATE, TraceId};
 pub(crate) use export::CollectorError;
-use export::{Collector, Results};
+use export::{Collector, Results, Spans};
 pub(crate) use otlp::Traced;
 
 /// Traces of all doors.
@@ -45,7 +44,7 @@ pub(crate) struct PreparedTracing {
 struct Active {
     sample: f64,
     /// `None` without a collector.
-    spans: Option<mpsc::Sender<Box<Traced>>>,
+    spans: Option<Spans>,
 }
 
 /// A request that is traced.
@@ -102,10 +101,10 @@ impl Tracing {
         let Some(PreparedTracing { config, collector }) = prepared else { return };
         let mut configured = self.configured.lock();
         let spans = collector.map(|collector| {
-            let (sender, spans) = mpsc::channel(config.queue);
+            let (spans, waiting) = Spans::new(config.queue);
             // Ends when nobody has anything to tell it any more.
-            self.tasks.spawn("spans", collector.run(spans, self.shutdown.clone()));
-            sender
+            self.tasks.spawn("spans", collector.run(waiting, self.shutdown.clone()));
+            spans
         });
         let sample = config.sample.get();
         let is_wanted = spans.is_some() || sample > 0.0;
@@ -144,7 +143,7 @@ impl Tracing {
     pub(crate) fn ended(&self, traced: Box<Traced>) {
         if let Some(active) = &*self.active.load()
             && let Some(spans) = &active.spans
-            && spans.try_send(traced).is_err()
+            && !spans.tell(traced)
         {
             self.results.dropped.inc_by(Traced::SPANS);
         }

@@ -245,3 +245,30 @@ impl<T: Display> Serialize for Shown<T> {
 fn nanos(time: SystemTime) -> Shown<u128> {
     Shown(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }
+
+/// One of which little is to be told.
+#[cfg(test)]
+pub(super) fn a_request() -> Traced {
+    use super::{SpanId, TraceId};
+    Traced {
+        trace: Arc::new(Trace {
+            id: TraceId([1; 16]),
+            parent: None,
+            span: SpanId([2; 8]),
+            asking: SpanId([3; 8]),
+            began: UNIX_EPOCH,
+            asked: std::sync::OnceLock::new(),
+        }),
+        took: Duration::ZERO,
+        method: "GET".to_owned(),
+        path: "/".to_owned(),
+        code: 200,
+        class: "read",
+        listener: "internal".into(),
+        client: std::net::IpAddr::from([192, 0, 2, 1]),
+        cluster: None,
+        shard: None,
+        why: None,
+        phases: Vec::new(),
+    }
+}
