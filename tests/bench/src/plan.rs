@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use crate::contestants::{Cores, Field, Ground, Kind};
 use crate::error::BenchError;
 use crate::measure::{
-    Effort, Who, a_million_workspaces, at_fixed_rate, cpu_per_get, handshakes_per_core, idle_watches,
-    move_to, rate_on_one_core, slow_list, split,
+    Effort, Who, a_million_workspaces, at_fixed_rate, cost_of_parts, cpu_per_get, handshakes_per_core,
+    idle_watches, move_to, rate_on_one_core, slow_list, split,
 };
 use crate::report::Report;
 use crate::wire::Protocol;
@@ -39,6 +39,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Subject {
     Cpu,
+    Parts,
     Tokens,
     Cores,
     Latency,
@@ -104,6 +105,9 @@ impl Plan {
             for protocol in BOTH.into_iter().filter(|_| self.wants(subject)) {
                 report.rows.push(cpu_per_get(ground, field, effort, protocol, who).await?);
             }
+        }
+        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Parts)) {
+            report.rows.extend(cost_of_parts(ground, field, effort, protocol).await?);
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Latency)) {
             report.rows.extend(at_fixed_rate(ground, field, effort.brief(), protocol).await?);

@@ -15,6 +15,8 @@ pub(crate) struct Row {
     pub(crate) values: BTreeMap<Kind, f64>,
     /// How many times each other value the gateway's is, where that was seen round by round.
     pub(crate) times: BTreeMap<Kind, f64>,
+    /// How much more than the gateway's each other value is, where that was seen round by round.
+    pub(crate) more: BTreeMap<Kind, f64>,
     pub(crate) goals: Vec<Goal>,
 }
 
@@ -27,6 +29,8 @@ pub(crate) enum Goal {
     LeastTimes(f64, Kind),
     /// At most so much more than another one.
     MostAbove(f64, Kind),
+    /// With more parts of it than the plain gateway, at most so much more than that.
+    PartsMostAbove(f64, Kind),
 }
 
 /// All rows, and what the reader must know of the run.
@@ -51,6 +55,7 @@ impl Row {
             digits,
             values: BTreeMap::new(),
             times: BTreeMap::new(),
+            more: BTreeMap::new(),
             goals: Vec::new(),
         }
     }
@@ -67,6 +72,11 @@ impl Row {
     fn times_of(&self, kind: Kind, own: f64) -> Option<f64> {
         let seen = self.times.get(&kind).copied();
         seen.or_else(|| self.values.get(&kind).map(|other| own / other))
+    }
+
+    fn more_of(&self, kind: Kind, own: f64) -> Option<f64> {
+        let seen = self.more.get(&kind).copied();
+        seen.or_else(|| self.values.get(&kind).map(|other| other - own))
     }
 
     fn value(&self, kind: Kind) -> String {
@@ -97,6 +107,10 @@ impl Goal {
                 let Some(other) = row.values.get(&kind) else { return self.unknown(row) };
                 (format!("{} + {}", kind.name(), written(own - other)), own - other > most)
             }
+            Self::PartsMostAbove(most, kind) => {
+                let Some(more) = row.more_of(kind, own) else { return self.unknown(row) };
+                (format!("{}: + {}", kind.name(), written(more)), more > most)
+            }
         };
         Verdict { got, is_missed, ..self.unknown(row) }
     }
@@ -109,6 +123,7 @@ impl Goal {
             Self::MostTimes(times, kind) => format!("≤ {times} × {}", kind.name()),
             Self::LeastTimes(times, kind) => format!("≥ {times} × {}", kind.name()),
             Self::MostAbove(most, kind) => format!("≤ {} + {}", kind.name(), written(most)),
+            Self::PartsMostAbove(most, kind) => format!("{}: ≤ + {}", kind.name(), written(most)),
         };
         Verdict { reach, got: "–".to_owned(), is_missed: false }
     }
@@ -164,7 +179,15 @@ mod tests {
 
     #[test]
     fn a_miss_is_marked_and_what_is_not_measured_is_not_judged() {
-        let values = BTreeMap::from([(Kind::Gateway, 30.0), (Kind::Haproxy, 20.0), (Kind::Direct, 29.5)]);
+        let values = BTreeMap::from([
+            (Kind::Gateway, 30.0),
+            (Kind::Limited, 31.0),
+            (Kind::Appliance, 32.0),
+            (Kind::Haproxy, 20.0),
+            (Kind::Direct, 29.5),
+        ]);
+        // What was seen round by round counts more.
+        let more = BTreeMap::from([(Kind::Appliance, 4.0)]);
         for (goal, got, is_missed) in [
             (Goal::Most(25.0), "30.0 µs, 1.20 of it", true),
             (Goal::Most(40.0), "30.0 µs, 0.75 of it", false),
@@ -172,9 +195,12 @@ mod tests {
             (Goal::MostTimes(1.1, Kind::Haproxy), "1.50 × haproxy", true),
             (Goal::LeastTimes(2.0, Kind::Haproxy), "1.50 × haproxy", true),
             (Goal::MostAbove(0.3, Kind::Direct), "direct + 0.5 µs", true),
+            (Goal::PartsMostAbove(3.0, Kind::Appliance), "gateway+all: + 4.0 µs", true),
+            (Goal::PartsMostAbove(3.0, Kind::Limited), "gateway+limits: + 1.0 µs", false),
+            (Goal::PartsMostAbove(3.0, Kind::Observed), "–", false),
             (Goal::MostTimes(0.1, Kind::Kcp), "–", false),
         ] {
-            let row = Row { values: values.clone(), ..Row::new("CPU", "µs", 1) };
+            let row = Row { values: values.clone(), more: more.clone(), ..Row::new("CPU", "µs", 1) };
             let verdict = goal.judge(&row);
             assert_eq!((verdict.got.as_str(), verdict.is_missed), (got, is_missed), "{goal:?}");
         }

@@ -60,7 +60,7 @@ pub(crate) async fn cpu_per_get(
 
 /// What one run has shown.
 pub(super) struct Run {
-    cpu_micros: f64,
+    pub(super) cpu_micros: f64,
     pub(super) rate: f64,
 }
 

@@ -8,6 +8,7 @@ mod handshakes;
 mod latency;
 mod list;
 mod million;
+mod parts;
 mod watches;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub(crate) use handshakes::handshakes_per_core;
 pub(crate) use latency::at_fixed_rate;
 pub(crate) use list::slow_list;
 pub(crate) use million::a_million_workspaces;
+pub(crate) use parts::cost_of_parts;
 pub(crate) use watches::idle_watches;
 
 use crate::contestants::{Contestant, Field, Kind};
@@ -55,6 +57,8 @@ impl Rounds {
             let times: Vec<f64> = own.iter().zip(&values).map(|(own, other)| own / other).collect();
             if !times.is_empty() {
                 row.times.insert(kind, median(times));
+                let more = own.iter().zip(&values).map(|(own, other)| other - own);
+                row.more.insert(kind, median(more.collect()));
             }
             row.values.insert(kind, median(values));
         }
@@ -98,6 +102,7 @@ mod tests {
         rounds.fill(&mut row);
         assert_eq!(row.values, BTreeMap::from([(Kind::Gateway, 30.0), (Kind::Haproxy, 10.0)]));
         assert_eq!(row.times, BTreeMap::from([(Kind::Gateway, 1.0), (Kind::Haproxy, 1.0)]));
+        assert_eq!(row.more, BTreeMap::from([(Kind::Gateway, 0.0), (Kind::Haproxy, 0.0)]));
     }
 
     #[test]
