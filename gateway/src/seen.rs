@@ -74,7 +74,8 @@ impl Seen {
         noted.own_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
-    /// What was found out so far. What is done with it must be short.
+    /// What was found out so far. What is done with it must be short while others work on the request, and never come back
+    /// to this.
     pub(crate) fn with<T>(&self, what: impl FnOnce(&Noted) -> T) -> T {
         what(&self.noted.lock())
     }

@@ -361,8 +361,8 @@ impl Asking {
     }
 }
 
-/// A request that counts until this is dropped. It is made and dropped without allocating, and each meter is found and
-/// referred to once: meters are shared by all threads, so each touch of one may cost as much as what it counts.
+/// A request that counts until this is dropped. Nothing in it is allocated, and each meter is found and referred to once:
+/// they are shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     /// Everybody's, the user's, the workspace's.

@@ -128,7 +128,8 @@ pub(super) fn ended(core: &Core, context: &Context, method: &Method, code: u16, 
             core.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
         }
     }
-    // Nobody else looks at it any more: nothing of it is copied, because what it refers to is counted by all threads.
+    // Nobody else looks at it any more, and nothing in here does so again. For a line nothing of it is copied, because what
+    // it refers to is counted by all threads.
     context.seen.with(|noted| {
         if let Some(cluster) = &noted.cluster {
             let bytes = context.request_bytes + context.response_bytes;

@@ -58,7 +58,7 @@ pub(crate) enum CollectorError {
     Endpoint(#[from] EndpointError),
 }
 
-/// The way to a collector. To tell it of a request wakes nobody, except for the first one of a batch and the last one.
+/// The way to a collector. To tell it of a request wakes nobody, except at the beginning of a batch and where many wait.
 pub(super) struct Spans {
     // Before the bell, so that it rings when there is nobody left.
     sender: mpsc::Sender<Box<Traced>>,
@@ -86,8 +86,8 @@ impl Spans {
     pub(super) fn tell(&self, traced: Box<Traced>) -> bool {
         let told = self.sender.try_send(traced).is_ok();
         let most = self.sender.max_capacity();
-        // What waits for the rest of its batch must not be in the way of others.
-        if most - self.sender.capacity() >= MAX_BATCH.min(most / 2) {
+        // With the one that its batch began with, it is full; and what waits must not be in the way of others.
+        if most - self.sender.capacity() >= (MAX_BATCH - 1).min(most / 2) {
             self.bell.0.notify_one();
         }
         told
@@ -101,24 +101,34 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The next batch: when it is full, or so long after its first one. Empty once there is nobody to tell of more.
+    /// The next batch: when it is full, or so long after it began. Empty once there is nobody to tell of more.
     #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
     async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
-        if self.spans.recv_many(batch, MAX_BATCH).await == 0 {
+        // The others are left where they are counted.
+        if self.spans.recv_many(batch, 1).await == 0 {
             return;
         }
         let until = Instant::now() + interval;
         let mut is_over = false;
-        while batch.len() < MAX_BATCH && !is_over && !self.spans.is_closed() {
+        while batch.len() + self.spans.len() < MAX_BATCH && !is_over && !self.spans.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => is_over = true,
-                () = self.bell.notified() => {}
+                () = self.bell.notified() => {
+                    if self.spans.len() >= self.spans.max_capacity() / 2 {
+                        self.take(batch).await;
+                    }
+                }
             }
-            while batch.len() < MAX_BATCH
-                && let Ok(traced) = self.spans.try_recv()
-            {
-                batch.push(traced);
-            }
+        }
+        self.take(batch).await;
+    }
+
+    /// What is there, as far as there is room in the batch.
+    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
+    async fn take(&mut self, batch: &mut Vec<Box<Traced>>) {
+        let there = self.spans.len().min(MAX_BATCH - batch.len());
+        if there > 0 {
+            self.spans.recv_many(batch, there).await;
         }
     }
 }
@@ -225,7 +235,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_batch_is_sent_when_it_is_full_or_old_or_when_there_are_no_more() {
         let (spans, mut waiting) = Spans::new(4096);
-        for (told, expected) in [(3, (3, HOUR)), (600, (512, Duration::ZERO)), (3, (91, HOUR))] {
+        let at_once = Duration::ZERO;
+        for (told, expected) in [
+            (3, (3, HOUR)),
+            (600, (512, at_once)),
+            (3, (91, HOUR)),
+            (1200, (512, at_once)),
+            (0, (512, at_once)),
+            (0, (176, HOUR)),
+        ] {
             (0..told).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
             assert_eq!(next(&mut waiting).await, expected, "{told}");
         }

@@ -109,7 +109,7 @@ impl Goal {
             }
             Self::PartsMostAbove(most, kind) => {
                 let Some(more) = row.more_of(kind, own) else { return self.unknown(row) };
-                (format!("{}: + {}", kind.name(), written(more)), more > most)
+                (format!("{}: {more:+.*} {}", kind.name(), row.digits, row.unit), more > most)
             }
         };
         Verdict { got, is_missed, ..self.unknown(row) }
@@ -123,7 +123,7 @@ impl Goal {
             Self::MostTimes(times, kind) => format!("≤ {times} × {}", kind.name()),
             Self::LeastTimes(times, kind) => format!("≥ {times} × {}", kind.name()),
             Self::MostAbove(most, kind) => format!("≤ {} + {}", kind.name(), written(most)),
-            Self::PartsMostAbove(most, kind) => format!("{}: ≤ + {}", kind.name(), written(most)),
+            Self::PartsMostAbove(most, kind) => format!("{}: ≤ +{}", kind.name(), written(most)),
         };
         Verdict { reach, got: "–".to_owned(), is_missed: false }
     }
@@ -195,8 +195,8 @@ mod tests {
             (Goal::MostTimes(1.1, Kind::Haproxy), "1.50 × haproxy", true),
             (Goal::LeastTimes(2.0, Kind::Haproxy), "1.50 × haproxy", true),
             (Goal::MostAbove(0.3, Kind::Direct), "direct + 0.5 µs", true),
-            (Goal::PartsMostAbove(3.0, Kind::Appliance), "gateway+all: + 4.0 µs", true),
-            (Goal::PartsMostAbove(3.0, Kind::Limited), "gateway+limits: + 1.0 µs", false),
+            (Goal::PartsMostAbove(3.0, Kind::Appliance), "gateway+all: +4.0 µs", true),
+            (Goal::PartsMostAbove(3.0, Kind::Limited), "gateway+limits: +1.0 µs", false),
             (Goal::PartsMostAbove(3.0, Kind::Observed), "–", false),
             (Goal::MostTimes(0.1, Kind::Kcp), "–", false),
         ] {

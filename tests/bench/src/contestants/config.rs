@@ -53,6 +53,7 @@ impl Place<'_> {
             "accessLog": {"to": "file", "file": self.directory.join("access.log")},
             "tracing": {
                 "sample": 0.01,
+                "interval": "400ms",
                 "otlpEndpoint": self.backend_url(),
                 "serverCA": self.layout.serving_ca(),
             },
