@@ -37,7 +37,7 @@ pub(crate) struct TailCommand {
     #[arg(long)]
     shard: Option<String>,
     /// End after so many
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// How to print it; json is one object per line
     #[arg(short, long, value_enum, default_value_t = Format::Text)]

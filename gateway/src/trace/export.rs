@@ -10,12 +10,13 @@ use fairlead_client::{
 };
 use fairlead_config::{CollectorUrl, TracingConfig};
 use fairlead_process::{Metrics, MetricsError, Shutdown};
-use http::Method;
+use http::{Method, StatusCode};
 use prometheus::IntCounter;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::otlp::{Traced, encode};
+use crate::access_log::beginning;
 
 /// Requests whose spans are sent together.
 const MAX_BATCH: usize = 512;
@@ -23,6 +24,8 @@ const MAX_BATCH: usize = 512;
 const MAX_TRIES: usize = 3;
 /// How long the collector may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What is logged of what it says, in bytes.
+const MAX_MESSAGE: usize = 256;
 
 /// What becomes of spans.
 #[derive(Clone, Debug)]
@@ -181,33 +184,41 @@ impl Collector {
             }
             let (body, count) = encode(&self.service, &batch);
             batch.clear();
-            match self.send(body, &shutdown).await {
-                Ok(()) => {
-                    self.results.exported.inc_by(count);
-                    if std::mem::take(&mut failing) {
-                        tracing::info!("the collector takes spans again");
-                    }
+            let rejected = match self.send(body, &shutdown).await {
+                Ok(None) => None,
+                Ok(Some(Rejected { spans, message })) => Some((spans.min(count), message)),
+                Err(error) => Some((count, error.to_string())),
+            };
+            let failed = rejected.as_ref().map_or(0, |(spans, _)| *spans);
+            self.results.exported.inc_by(count - failed);
+            self.results.failed.inc_by(failed);
+            match rejected {
+                Some((spans, error)) if !std::mem::replace(&mut failing, true) => {
+                    tracing::warn!(?error, spans, "the collector does not take spans; they are lost");
                 }
-                Err(error) => {
-                    self.results.failed.inc_by(count);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(%error, "the collector does not take spans; they are lost");
-                    }
+                None if std::mem::take(&mut failing) => {
+                    tracing::info!("the collector takes spans again");
                 }
+                Some(_) | None => {}
             }
         }
     }
 
-    async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<(), ClientError> {
+    /// What the collector says that it has not taken.
+    async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, NotSent> {
         let body = bytes::Bytes::from(body);
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
         let mut tries = 1;
         loop {
             let request = Request::new(Method::POST, self.path.as_str());
             let request = request.with_body("application/json", body.clone());
-            let Err(error) = self.client.request(request).await else { return Ok(()) };
+            let error = match self.client.request(request).await {
+                Ok(answer) if answer.status.is_success() => return Ok(Rejected::of(&answer.body)),
+                Ok(answer) => return Err(NotSent::Elsewhere(answer.status)),
+                Err(error) => error,
+            };
             if tries >= MAX_TRIES || !error.is_retryable() || shutdown.is_draining() {
-                return Err(error);
+                return Err(error.into());
             }
             tries += 1;
             tokio::select! {
@@ -215,6 +226,39 @@ impl Collector {
                 () = shutdown.draining() => {}
             }
         }
+    }
+}
+
+/// A batch was not taken at all; the collector, or who has set its address, is to blame.
+#[derive(Debug, thiserror::Error)]
+enum NotSent {
+    /// Nothing came back, or an error.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Nobody is followed to another place.
+    #[error("the collector answers {0}, which is neither success nor an error: is its address right?")]
+    Elsewhere(StatusCode),
+}
+
+/// Spans that a collector has not taken although it says 200 (OTLP 1.x, "Partial Success").
+#[derive(Debug, PartialEq)]
+struct Rejected {
+    spans: u64,
+    message: String,
+}
+
+impl Rejected {
+    /// What an answer says of them. One that says nothing, or is none, has taken all.
+    fn of(body: &[u8]) -> Option<Self> {
+        let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let partial = answer.get("partialSuccess")?;
+        // 64 bits are text in protobuf's JSON, but not everybody writes them so.
+        let spans = match partial.get("rejectedSpans")? {
+            serde_json::Value::String(number) => number.parse().ok()?,
+            number => number.as_u64()?,
+        };
+        let message = partial.get("errorMessage").and_then(serde_json::Value::as_str).unwrap_or_default();
+        (spans > 0).then(|| Self { spans, message: beginning(message, MAX_MESSAGE).to_owned() })
     }
 }
 
@@ -282,5 +326,26 @@ mod tests {
     async fn what_finds_no_room_is_not_told() {
         let (spans, _waiting) = Spans::new(16);
         assert_eq!((0..20).filter(|_| spans.tell(Box::new(a_request()))).count(), 16);
+    }
+
+    #[test]
+    fn what_a_collector_rejects_counts_however_it_writes_the_number() {
+        let rejected = |spans, message: &str| Some(Rejected { spans, message: message.to_owned() });
+        for (body, expected) in [
+            ("", None),
+            ("{}", None),
+            ("<html>", None),
+            (r#"{"partialSuccess": {}}"#, None),
+            (r#"{"partialSuccess": null}"#, None),
+            (r#"{"partialSuccess": {"rejectedSpans": "0", "errorMessage": "a hint"}}"#, None),
+            (
+                r#"{"partialSuccess": {"rejectedSpans": "7", "errorMessage": "too old"}}"#,
+                rejected(7, "too old"),
+            ),
+            (r#"{"partialSuccess": {"rejectedSpans": 7}}"#, rejected(7, "")),
+            (r#"{"partialSuccess": {"rejectedSpans": -7}}"#, None),
+        ] {
+            assert_eq!(Rejected::of(body.as_bytes()), expected, "{body}");
+        }
     }
 }

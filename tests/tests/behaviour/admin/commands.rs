@@ -58,6 +58,11 @@ async fn an_operator_asks_at_the_terminal() {
     }
     assert!(!told.contains('\x1b'), "no drawing without a terminal: {told}");
 
+    // None of anything would never come.
+    let none = run(&["tail", "--count", "0"]).await;
+    let says = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(!none.status.success() && says.contains("0 is not in 1.."), "{says}");
+
     // Only what is wanted comes, in order, and the end of the gateway is the end.
     let mut tail =
         gateway(&installation, &["tail", "--workspace", "root:fleet", "--status", "404", "-o", "json"]);
