@@ -76,22 +76,12 @@ impl Believed {
         self.prefix(&names.extra_prefix);
     }
 
-    /// What either of them includes. Costs nothing where they are the same, as they are unless they were just changed.
-    pub(crate) fn either(one: Option<Arc<Self>>, other: Option<Arc<Self>>) -> Option<Arc<Self>> {
-        match (one, other) {
-            (Some(one), Some(other)) if !Arc::ptr_eq(&one, &other) => {
-                let mut both = Self::clone(&one);
-                both.extend(&other);
-                Some(Arc::new(both))
-            }
-            (one, other) => one.or(other),
-        }
-    }
-
     /// With what others include.
     pub(crate) fn extend(&mut self, others: &Self) {
-        self.names.extend_from_slice(&others.names);
-        self.prefixes.extend_from_slice(&others.prefixes);
+        for (own, theirs) in [(&mut self.names, &others.names), (&mut self.prefixes, &others.prefixes)] {
+            let new: Vec<_> = theirs.iter().filter(|name| !own.contains(name)).cloned().collect();
+            own.extend(new);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -21,7 +21,7 @@ use crate::answer::Answer;
 use crate::cors::Cors;
 use crate::doors::ShownDoor;
 use crate::explain::{At, Outcome, Steps};
-use crate::identity::{Believed, KcpStamping, Sender};
+use crate::identity::{KcpStamping, Sender};
 use crate::index::IndexReport;
 use crate::limits::{Exceeded, Kind, Whom};
 use crate::listener::Connection;
@@ -174,7 +174,7 @@ impl Core {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
     pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Decision {
         let local = LocalEndpoint::parse(asked.uri.path());
-        let believed = self.paths.load().believed.clone();
+        let began = std::time::Instant::now();
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
             && let Err(exceeded) = asked.connection.door.quotas.arrive(asked.counting())
         {
@@ -206,8 +206,7 @@ impl Core {
         }
         let decision = match self.walk(asked).await {
             Ok(Decision::Forward(mut forward)) => {
-                // A reload meanwhile: it was judged by what counted before, or by what counts now.
-                forward.believed = Believed::either(believed, self.paths.load().believed.clone());
+                forward.believed = self.paths.load().believed_since(began);
                 if let Some(sender) = &asked.connection.door.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }

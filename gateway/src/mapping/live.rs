@@ -94,12 +94,18 @@ impl LivePaths {
         *doors = believed;
         // Under the lock, so that nobody's other paths are lost.
         let paths = Paths::clone(&self.current.load());
-        self.current.store(Arc::new(paths.with_doors(&doors)));
+        self.replace(paths, &doors);
     }
 
     fn put(&self, paths: Paths) {
         let doors = self.believed_at_doors.lock();
-        self.current.store(Arc::new(paths.with_doors(&doors)));
+        self.replace(paths, &doors);
+    }
+
+    /// While what doors believe is locked.
+    fn replace(&self, paths: Paths, doors: &Believed) {
+        let paths = paths.with_doors(doors).after(&self.current.load());
+        self.current.store(Arc::new(paths));
     }
 
     /// Reads a mapping file and puts it in force; returns the credential for shards, and all files that it depends on.

@@ -9,6 +9,7 @@ mod pattern;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fairlead_client::Endpoint;
 use fairlead_config::ServicesPolicy;
@@ -20,6 +21,9 @@ pub(crate) use file::BackendUrl;
 pub(crate) use live::{LivePaths, RootPath};
 use pattern::{Matched, Pattern};
 
+/// Earlier ones that are told apart: those before count as long as the oldest of these.
+const MOST_BEFORE: usize = 64;
+
 /// All mappings in force. Immutable: another file makes another one.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
@@ -28,7 +32,9 @@ pub(crate) struct Paths {
     /// How shards are told who asks, if not in the usual way.
     pub(crate) asserted_to_shards: Option<Arc<AssertionNames>>,
     /// By which headers backends, or doors, believe who asks, if not only by the usual ones.
-    pub(crate) believed: Option<Arc<Believed>>,
+    believed: Option<Arc<Believed>>,
+    /// What that was before, and until when; the latest last.
+    believed_before: Arc<Vec<(Instant, Arc<Believed>)>>,
     /// The more specific of two that overlap comes first.
     mappings: Vec<Mapping>,
 }
@@ -69,7 +75,13 @@ impl Paths {
         {
             mappings.push(Mapping { pattern, target: Target::Services(services), asserted_by: None });
         }
-        Self { clusters: ClusterPaths::Resolved, asserted_to_shards: None, believed: None, mappings }
+        Self {
+            clusters: ClusterPaths::Resolved,
+            asserted_to_shards: None,
+            believed: None,
+            believed_before: Arc::default(),
+            mappings,
+        }
     }
 
     /// The same where doors believe these headers.
@@ -81,6 +93,34 @@ impl Paths {
         }
         self.believed = (!believed.is_empty()).then(|| Arc::new(believed));
         self
+    }
+
+    /// The same after these: who is being judged just now may be judged by what they believe.
+    fn after(mut self, before: &Self) -> Self {
+        let mut all = Vec::clone(&before.believed_before);
+        if let Some(believed) = before.believed.as_ref().filter(|_| before.believed != self.believed) {
+            all.push((Instant::now(), Arc::clone(believed)));
+        }
+        if all.len() > MOST_BEFORE {
+            let (_, oldest) = all.remove(0);
+            Arc::make_mut(&mut all[0].1).extend(&oldest);
+        }
+        self.believed_before = Arc::new(all);
+        self
+    }
+
+    /// By which headers anybody has believed, at any time since a request was here, who asks: it was judged by some of them,
+    /// however often the settings have changed meanwhile. Without such headers this costs two loads.
+    pub(crate) fn believed_since(&self, began: Instant) -> Option<Arc<Believed>> {
+        let before = self.believed_before.iter().rev();
+        let mut all = self.believed.clone();
+        for (_, believed) in before.take_while(|(until, _)| *until >= began) {
+            match &mut all {
+                Some(all) => Arc::make_mut(all).extend(believed),
+                None => all = Some(Arc::clone(believed)),
+            }
+        }
+        all
     }
 
     /// The mapping of a clean path, most specific first. Linear in the number of mappings, which are few.
@@ -107,7 +147,7 @@ impl Paths {
         mut mappings: Vec<Mapping>,
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
-        Self { clusters, asserted_to_shards, believed: None, mappings }
+        Self { clusters, asserted_to_shards, believed: None, believed_before: Arc::default(), mappings }
     }
 }
 
@@ -156,6 +196,34 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn what_was_believed_since_a_request_was_here_counts_for_it_however_often_that_changes() {
+        let believe = |name: &str| {
+            let mut believed = Believed::default();
+            believed.name(name);
+            believed
+        };
+        let paths = LivePaths::built_in(ServicesPolicy::Refuse);
+        let told = |began, name: &'static str| {
+            let believed = paths.load().believed_since(began);
+            believed.is_some_and(|believed| believed.include(&http::HeaderName::from_static(name)))
+        };
+        let began = Instant::now();
+        paths.set_believed_at_doors(believe("x-first"));
+        assert!(told(Instant::now(), "x-first") && !told(began, "x-second"));
+        for _ in 0..1000 {
+            paths.set_believed_at_doors(believe("x-second"));
+            paths.set_believed_at_doors(Believed::default());
+        }
+        let later = Instant::now();
+        assert!(told(began, "x-first") && told(began, "x-second"));
+        assert!(!told(later, "x-first") && !told(later, "x-second"));
+        assert!(paths.load().believed_before.len() <= MOST_BEFORE);
+        // Another mapping file changes nothing of that.
+        paths.set_built_in(ServicesPolicy::Refuse);
+        assert!(told(began, "x-first") && !told(later, "x-first"));
+    }
 
     fn backend(name: &str, url: &str) -> Target {
         let url = BackendUrl::parse(url).unwrap();
