@@ -21,7 +21,8 @@ pub(crate) use file::BackendUrl;
 pub(crate) use live::{LivePaths, RootPath};
 use pattern::{Matched, Pattern};
 
-/// Earlier ones that are told apart: those before count as long as the oldest of these.
+/// Changes of what is believed that are remembered apart. Those before them are joined to the oldest, which only takes more
+/// headers off requests that are older than so many changes.
 const MOST_BEFORE: usize = 64;
 
 /// All mappings in force. Immutable: another file makes another one.
@@ -95,7 +96,8 @@ impl Paths {
         self
     }
 
-    /// The same after these: who is being judged just now may be judged by what they believe.
+    /// The same after these: who is being judged just now may be judged by what they believe. Doors are
+    /// told first to believe something no longer, and only then it is no longer believed here.
     fn after(mut self, before: &Self) -> Self {
         let mut all = Vec::clone(&before.believed_before);
         if let Some(believed) = before.believed.as_ref().filter(|_| before.believed != self.believed) {
