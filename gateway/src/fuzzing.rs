@@ -2,9 +2,9 @@
 //!
 //! `make fuzz` runs them guided by coverage; the tests below run them over the corpus and over random input.
 
-pub use crate::mapping::fuzzing::mapping;
-pub use crate::proxy::fuzzing::headers;
+pub use crate::forward::fuzzing::headers;
 pub use crate::request::fuzzing::path;
+pub use crate::routing::mapping::fuzzing::mapping;
 
 #[cfg(test)]
 mod tests {

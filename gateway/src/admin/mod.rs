@@ -1,70 +1,199 @@
-//! A page about the gateway for operators, at doors that offer it: three files and nothing from anywhere else.
+//! Endpoints that the gateway answers itself: probes, metrics, status, busy workspaces, explain, tail, shard picks, admin page.
 //!
-//! It shows what the gateway's other endpoints say, and whatever it changes it asks the shards for, as its user: the browser's
-//! certificate says who that is, and the shards' rules decide. A page of another site cannot do so in his name: browsers say that
-//! a request is of such a page, and with a certificate it is refused (`screen::is_of_another_site`).
+//! May use `pipeline` (a dry run asks it), `forward` and everything below them. Must not know HTTP protocols or sockets.
 
-use bytes::Bytes;
-use fairlead_process::Status;
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
-use http::{Method, Response};
+mod endpoints;
+pub(crate) mod explain;
+mod metrics_readers;
+mod page;
+mod scrape;
+mod stats_json;
+pub(crate) mod status;
+mod tail_stream;
+mod top_report;
 
-use crate::answer::Answer;
-use crate::core::{Asked, Core};
-use crate::identity::Sender;
-use crate::request::AdminFile;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-/// Where it is.
-const PATH: &str = "/services/fairlead/admin/";
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+use arc_swap::ArcSwap;
+use fairlead_client::Client;
+use fairlead_config::DoorConfig;
+use fairlead_process::{Health, Reloads, Shutdown};
+use http::StatusCode;
+use http::request::Parts;
+use tokio::time::Instant;
 
-/// Nothing but what comes from here, and no page around it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+use crate::auth::identity::Sender;
+use crate::pipeline::dispatch::authenticates_first;
+use crate::pipeline::{Asked, RequestPipeline};
+use crate::policy::connection::Connection;
+use crate::policy::listener::Door;
+use crate::policy::request_filter::{Turned, impersonates};
+use crate::request::LocalEndpoint;
+use crate::request::decision_log::{At, Outcome};
+use crate::request::response::Answer;
+use crate::routing::index::IndexReport;
+use crate::routing::placement::{PickSettings, Picker};
+use metrics_readers::MetricsReaders;
+use status::CertificateFile;
 
-const HEADERS: [(HeaderName, &str); 7] = [
-    (CACHE_CONTROL, "no-store"),
-    (CONTENT_SECURITY_POLICY, POLICY),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (X_FRAME_OPTIONS, "DENY"),
-    (REFERRER_POLICY, "no-referrer"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-];
+/// Everything that the admin API shows or does.
+pub(crate) struct AdminApi {
+    pipeline: Arc<RequestPipeline>,
+    picker: Arc<Picker>,
+    health: Health,
+    index: Arc<IndexReport>,
+    metrics_readers: MetricsReaders,
+    reloads: Reloads,
+    shutdown: Shutdown,
+    /// When the process began.
+    started: Instant,
+    /// The listeners that are open.
+    pub(crate) listeners: ArcSwap<Vec<ShownDoor>>,
+    /// Certificate files whose expiry the status shows.
+    pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
+}
 
-impl Core {
-    /// A part of the page, for an operator.
-    ///
-    /// # Errors
-    /// What everybody else gets; where there is no page, everybody.
-    pub(crate) fn admin_page(
+/// Parts of the gateway that the admin API needs.
+pub(crate) struct AdminParts {
+    pub(crate) pipeline: Arc<RequestPipeline>,
+    pub(crate) picker: Arc<Picker>,
+    pub(crate) health: Health,
+    pub(crate) index: Arc<IndexReport>,
+    /// A client of the root shard, which is asked who may read metrics.
+    pub(crate) root: Client,
+    pub(crate) reloads: Reloads,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) certificate_files: Vec<CertificateFile>,
+}
+
+/// A door that is listened at, for whoever shows it.
+#[derive(Clone)]
+pub(crate) struct ShownDoor {
+    /// The door.
+    pub(crate) door: Arc<Door>,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// Its settings.
+    pub(crate) config: DoorConfig,
+}
+
+/// What the admin API does with a request.
+pub(crate) enum AdminReply {
+    /// It responds.
+    Respond(Answer),
+    /// The client may make this call: its body is read, or a stream begins.
+    Continue(AdminCall),
+}
+
+/// A call with a request body or a streamed response.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AdminCall {
+    /// Where a workspace should live.
+    Pick,
+    /// What would become of a request.
+    Explain,
+    /// Requests as they end.
+    Tail,
+}
+
+impl AdminApi {
+    /// The admin API of a gateway with these parts. It shows no listeners yet.
+    pub(crate) fn new(parts: AdminParts) -> Self {
+        let AdminParts { pipeline, picker, health, index, root, reloads, shutdown, certificate_files } =
+            parts;
+        Self {
+            pipeline,
+            picker,
+            health,
+            index,
+            metrics_readers: MetricsReaders::new(root.with_prefix("/clusters/root")),
+            reloads,
+            shutdown,
+            started: Instant::now(),
+            listeners: ArcSwap::default(),
+            certificate_files: ArcSwap::from_pointee(certificate_files),
+        }
+    }
+
+    /// Authenticates and authorizes a request to an endpoint, and answers it if that takes no body.
+    pub(crate) async fn call(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> AdminReply {
+        let reply = self.reply(asked, endpoint).await.unwrap_or_else(AdminReply::Respond);
+        match reply {
+            AdminReply::Respond(answer) => {
+                AdminReply::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()))
+            }
+            call @ AdminReply::Continue(_) => call,
+        }
+    }
+
+    /// Changes how shards are picked for new workspaces.
+    pub(crate) fn set_placement(&self, settings: PickSettings) {
+        self.picker.set_settings(settings);
+    }
+
+    /// Answers a call whose body has been read.
+    pub(crate) async fn respond(
         &self,
-        asked: &Asked<'_>,
-        sender: &Sender,
-        file: AdminFile,
-    ) -> Result<Answer, Answer> {
-        if !asked.connection.door.policy.load().admin_page {
-            return Err(Answer::not_found());
+        call: AdminCall,
+        connection: &Connection,
+        client: IpAddr,
+        head: &Parts,
+        body: &[u8],
+    ) -> Answer {
+        match call {
+            AdminCall::Pick => self.pick_shard(body),
+            AdminCall::Explain => self.explain(connection, client, head, body).await,
+            AdminCall::Tail => Answer::not_found(),
         }
-        Self::is_operator(sender, PATH)?;
-        if !matches!(*asked.method, Method::GET | Method::HEAD) {
-            return Err(Answer::status(&Status::unknown_method(), "method"));
+    }
+
+    async fn reply(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> Result<AdminReply, Answer> {
+        // Whoever acts for somebody else must not see what only he may: shards would judge by the other one.
+        if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
+            && asked.headers.keys().any(|name| impersonates(name.as_str()))
+        {
+            asked.tell(At::Identity, Outcome::Refused, || Turned::Impersonates.to_string());
+            return Err(Answer::from(Turned::Impersonates));
         }
-        let (kind, text) = match file {
-            AdminFile::Elsewhere => return Ok(Answer::redirect(asked.method, PATH, None)),
-            AdminFile::Page => ("text/html; charset=utf-8", PAGE),
-            AdminFile::Style => ("text/css; charset=utf-8", STYLE),
-            AdminFile::Script => ("text/javascript; charset=utf-8", SCRIPT),
+        let identify = || self.pipeline.identify(asked);
+        let answer = match endpoint {
+            LocalEndpoint::Live | LocalEndpoint::Ready => self.answer_probe(asked).await,
+            LocalEndpoint::Metrics => self.metrics(&identify().await?).await,
+            LocalEndpoint::Status => self.status(&identify().await?).await,
+            LocalEndpoint::Figures => self.figures(&identify().await?).await,
+            LocalEndpoint::Admin(file) => {
+                let sender = identify().await?;
+                self.admin_page(asked, &sender, file)?
+            }
+            LocalEndpoint::Tail => {
+                Self::is_operator(&identify().await?, crate::telemetry::tail::PATH)?;
+                return Ok(AdminReply::Continue(AdminCall::Tail));
+            }
+            LocalEndpoint::Top => self.top_workspaces(&identify().await?).await,
+            LocalEndpoint::Explain => {
+                self.may_explain(asked, &identify().await?)?;
+                return Ok(AdminReply::Continue(AdminCall::Explain));
+            }
+            LocalEndpoint::ShardPicks => {
+                self.may_pick(asked, &identify().await?)?;
+                return Ok(AdminReply::Continue(AdminCall::Pick));
+            }
         };
-        let mut response = Response::new(Bytes::from_static(text.as_bytes()));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-        Ok(Answer::new(response, "admin"))
+        Ok(AdminReply::Respond(answer))
+    }
+
+    /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
+    /// is well.
+    async fn answer_probe(&self, asked: &Asked<'_>) -> Answer {
+        if authenticates_first(asked) {
+            let verdict = self.verdict(asked.uri);
+            let is_asked = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
+            let says_all = is_asked && verdict.response.status() == StatusCode::OK;
+            if says_all || !matches!(self.pipeline.identify(asked).await, Ok(Sender::Known(_))) {
+                return verdict;
+            }
+        }
+        self.probe(asked.uri)
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use super::socket::AcceptedSocket;
-use super::socket_file::SocketFile;
+use crate::listener::socket::AcceptedSocket;
+use crate::listener::socket_file::SocketFile;
 
 /// Connections that the kernel keeps while we are busy.
 const BACKLOG: u32 = 1024;

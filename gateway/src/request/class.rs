@@ -4,9 +4,9 @@ use http::header::{self, HeaderMap};
 use http::{Method, Version};
 use percent_encoding::percent_decode_str;
 
-use super::LocalEndpoint;
-use super::headers::connection_nominations;
-use super::resource::is_collection_anywhere;
+use crate::request::LocalEndpoint;
+use crate::request::headers::connection_nominations;
+use crate::request::resource::is_collection_anywhere;
 
 /// The kind of exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

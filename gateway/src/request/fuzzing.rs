@@ -2,7 +2,7 @@
 
 use http::uri::PathAndQuery;
 
-use super::path::{ClusterPaths, PathError, RequestPath, cluster_path, cluster_within};
+use crate::request::path::{ClusterPaths, PathError, RequestPath, cluster_path, cluster_within};
 
 /// Reads a path; whatever goes on is canonical, and a redirect leads to what is not redirected again.
 ///

@@ -3,6 +3,9 @@
 use http::Uri;
 use http::header::{self, HeaderMap, HeaderName};
 
+/// Counts the mounts that a request went through. A client may set it: it can only shorten its own way.
+pub(crate) const MOUNT_HOPS: HeaderName = HeaderName::from_static("x-fairlead-mount-hops");
+
 /// How much header a request may carry. Counted over the decoded fields, so that compression does not help
 /// an attacker ("HTTP/2 Bomb").
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,24 @@
-//! What a request asks for, read once and purely: path, query and header sizes in, a typed target out.
+//! Requests and responses as pure values: path, class, headers, priority, the log of decisions, and the gateway's own responses.
+//!
+//! A leaf: it uses nothing else of the gateway, and does no I/O.
 
 mod class;
 mod clean;
+pub(crate) mod decision_log;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod headers;
+pub(crate) mod host;
+pub(crate) mod identity_headers;
 mod path;
 mod priority;
 mod resource;
+pub(crate) mod response;
+pub(crate) mod resume;
 
 pub(crate) use class::RequestClass;
 pub(crate) use headers::{
-    HeaderLimits, begins_alike, connection_nominations, is_alike, is_hop_by_hop, target_size,
+    HeaderLimits, MOUNT_HOPS, begins_alike, connection_nominations, is_alike, is_hop_by_hop, target_size,
 };
 pub(crate) use path::{
     AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,

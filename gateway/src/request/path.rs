@@ -9,7 +9,9 @@ use std::fmt;
 use fairlead_names::{home_cluster_name, is_dns_label};
 use percent_encoding::{percent_decode_str, percent_encode};
 
-use super::clean::{ENCODED_AGAIN, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain};
+use crate::request::clean::{
+    ENCODED_AGAIN, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain,
+};
 
 /// Where a request path leads, before any look-up.
 #[derive(Debug, Eq, PartialEq)]

@@ -2,8 +2,8 @@
 
 use http::Method;
 
-use super::RequestClass;
-use super::resource::is_collection;
+use crate::request::RequestClass;
+use crate::request::resource::is_collection;
 
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use super::health::{AddressHealth, Fault, HealthOptions, Out};
+use crate::upstream::health::{AddressHealth, Fault, HealthOptions, Out};
 
 /// How long a name's addresses are believed.
 const TTL: Duration = Duration::from_secs(30);

@@ -15,11 +15,13 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::streams::{Established, Lifetime, Origin, StreamPermit};
-use super::wire::Wire;
-use super::{ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share};
-use crate::gulp::Gulp;
-use crate::lanes::Lane;
+use crate::upstream::read_ahead::Gulp;
+use crate::upstream::streams::{Established, Lifetime, Origin, StreamPermit};
+use crate::upstream::wire::Wire;
+use crate::upstream::worker::Lane;
+use crate::upstream::{
+    ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share,
+};
 
 /// How long an endpoint may be alone in trying.
 const HEAD_START: Duration = Duration::from_millis(300);

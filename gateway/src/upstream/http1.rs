@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::wire::Wire;
-use crate::lanes::Lane;
+use crate::upstream::wire::Wire;
+use crate::upstream::worker::Lane;
 
 /// Connections kept for later.
 const MAX_KEPT: usize = 32;

@@ -14,11 +14,14 @@ mod gate;
 mod health;
 mod http1;
 mod probe;
+pub(crate) mod read_ahead;
 mod sender;
 mod server;
 mod servers;
 mod streams;
 mod wire;
+pub(crate) mod worker;
+pub(crate) mod write_coalescer;
 
 use std::io;
 use std::sync::Arc;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use http::{Method, Request, StatusCode, Uri};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::server::FORGOTTEN_AFTER;
-use super::streams::Established;
-use super::{Upstream, UpstreamError, UpstreamOptions, random_share};
+use crate::upstream::server::FORGOTTEN_AFTER;
+use crate::upstream::streams::Established;
+use crate::upstream::{Upstream, UpstreamError, UpstreamOptions, random_share};
 
 /// Probes come up to this part later, so that gateways do not all ask at once.
 const LATER: f64 = 0.2;

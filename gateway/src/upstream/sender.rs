@@ -13,7 +13,7 @@ use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use rustc_hash::FxHashMap;
 
-use super::{CredentialError, CredentialFiles, Upstream, UpstreamCredential, Upstreams};
+use crate::upstream::{CredentialError, CredentialFiles, Upstream, UpstreamCredential, Upstreams};
 
 /// The credentials of one door.
 #[derive(Debug)]

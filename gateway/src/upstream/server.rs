@@ -11,17 +11,17 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::addresses::Addresses;
-use super::admission::Admission;
-use super::breaker::Breaker;
-use super::gate::Gate;
-use super::health::AddressHealth;
-use super::http1::Idle;
-use super::streams::Connections;
-use super::{
+use crate::telemetry::metrics::{Server, ShardMetrics};
+use crate::upstream::addresses::Addresses;
+use crate::upstream::admission::Admission;
+use crate::upstream::breaker::Breaker;
+use crate::upstream::gate::Gate;
+use crate::upstream::health::AddressHealth;
+use crate::upstream::http1::Idle;
+use crate::upstream::streams::Connections;
+use crate::upstream::{
     Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions, Upstreams, probe,
 };
-use crate::observe::{Server, ShardMetrics};
 
 /// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
 const FAILING_FOR: Duration = Duration::from_secs(10);

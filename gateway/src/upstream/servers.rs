@@ -10,16 +10,12 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::dial::grow;
-use super::{
+use crate::telemetry::metrics::{MakeMetrics, Server};
+use crate::upstream::dial::grow;
+use crate::upstream::{
     Lease, Outlook, Overloaded, ShardReport, Share, Slot, StreamPermit, Unreachable, Upstream,
     UpstreamCredential, UpstreamError, UpstreamOptions, Wire,
 };
-use crate::observe::{MakeMetrics, Server};
-use crate::pick::{Signs, Work};
-
-/// Of fewer shards nothing can be said by how many of them fail.
-const FEW: usize = 3;
 
 /// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
 pub(crate) struct Upstreams {
@@ -276,28 +272,19 @@ impl Upstreams {
     pub(super) fn options(&self) -> UpstreamOptions {
         **self.options.load()
     }
-}
 
-/// Costs requests nothing: the work is in metrics that are kept anyway, and a failure is noted where a dial fails.
-impl Signs for Upstreams {
-    fn work(&self, shard: &str) -> Work {
-        let (answered, waited) =
-            self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default();
-        Work { answered, waited }
+    /// Reads and writes that a shard has begun to answer since the process began, and the seconds that they waited for it.
+    pub(crate) fn answered(&self, shard: &str) -> (u64, f64) {
+        self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default()
     }
 
-    fn is_failing(&self, shard: &str) -> bool {
-        self.shards.load().get(shard).is_some_and(|known| known.is_failing())
+    /// Whether the last attempt to connect to a shard has just failed; `None` for one that was never used.
+    pub(crate) fn is_failing(&self, shard: &str) -> Option<bool> {
+        self.shards.load().get(shard).map(|known| known.is_failing())
     }
 
-    /// A shard that is gone fails for ever, so only those count that there are; and of these, those that were ever asked.
-    fn panics(&self, shards: &mut dyn Iterator<Item = &str>) -> bool {
-        let known = self.shards.load();
-        let (mut asked, mut failing) = (0, 0);
-        for shard in shards.filter_map(|name| known.get(name)) {
-            asked += 1;
-            failing += usize::from(shard.is_failing());
-        }
-        asked >= FEW && self.options().health.panics(failing, asked)
+    /// Whether so many of these shards fail that the fault is rather on this side.
+    pub(crate) fn exceeds_panic_threshold(&self, failing: usize, asked: usize) -> bool {
+        self.options().health.panics(failing, asked)
     }
 }

@@ -17,10 +17,10 @@ use bytes::Bytes;
 use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
 
-use super::health::AddressHealth;
-use super::wire::Wire;
-use crate::coalesce::coalesce;
-use crate::lanes::Lane;
+use crate::upstream::health::AddressHealth;
+use crate::upstream::wire::Wire;
+use crate::upstream::worker::Lane;
+use crate::upstream::write_coalescer::coalesce;
 
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
 /// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
@@ -377,7 +377,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::lanes::Lanes;
+    use crate::listener::workers::Lanes;
 
     const KEY: u64 = 1;
     const LIFETIME: Lifetime = Lifetime {

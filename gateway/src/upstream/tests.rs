@@ -13,10 +13,10 @@ use fairlead_client::Names;
 use fairlead_process::Reloadable;
 use tokio::time::Instant;
 
-use super::server::FORGOTTEN_AFTER;
 use super::*;
-use crate::observe::{GatewayMetrics, shard_metrics};
-use crate::pick::Signs;
+use crate::routing::placement::Signs;
+use crate::telemetry::metrics::{GatewayMetrics, shard_metrics};
+use crate::upstream::server::FORGOTTEN_AFTER;
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -149,7 +149,7 @@ async fn shards_that_are_gone_are_not_counted() {
         let shard = upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
         *shard.failed.lock() = (name != "beta" && name != "gamma").then(Instant::now);
     }
-    let panics = |names: &[&str]| upstreams.panics(&mut names.iter().copied());
+    let panics = |names: &[&str]| Signs::panics(&upstreams, &mut names.iter().copied());
     assert!(panics(&names), "four of six");
     assert!(!panics(&names[3..]), "one of three");
     assert!(!panics(&["alpha", "gone-1"]), "too few to say");

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::gulp::Gulp;
+use crate::upstream::read_ahead::Gulp;
 
 /// A connection to a server.
 #[derive(Debug)]

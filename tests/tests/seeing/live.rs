@@ -102,7 +102,7 @@ fn is_told_elsewhere(selector: &str) -> bool {
     if !name.starts_with(OF_AN_AUTHORITY) {
         return false;
     }
-    let source = std::fs::read_to_string(workspace().join("gateway/src/acme/mod.rs")).unwrap();
+    let source = std::fs::read_to_string(workspace().join("gateway/src/listener/acme/mod.rs")).unwrap();
     assert!(source.contains(&format!("\"{name}\"")), "nobody tells {name}");
     true
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Share;
 use crate::request::Priority;
+use crate::upstream::admission::Share;
 
 /// Between what the limit stays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::Share;
 use crate::request::Priority;
+use crate::upstream::admission::Share;
 
 /// What one turn costs its flow. A list is more work than most others.
 const fn work(priority: Priority) -> u64 {

@@ -91,13 +91,13 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
     let busy = json!([{"cluster": word, "path": word, "perSecond": 2, "open": 1, "error": 0}]);
     let body = match request.uri().path() {
         "/services/fairlead/admin/" => {
-            return file("text/html", include_str!("../../../../gateway/src/admin/page.html"));
+            return file("text/html", include_str!("../../../../gateway/src/admin/page/page.html"));
         }
         "/services/fairlead/admin/style.css" => {
-            return file("text/css", include_str!("../../../../gateway/src/admin/style.css"));
+            return file("text/css", include_str!("../../../../gateway/src/admin/page/style.css"));
         }
         "/services/fairlead/admin/script.js" => {
-            return file("text/javascript", include_str!("../../../../gateway/src/admin/script.js"));
+            return file("text/javascript", include_str!("../../../../gateway/src/admin/page/script.js"));
         }
         "/services/fairlead/v1/status" => json!({
             "version": word, "uptimeSeconds": 1, "synced": true, "draining": false,

@@ -1,0 +1,77 @@
+//! Requests as they would be sent: made for a server by the same code whether they are, or are only rehearsed.
+
+use std::net::IpAddr;
+
+use http::Version;
+use http::request::Parts;
+
+use crate::admin::{AdminApi, AdminReply};
+use crate::forward::upstream_request::as_sent;
+use crate::pipeline::{Action, Asked, refusal};
+use crate::policy::connection::Connection;
+use crate::request::RequestClass;
+use crate::request::decision_log::{At, Outcome, Steps};
+use crate::request::host;
+use crate::request::response::Answer;
+use crate::telemetry::request_stats::Seen;
+
+/// A request that was not made.
+pub(crate) struct Rehearsed {
+    /// What the gateway would do.
+    pub(crate) decision: Action,
+    /// What kind of exchange it would be.
+    pub(crate) class: RequestClass,
+    /// Whose it would be.
+    pub(crate) client: IpAddr,
+    /// What the server would get.
+    pub(crate) sent: Option<Parts>,
+}
+
+/// What would become of a request, up to the point where a server would hear of it.
+pub(crate) async fn rehearse(
+    admin: &AdminApi,
+    connection: &Connection,
+    mut head: Parts,
+    seen: &Seen,
+    steps: &Steps,
+) -> Rehearsed {
+    let class =
+        RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
+    let peer = connection.peer.ip();
+    let said = connection.said.client_of(peer, &mut head.headers);
+    let client = said.unwrap_or(peer);
+    if let Ok(client) = said
+        && client != peer
+    {
+        steps.tell(At::Peer, Outcome::Noted, || format!("the peer says that the client is {client}"));
+    }
+    let is_http2 = head.version == Version::HTTP_2;
+    let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };
+    let decision = match refusal(&said, fault, &head.method) {
+        Some(answer) => Action::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
+        None => {
+            let Parts { method, uri, headers, .. } = &head;
+            let (sender, address, steps) = (None, client, Some(steps));
+            let asked = Asked { method, uri, headers, class, address, connection, sender, seen, steps };
+            match admin.pipeline.decide(&asked).await {
+                // Endpoints of the gateway's own are called; those with a body are not.
+                Action::Admin(endpoint) => match admin.call(&asked, endpoint).await {
+                    AdminReply::Respond(answer) => Action::Respond(answer),
+                    AdminReply::Continue(_) => Action::Admin(endpoint),
+                },
+                action => action,
+            }
+        }
+    };
+    let Action::Forward(forward) = &decision else {
+        return Rehearsed { decision, class, client, sent: None };
+    };
+    match as_sent(&admin.pipeline.forwarder, forward, &mut head, client, class) {
+        Ok(_) => Rehearsed { decision, class, client, sent: Some(head) },
+        Err(failure) => {
+            let answer = failure.answer(admin.pipeline.forwarder.upstreams.unreachable());
+            let decision = Action::Respond(answer.unwrap_or_else(Answer::bad_gateway));
+            Rehearsed { decision, class, client, sent: None }
+        }
+    }
+}

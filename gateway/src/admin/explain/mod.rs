@@ -1,0 +1,322 @@
+//! What would become of a request, and why: the very code that serves requests, before somebody who listens.
+//!
+//! Nothing is counted, remembered or sent; but who judges the credential is asked as for a real request (an issuer for its
+//! keys, a webhook, shards for service accounts), and a workspace that may be about to appear is waited for. Endpoints of the
+//! gateway's own do answer: for one of metrics the root shard is asked who may read them, and what it says is remembered.
+
+mod dry_run;
+mod request;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fairlead_authn::Method as Credential;
+use fairlead_process::{Status, StatusReason};
+use http::header::{AUTHORIZATION, COOKIE, HeaderMap, SEC_WEBSOCKET_PROTOCOL};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::admin::AdminApi;
+use crate::admin::ShownDoor;
+use crate::admin::explain::dry_run::{Rehearsed, rehearse};
+use crate::auth::identity::Sender;
+use crate::forward::target::Forward;
+use crate::pipeline::{Action, Asked};
+use crate::policy::connection::Connection;
+use crate::policy::listener::CertificateMeaning;
+use crate::request::decision_log::{At, Outcome, Step, Steps};
+use crate::request::response::Answer;
+use crate::telemetry::request_stats::Seen;
+use request::ExplainRequest;
+
+/// Where it is asked.
+pub(crate) const PATH: &str = "/services/fairlead/v1/explain";
+
+/// All that is found out.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Explanation {
+    /// As it was asked about.
+    request: Rehearsal,
+    steps: Vec<Step>,
+    /// Whose request it would be, where that is judged here.
+    user: Option<User>,
+    /// The id of the logical cluster that the path leads to.
+    cluster: Option<Arc<str>>,
+    /// Where it would go; nothing if the gateway answers itself.
+    forward: Option<Destination>,
+    /// What the gateway itself would say.
+    answer: Option<OwnAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Rehearsal {
+    method: String,
+    url: String,
+    listener: Arc<str>,
+    class: &'static str,
+    /// The address that would count as the client's.
+    client: IpAddr,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct User {
+    name: String,
+    uid: Option<String>,
+    groups: Vec<String>,
+    extra: Value,
+    /// By what it would be known.
+    by: &'static str,
+    dropped_groups: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Destination {
+    url: String,
+    /// The name of the shard or of the backend.
+    server: Arc<str>,
+    /// The head that the server would get; secrets are left out.
+    headers: Vec<(String, String)>,
+}
+
+#[derive(Debug, Serialize)]
+struct OwnAnswer {
+    code: u16,
+    /// The word in metrics and in the access log.
+    why: &'static str,
+    reason: Option<String>,
+    message: Option<String>,
+    location: Option<String>,
+}
+
+impl AdminApi {
+    /// Whether the sender may ask.
+    pub(crate) fn may_explain(&self, asked: &Asked<'_>, sender: &Sender) -> Result<(), Answer> {
+        Self::is_operator(sender, PATH)?;
+        match *asked.method {
+            Method::GET | Method::POST => Ok(()),
+            _ => Err(Answer::status(&Status::unknown_method(), "method")),
+        }
+    }
+
+    /// Answers an operator at `connection`, whose address is `asker`.
+    pub(crate) async fn explain(
+        &self,
+        connection: &Connection,
+        asker: IpAddr,
+        head: &Parts,
+        body: &[u8],
+    ) -> Answer {
+        let question = match head.method {
+            Method::POST => ExplainRequest::of_body(body),
+            _ => ExplainRequest::of_query(head.uri.query().unwrap_or_default()),
+        };
+        let question = match question {
+            Ok(question) => question,
+            Err(error) => return Answer::bad_request(error.to_string()),
+        };
+        let doors = self.listeners.load();
+        let wanted = question.listener.as_deref().unwrap_or(&connection.door.name);
+        let Some(open) = doors.iter().find(|open| *open.door.name == *wanted) else {
+            let names: Vec<&str> = doors.iter().map(|open| &*open.door.name).collect();
+            let message = format!("there is no listener {wanted:?}, only {}", names.join(", "));
+            return Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_listener");
+        };
+        match self.rehearse(open, &question, (asker, connection)).await {
+            Ok(explanation) => match serde_json::to_vec(&explanation) {
+                Ok(body) => {
+                    let mut answer = Answer::json(StatusCode::OK, body, "explain");
+                    answer.forbid_storing();
+                    answer
+                }
+                Err(error) => Answer::status(&Status::internal(error), "internal"),
+            },
+            Err(error) => Answer::bad_request(error.to_string()),
+        }
+    }
+
+    async fn rehearse(
+        &self,
+        open: &ShownDoor,
+        question: &ExplainRequest,
+        (asker, at): (IpAddr, &Connection),
+    ) -> Result<Explanation, request::BadQuestion> {
+        let (steps, seen) = (Steps::default(), Seen::default());
+        let head = question.head(&open.door)?;
+        let rehearsal = |class, client| Rehearsal {
+            method: head.method.to_string(),
+            url: head.uri.to_string(),
+            listener: Arc::clone(&open.door.name),
+            class,
+            client,
+        };
+        tell_door(open, question, &steps);
+        let peer = question.peer.unwrap_or(asker);
+        let is_closed = {
+            let peers = &open.door.frame.load().peers;
+            peers.is_limited() && !peers.admit(peer)
+        };
+        if is_closed {
+            let outcome = if question.peer.is_some() { Outcome::Refused } else { Outcome::Noted };
+            steps.tell(At::Peer, outcome, || {
+                format!("a connection from {peer} is closed at once at this door")
+            });
+            if question.peer.is_some() {
+                let request = rehearsal("none", peer);
+                let (steps, _) = steps.into_parts();
+                return Ok(Explanation {
+                    request,
+                    steps,
+                    user: None,
+                    cluster: None,
+                    forward: None,
+                    answer: None,
+                });
+            }
+        }
+        let connection = question.connection(&open.door, at.drain.clone(), peer)?;
+        let rehearsed = rehearse(self, &connection, head.clone(), &seen, &steps).await;
+        let request = rehearsal(rehearsed.class.as_str(), rehearsed.client);
+        let (forward, answer) = self.end(&rehearsed, &steps);
+        let (identity, cluster) = seen.with(|noted| (noted.identity.clone(), noted.cluster.clone()));
+        let (steps, dropped_groups) = steps.into_parts();
+        let user = identity.map(|identity| {
+            let user = identity.user();
+            User {
+                name: user.name.clone(),
+                uid: user.uid.clone(),
+                groups: user.groups.clone(),
+                extra: serde_json::to_value(&user.extra).unwrap_or_default(),
+                by: by(identity.method()),
+                dropped_groups,
+            }
+        });
+        Ok(Explanation { request, steps, user, cluster, forward, answer })
+    }
+
+    fn end(&self, rehearsed: &Rehearsed, steps: &Steps) -> (Option<Destination>, Option<OwnAnswer>) {
+        match &rehearsed.decision {
+            Action::Forward(forward) => {
+                self.tell_server(forward, rehearsed, steps);
+                let sent = rehearsed.sent.as_ref();
+                let destination = Destination {
+                    url: format!("{}{}", forward.upstream.base(), forward.path_and_query),
+                    server: Arc::clone(&forward.upstream.name),
+                    headers: sent.map(|sent| shown(&sent.headers)).unwrap_or_default(),
+                };
+                (Some(destination), None)
+            }
+            Action::Respond(answer) => (None, Some(OwnAnswer::of(answer))),
+            Action::Admin(_) => {
+                let message = "the gateway answers it itself".to_owned();
+                let (reason, location) = (None, None);
+                (None, Some(OwnAnswer { code: 200, why: "local", reason, message: Some(message), location }))
+            }
+        }
+    }
+
+    fn tell_server(&self, forward: &Forward, rehearsed: &Rehearsed, steps: &Steps) {
+        let root = self.pipeline.routing.table.load();
+        if let Some(shard) = root.shards().find(|shard| shard.spec.name == forward.upstream.name) {
+            let mirrors = self.index.of(shard.index, Instant::now());
+            let age = mirrors
+                .age
+                .map_or("never read".to_owned(), |age| format!("known as of {:.1} s ago", age.as_secs_f64()));
+            let watched = if mirrors.watching {
+                "its workspaces are watched"
+            } else {
+                "its workspaces are NOT watched"
+            };
+            let outcome = if mirrors.watching { Outcome::Passed } else { Outcome::Noted };
+            steps.tell(At::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
+        }
+        let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
+        let (outcome, says) = match outlook.trouble {
+            Some(trouble) => {
+                (Outcome::Noted, format!("{trouble}: without an open connection the answer is 503"))
+            }
+            None => (Outcome::Passed, "it can be connected to, as far as is known".to_owned()),
+        };
+        steps.tell(At::Shard, outcome, || says);
+        if let Some(turns) = outlook.occupancy {
+            let waits = if turns.waiting > 0 || turns.open >= turns.limit {
+                "would wait for its turn"
+            } else {
+                "no wait"
+            };
+            steps.tell(At::Shard, Outcome::Noted, || {
+                let (open, limit, waiting) = (turns.open, turns.limit, turns.waiting);
+                format!("it works on {open} of at most {limit} requests at a time, {waiting} wait: {waits}")
+            });
+        }
+        let sent = rehearsed.sent.as_ref();
+        if let Some(whom) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
+            steps.tell(At::Shard, Outcome::Noted, || {
+                format!("acts for {whom:?}: whether the user may, the shard decides")
+            });
+        }
+    }
+}
+
+/// What holds for everybody at a door.
+fn tell_door(open: &ShownDoor, question: &ExplainRequest, steps: &Steps) {
+    let ShownDoor { door, address, .. } = open;
+    steps.tell(At::Door, Outcome::Passed, || {
+        let meaning = match door.frame.load().certificates {
+            CertificateMeaning::Identity => "certificates of clients say who they are",
+            CertificateMeaning::Transport => "no certificate says here who somebody is",
+        };
+        format!("{} at {address}: {meaning}", door.name)
+    });
+    if question.certificate.is_some() {
+        steps.tell(At::Door, Outcome::Noted, || {
+            "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
+        });
+    }
+    if door.frame.load().peers.proxy_protocol {
+        steps.tell(At::Peer, Outcome::Noted, || "connections say before TLS from whom they are".to_owned());
+    }
+}
+
+fn by(method: Credential) -> &'static str {
+    match method {
+        Credential::Anonymous => "nothing",
+        Credential::ClientCertificate => "certificate",
+        Credential::RequestHeader => "request headers",
+        Credential::BearerToken => "token",
+    }
+}
+
+/// Headers without what is nobody's business.
+fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
+    let secret = [AUTHORIZATION, COOKIE, SEC_WEBSOCKET_PROTOCOL];
+    let shown = headers.iter().map(|(name, value)| {
+        let value = if secret.contains(name) {
+            "(as the client sent it)".to_owned()
+        } else {
+            String::from_utf8_lossy(value.as_bytes()).into_owned()
+        };
+        (name.to_string(), value)
+    });
+    shown.collect()
+}
+
+impl OwnAnswer {
+    fn of(answer: &Answer) -> Self {
+        let body: Value = serde_json::from_slice(answer.response.body()).unwrap_or_default();
+        let text = |key: &str| body["kind"].as_str().filter(|kind| *kind == "Status").and(body[key].as_str());
+        let location = answer.response.headers().get(http::header::LOCATION);
+        Self {
+            code: answer.response.status().as_u16(),
+            why: answer.why,
+            reason: text("reason").map(str::to_owned),
+            message: text("message").map(str::to_owned),
+            location: location.map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned()),
+        }
+    }
+}

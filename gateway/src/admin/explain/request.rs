@@ -1,0 +1,181 @@
+//! The question: a request that somebody might make.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use fairlead_process::{Drain, PeerChain};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue, UPGRADE};
+use http::request::Parts;
+use http::{Method, Request, Version};
+use percent_encoding::percent_decode_str;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde::Deserialize;
+
+use crate::policy::connection::Connection;
+use crate::policy::listener::Door;
+
+/// What is asked about. A token comes in a body only: what stands in a URL stands in logs.
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ExplainRequest {
+    /// With its query.
+    path: String,
+    method: Option<String>,
+    /// At which door; that at which it is asked, if none is named.
+    pub(super) listener: Option<String>,
+    /// What the client asks for.
+    host: Option<String>,
+    /// What it named in the handshake.
+    server_name: Option<String>,
+    /// Where the connection comes from; the asker's own address, if none is named.
+    pub(super) peer: Option<IpAddr>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    token: Option<String>,
+    /// PEM, leaf first.
+    pub(super) certificate: Option<String>,
+}
+
+/// The question cannot be answered; whoever asks has to put it better.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadQuestion {
+    #[error("the question does not decode: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(
+        "the query has {0:?}, which is none of path, method, listener, host, serverName and peer; a credential is asked about by POST, in the body"
+    )]
+    Parameter(String),
+    #[error("peer {0:?} is no address")]
+    Peer(String),
+    #[error("no path is asked about: say ?path=/clusters/...")]
+    NoPath,
+    #[error("no request has such a target: {0}")]
+    Target(#[from] http::Error),
+    #[error("no header is called so: {0}")]
+    HeaderName(#[from] InvalidHeaderName),
+    #[error("a header's value cannot be sent: {0}")]
+    HeaderValue(#[from] InvalidHeaderValue),
+    #[error("the certificate is not PEM: {0}")]
+    Certificate(rustls_pki_types::pem::Error),
+    #[error("the PEM has no certificate in it")]
+    NoCertificate,
+}
+
+impl ExplainRequest {
+    pub(super) fn of_body(body: &[u8]) -> Result<Self, BadQuestion> {
+        Ok(serde_json::from_slice(body)?)
+    }
+
+    pub(super) fn of_query(query: &str) -> Result<Self, BadQuestion> {
+        let mut question = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned();
+            match name {
+                "path" => question.path = value,
+                "method" => question.method = Some(value),
+                "listener" => question.listener = Some(value),
+                "host" => question.host = Some(value),
+                "serverName" => question.server_name = Some(value),
+                "peer" => question.peer = Some(value.parse().map_err(|_| BadQuestion::Peer(value))?),
+                other => return Err(BadQuestion::Parameter(other.to_owned())),
+            }
+        }
+        Ok(question)
+    }
+
+    /// The head of the request as it would come.
+    pub(super) fn head(&self, door: &Door) -> Result<Parts, BadQuestion> {
+        if self.path.is_empty() {
+            return Err(BadQuestion::NoPath);
+        }
+        let usual;
+        let host = match &self.host {
+            Some(host) => host,
+            None => {
+                usual = door.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
+                &usual
+            }
+        };
+        let target = format!("https://{host}{}", self.path);
+        let method = Method::from_bytes(self.method.as_deref().unwrap_or("GET").as_bytes());
+        let method = method.map_err(http::Error::from)?;
+        let (mut head, ()) = Request::builder().method(method).uri(target).body(())?.into_parts();
+        for (name, value) in &self.headers {
+            head.headers.append(HeaderName::try_from(name)?, HeaderValue::from_str(value)?);
+        }
+        if let Some(token) = &self.token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))?;
+            value.set_sensitive(true);
+            head.headers.insert(AUTHORIZATION, value);
+        }
+        // Only over that one connections are upgraded.
+        head.version = Version::HTTP_2;
+        if head.headers.contains_key(UPGRADE) {
+            head.version = Version::HTTP_11;
+            head.headers.insert(http::header::HOST, HeaderValue::from_str(host)?);
+        }
+        Ok(head)
+    }
+
+    /// The connection that it would come over.
+    pub(super) fn connection(
+        &self,
+        door: &Arc<Door>,
+        drain: Drain,
+        peer: IpAddr,
+    ) -> Result<Connection, BadQuestion> {
+        let chain = match &self.certificate {
+            Some(pem) => {
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+                let chain = chain.map_err(BadQuestion::Certificate)?;
+                if chain.is_empty() {
+                    return Err(BadQuestion::NoCertificate);
+                }
+                Some(chain.into())
+            }
+            None => None,
+        };
+        let peer = SocketAddr::new(peer, 0);
+        Ok(Connection::new(
+            0,
+            (Arc::clone(door), &door.frame.load()),
+            drain,
+            peer,
+            &PeerChain(chain),
+            self.server_name.as_deref(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_taken_from_a_url() {
+        for (query, expected) in [
+            ("path=/clusters/root%3Aorg/api%3Fwatch=1&listener=edge", Ok("/clusters/root:org/api?watch=1")),
+            ("path=/a+b", Ok("/a b")),
+            ("path=/a&token=s3cret", Err("token")),
+            ("path=/a&certificate=x", Err("certificate")),
+            ("path=/a&peer=nowhere", Err("nowhere")),
+        ] {
+            match (ExplainRequest::of_query(query), expected) {
+                (Ok(question), Ok(path)) => assert_eq!(question.path, path, "{query}"),
+                (Err(error), Err(word)) => {
+                    let told = error.to_string();
+                    assert!(
+                        told.contains(&format!("{word:?}")) && !told.contains("s3cret"),
+                        "{query}: {told}"
+                    );
+                }
+                (found, _) => panic!("{query}: {}", found.is_ok()),
+            }
+        }
+    }
+}

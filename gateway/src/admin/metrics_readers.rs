@@ -1,0 +1,74 @@
+//! Authorization of metrics: the root shard is asked with a SubjectAccessReview, and its decision is cached.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairlead_authn::UserInfo;
+use fairlead_client::{Client, Request};
+use http::Method;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+/// How long the root shard's answer about a reader of metrics is believed, as in kcp.
+const ALLOWED_FOR: Duration = Duration::from_secs(300);
+const DENIED_FOR: Duration = Duration::from_secs(30);
+/// Readers remembered at most.
+const MAX_READERS: usize = 1024;
+
+/// Who may read metrics, as the root shard's access rules say.
+pub(super) struct MetricsReaders {
+    root: Client,
+    known: Mutex<FxHashMap<String, (bool, Instant)>>,
+}
+
+#[derive(Deserialize)]
+struct AccessReview {
+    status: AccessReviewStatus,
+}
+
+#[derive(Deserialize)]
+struct AccessReviewStatus {
+    #[serde(default)]
+    allowed: bool,
+}
+
+impl MetricsReaders {
+    /// Asks `root`, a client of the root logical cluster.
+    pub(super) fn new(root: Client) -> Self {
+        Self { root, known: Mutex::default() }
+    }
+
+    pub(super) async fn may_read(&self, user: &UserInfo) -> Result<bool, String> {
+        // Everything that the answer may depend on.
+        let key = serde_json::to_string(user).map_err(|error| error.to_string())?;
+        let now = Instant::now();
+        if let Some((allowed, until)) = self.known.lock().get(&key).copied()
+            && now < until
+        {
+            return Ok(allowed);
+        }
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
+            },
+        });
+        let request = Request::new(Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .with_body("application/json", Bytes::from(review.to_string()));
+        let answer = self.root.request(request).await.map_err(|error| error.to_string())?;
+        let review: AccessReview = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        let allowed = review.status.allowed;
+        let mut known = self.known.lock();
+        if known.len() >= MAX_READERS {
+            known.retain(|_, (_, until)| now < *until);
+        }
+        if known.len() < MAX_READERS {
+            known.insert(key, (allowed, now + if allowed { ALLOWED_FOR } else { DENIED_FOR }));
+        }
+        Ok(allowed)
+    }
+}

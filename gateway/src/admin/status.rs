@@ -1,0 +1,320 @@
+//! How the gateway is: what `/services/fairlead/v1/status` says, and `fairlead status`, `fairlead gateway top` and the admin
+//! page show.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fairlead_authn::validity;
+use fairlead_config::{DoorConfig, GatewayConfig, TlsVersion, TokenPolicy};
+use http::StatusCode;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::admin::AdminApi;
+use crate::admin::ShownDoor;
+use crate::auth::identity::Sender;
+use crate::request::response::Answer;
+use crate::upstream::{Fault, ShardReport, Standing};
+
+/// A certificate in a file, and what for.
+#[derive(Clone, Debug)]
+pub(crate) struct CertificateFile {
+    what: String,
+    file: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusReport {
+    version: &'static str,
+    uptime_seconds: u64,
+    synced: bool,
+    draining: bool,
+    doors: Vec<DoorStatus>,
+    shards: Vec<ShardStatus>,
+    certificates: Vec<CertificateStatus>,
+    reloads: Vec<ReloadStatus>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DoorStatus {
+    name: Arc<str>,
+    /// Where it listens.
+    address: String,
+    /// What it demands and lets in, a few words each.
+    policy: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShardStatus {
+    name: Arc<str>,
+    url: Arc<str>,
+    synced: bool,
+    watching: bool,
+    age_seconds: Option<f64>,
+    /// Logical clusters of workspaces on the shard.
+    workspaces: u32,
+    /// Workspaces whose parent lives on the shard.
+    child_workspaces: u32,
+    unschedulable: bool,
+    draining: bool,
+    /// Why it gets no new workspaces.
+    excluded: Option<&'static str>,
+    weight: Option<u32>,
+    capacity: Option<u32>,
+    /// Workspaces picked here that the index does not show yet.
+    reserved: u32,
+    requests_per_second: f64,
+    /// Reads and writes that wait for it at any moment.
+    busy: f64,
+    lists: u64,
+    watches: u64,
+    last_error: Option<Arc<str>>,
+    /// It can be connected to, as far as anybody has tried, and not all its addresses are ejected.
+    healthy: bool,
+    /// Requests for it fail at once.
+    left_alone: bool,
+    /// Doors with an `upstreamIdentity` whose requests for it fail at once.
+    left_alone_by: Vec<Arc<str>>,
+    /// How many addresses it has, as far as anybody has asked.
+    addresses: usize,
+    ejected: Vec<EjectedAddress>,
+    /// Requests that it works on, that wait for it, and that it may work on; nothing before the first.
+    open: Option<u32>,
+    waiting: Option<u32>,
+    limit: Option<u32>,
+}
+
+/// An address that fails.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EjectedAddress {
+    address: String,
+    why: Fault,
+    /// How often in a row.
+    times: u32,
+    for_seconds: u64,
+    /// It gets no requests. Otherwise too many fail, or there is no other.
+    left_out: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CertificateStatus {
+    what: String,
+    /// The end of the first in the file that ends, in seconds since 1970.
+    not_after: Option<u64>,
+    error: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReloadStatus {
+    what: String,
+    /// When what is in effect was loaded, in seconds since 1970.
+    loaded: u64,
+    /// Why what the files say now is not in effect.
+    failure: Option<String>,
+}
+
+impl AdminApi {
+    /// Tells an operator.
+    pub(crate) async fn status(&self, sender: &Sender) -> Answer {
+        if let Err(refused) = Self::is_operator(sender, "/services/fairlead/v1/status") {
+            return refused;
+        }
+        let files = self.certificate_files.load_full();
+        let read = move || files.iter().map(CertificateStatus::of).collect();
+        let certificates = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+        match serde_json::to_vec(&self.report(certificates)) {
+            Ok(body) => {
+                let mut answer = Answer::json(StatusCode::OK, body, "status");
+                answer.forbid_storing();
+                answer
+            }
+            Err(error) => Answer::status(&fairlead_process::Status::internal(error), "internal"),
+        }
+    }
+
+    /// Doors that are somebody of their own to a shard, and do not get through to it.
+    fn leaving_alone(&self, shard: &str) -> Vec<Arc<str>> {
+        let doors = self.listeners.load();
+        let cut_off = doors.iter().filter(|shown| {
+            let frame = shown.door.frame.load();
+            frame
+                .sender
+                .as_ref()
+                .is_some_and(|sender| self.pipeline.forwarder.upstreams.leaves_alone(shard, sender))
+        });
+        cut_off.map(|shown| Arc::clone(&shown.door.name)).collect()
+    }
+
+    fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
+        let now = Instant::now();
+        let root = self.pipeline.routing.table.load();
+        let servers = self.pipeline.forwarder.upstreams.shards();
+        let shards = root.shards().map(|shard| {
+            let mirrors = self.index.of(shard.index, now);
+            let counts = root.counts(shard.index);
+            let standing = self.picker.standing(shard.index);
+            let server = servers.iter().find(|server| server.name == shard.spec.name);
+            let turns = |of: fn(&ShardReport) -> u32| server.map(of).filter(|count| *count < u32::MAX);
+            ShardStatus {
+                name: Arc::clone(&shard.spec.name),
+                url: Arc::clone(&shard.spec.url),
+                synced: shard.is_synced(),
+                watching: mirrors.watching,
+                age_seconds: mirrors.age.map(|age| age.as_secs_f64()),
+                workspaces: counts.clusters,
+                child_workspaces: counts.workspaces,
+                unschedulable: shard.spec.cordoned,
+                draining: shard.spec.marks.draining,
+                excluded: standing.as_ref().and_then(|standing| standing.exclusion),
+                weight: standing.as_ref().map(|standing| standing.weight),
+                capacity: standing.as_ref().and_then(|standing| standing.capacity),
+                reserved: standing.as_ref().map_or(0, |standing| standing.reserved),
+                requests_per_second: standing.as_ref().map_or(0.0, |standing| standing.rate),
+                busy: standing.as_ref().map_or(0.0, |standing| standing.busy),
+                lists: mirrors.relists,
+                watches: mirrors.restarts,
+                last_error: mirrors.last_error,
+                healthy: server.is_none_or(|server| server.is_healthy),
+                left_alone: server.is_some_and(|server| server.left_alone),
+                left_alone_by: self.leaving_alone(&shard.spec.name),
+                addresses: server.map_or(0, |server| server.addresses.known),
+                ejected: server.map(|server| ejected(&server.addresses)).unwrap_or_default(),
+                open: turns(|server| server.occupancy.open),
+                waiting: turns(|server| server.occupancy.waiting),
+                limit: turns(|server| server.occupancy.limit),
+            }
+        });
+        let mut shards: Vec<ShardStatus> = shards.collect();
+        shards.sort_by(|one, other| one.name.cmp(&other.name));
+        let reloads = self.reloads.standings().into_iter().map(|standing| ReloadStatus {
+            what: standing.what,
+            loaded: seconds(standing.loaded),
+            failure: standing.failure,
+        });
+        StatusReport {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            synced: root.is_synced(),
+            draining: self.shutdown.is_announced(),
+            doors: self.listeners.load().iter().map(DoorStatus::of).collect(),
+            shards,
+            certificates,
+            reloads: reloads.collect(),
+        }
+    }
+}
+
+impl DoorStatus {
+    fn of(shown: &ShownDoor) -> Self {
+        let ShownDoor { door, address, config } = shown;
+        Self { name: Arc::clone(&door.name), address: address.clone(), policy: policy(config) }
+    }
+}
+
+fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
+    let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
+        address: address.to_string(),
+        why: out.fault,
+        times: out.times,
+        for_seconds: out.since.elapsed().as_secs(),
+        left_out: addresses.leaves_out,
+    });
+    ejected.collect()
+}
+
+/// What a door is for, to be read in one glance.
+fn policy(door: &DoorConfig) -> Vec<String> {
+    let authentication = &door.authentication;
+    let mut told = Vec::new();
+    let mut tell = |holds: bool, says: &dyn Fn() -> String| {
+        if holds {
+            told.push(says());
+        }
+    };
+    tell(door.client_ca.is_some(), &|| "client certificates".to_owned());
+    tell(authentication.request_header.client_ca.is_some(), &|| {
+        "request headers of front proxies".to_owned()
+    });
+    tell(authentication.token_file.is_some(), &|| "token file".to_owned());
+    tell(!authentication.service_accounts.key_files.is_empty(), &|| "service accounts".to_owned());
+    if let Some(oidc) = &authentication.oidc {
+        tell(true, &|| format!("OIDC: {}", oidc.issuer_url));
+    }
+    tell(authentication.configuration.is_some(), &|| "structured authentication".to_owned());
+    tell(authentication.webhook.is_some(), &|| "token webhook".to_owned());
+    tell(authentication.workspaces, &|| "workspaces' own issuers".to_owned());
+    let tokens = match door.tokens {
+        TokenPolicy::PassThrough => "other tokens go to shards",
+        TokenPolicy::Refuse => "no other tokens",
+    };
+    tell(true, &|| tokens.to_owned());
+    tell(door.authenticate_first, &|| "authenticates before routing".to_owned());
+    tell(!door.hosts.is_empty(), &|| format!("hosts: {}", door.hosts.join(", ")));
+    tell(door.peers.allow.is_some(), &|| "listed peers only".to_owned());
+    tell(door.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
+    tell(door.refused.impersonation, &|| "no impersonation".to_owned());
+    tell(!door.refused.users.is_empty(), &|| format!("refuses users: {}", door.refused.users.join(", ")));
+    tell(!door.refused.groups.is_empty(), &|| format!("refuses groups: {}", door.refused.groups.join(", ")));
+    tell(!authentication.drop_groups.is_empty(), &|| {
+        format!("drops groups: {}", authentication.drop_groups.join(", "))
+    });
+    tell(door.quotas != fairlead_config::DoorQuotasConfig::default(), &|| "quotas".to_owned());
+    tell(door.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
+    tell(door.shard_pick, &|| "answers shards' picks".to_owned());
+    tell(door.admin_page, &|| "admin page".to_owned());
+    told
+}
+
+/// The certificates that the gateway shows, and those by which it believes others.
+pub(crate) fn certificate_files(config: &GatewayConfig) -> Vec<CertificateFile> {
+    let mut files = Vec::new();
+    let mut add =
+        |what: String, file: &std::path::Path| files.push(CertificateFile { what, file: file.to_owned() });
+    for door in &config.listeners {
+        add(format!("listener {}", door.name), &door.serving.certificate);
+        for named in &door.tls.server_names {
+            add(format!("listener {}: {}", door.name, named.names.join(", ")), &named.certificate);
+        }
+        if let Some(file) = &door.client_ca {
+            add(format!("listener {}: client authorities", door.name), file);
+        }
+    }
+    if config.paths.mapping_file.is_none() {
+        add("towards shards".to_owned(), &config.upstream.certificate);
+        add("authorities of shards".to_owned(), &config.upstream.server_ca);
+    }
+    files
+}
+
+impl CertificateStatus {
+    /// Reads the file.
+    fn of(known: &CertificateFile) -> Self {
+        let first_end = || {
+            let pem = std::fs::read(&known.file).map_err(|error| error.to_string())?;
+            let mut ends = Vec::new();
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| error.to_string())?;
+                ends.push(validity(&certificate).map_err(|error| error.to_string())?.1);
+            }
+            ends.into_iter().min().ok_or_else(|| "no certificate in it".to_owned())
+        };
+        let (not_after, error) = match first_end() {
+            Ok(end) => (Some(seconds(end)), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { what: known.what.clone(), not_after, error }
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

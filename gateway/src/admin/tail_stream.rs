@@ -1,0 +1,91 @@
+//! An answer without an end: lines of the access log, as they happen.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use tokio::time::timeout;
+
+use crate::admin::AdminApi;
+use crate::auth::identity::Sender;
+use crate::forward::date;
+use crate::forward::downstream::Client;
+use crate::forward::local_response::answer_itself;
+use crate::forward::request_context::Context;
+use crate::forward::stream_deadline::Ending;
+use crate::forward::{CLIENT_LEFT, Forwarder};
+use crate::request::response::Answer;
+use crate::telemetry::tail::{Filter, Lines, TooMany};
+
+impl AdminApi {
+    /// Streams requests as they end to a client that may see them; returns the status code that it got.
+    pub(crate) async fn tail<C: Client>(
+        &self,
+        forwarder: &Forwarder,
+        client: &mut C,
+        context: &Context,
+        head: &Parts,
+    ) -> u16 {
+        let lines = match Filter::of_query(head.uri.query().unwrap_or_default()) {
+            Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
+            Err(bad) => {
+                let answer = Answer::bad_request(bad.to_string());
+                return answer_itself(forwarder, client, context, &head.method, answer).await;
+            }
+        };
+        match lines {
+            Ok(lines) => stream(forwarder, client, context, lines).await,
+            Err(error @ TooMany) => {
+                let answer = Answer::unavailable(&error.to_string(), "busy");
+                answer_itself(forwarder, client, context, &head.method, answer).await
+            }
+        }
+    }
+}
+
+async fn stream<C: Client>(
+    forwarder: &Forwarder,
+    client: &mut C,
+    context: &Context,
+    mut lines: Lines,
+) -> u16 {
+    let sender = context.seen.with(|noted| noted.identity.clone()).map_or(Sender::PassedOn, Sender::Known);
+    let ending = Ending::new(forwarder.drain(context.connection()), &sender, forwarder.number());
+    tokio::select! {
+        () = ending.reached() => {}
+        sent = send(forwarder, client, &mut lines) => {
+            if sent.is_none() {
+                client.abort();
+                return CLIENT_LEFT;
+            }
+        }
+    }
+    // Between two lines, unless a write was broken off; then the client sees it.
+    if client.end(None).await.is_err() {
+        client.abort();
+    }
+    StatusCode::OK.as_u16()
+}
+
+/// Sends lines for as long as somebody takes them.
+async fn send<C: Client>(forwarder: &Forwarder, client: &mut C, lines: &mut Lines) -> Option<()> {
+    let (mut begin, ()) = Response::new(()).into_parts();
+    begin.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    begin.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    begin.headers.insert(http::header::DATE, date::now());
+    client.begin(begin, false).ok()?;
+    client.flush().await.ok()?;
+    loop {
+        let next: Bytes = tokio::select! {
+            biased;
+            () = client.left() => return None,
+            next = lines.next() => next,
+        };
+        let untaken = forwarder.slow_clients.load().answer.get();
+        let written = async {
+            client.write(next, false).await?;
+            client.flush().await
+        };
+        timeout(untaken, written).await.ok()?.ok()?;
+    }
+}

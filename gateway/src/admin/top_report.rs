@@ -1,0 +1,78 @@
+//! The busy workspaces for people: as JSON, by path.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::routing::table::Root;
+use crate::telemetry::top::{Busy, Measure, TopWorkspaces};
+
+/// Workspaces told of by each measure.
+const TOLD: usize = 100;
+
+/// What `/services/fairlead/v1/top` says.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopReport {
+    requests: Vec<BusyWorkspace>,
+    bytes: Vec<BusyWorkspace>,
+    errors: Vec<BusyWorkspace>,
+    watches: Vec<WatchedWorkspace>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BusyWorkspace {
+    cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// Over a minute or so.
+    per_second: f64,
+    /// At most so much of that may be others'.
+    error: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct WatchedWorkspace {
+    cluster: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// Open now.
+    open: u32,
+}
+
+impl TopReport {
+    /// As it is now. Reads the whole table for the paths.
+    pub(crate) fn of(top: &TopWorkspaces, table: &Root) -> Self {
+        let now = Instant::now();
+        let [requests, bytes, errors] = Measure::ALL.map(|measure| top.by(measure, TOLD, now));
+        let watches = top.by_watches(TOLD);
+        let busy = [&requests, &bytes, &errors].into_iter().flatten().map(|busy| &*busy.cluster);
+        let paths = table.paths(busy.chain(watches.iter().map(|(cluster, _)| &**cluster)));
+        let path = |cluster: &str| paths.get(cluster).cloned();
+        let named = |all: &[Busy]| {
+            let one = |busy: &Busy| BusyWorkspace {
+                cluster: busy.cluster.to_string(),
+                path: path(&busy.cluster),
+                per_second: rounded(busy.per_second),
+                error: rounded(busy.error),
+            };
+            all.iter().map(one).collect()
+        };
+        let watched = |(cluster, open): &(std::sync::Arc<str>, u32)| WatchedWorkspace {
+            cluster: cluster.to_string(),
+            path: path(cluster),
+            open: *open,
+        };
+        Self {
+            requests: named(&requests),
+            bytes: named(&bytes),
+            errors: named(&errors),
+            watches: watches.iter().map(watched).collect(),
+        }
+    }
+}
+
+/// Thousandths are more than is known.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

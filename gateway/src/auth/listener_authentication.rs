@@ -1,0 +1,364 @@
+//! How a door's authenticators are made from its settings, and made anew when a file among them changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fairlead_authn::{
+    Algorithm, AuthenticationConfiguration, BundleError, CertificateAuthorities, Chain,
+    ClientCertificateAuthenticator, ConfigurationError, Fault, GroupFilter, JwtAuthenticator, JwtSettings,
+    LookUp, OidcFlags, RequestHeaderAuthenticator, RequestHeaderNames, ServiceAccountKeyError,
+    ServiceAccountKeys, ServiceAccountLookup, ServiceAccountSettings, ServiceAccountTokens,
+    SharedAuthorities, SharedKeys, TokenFile, TokenFileError, TokenUnion, TokenWebhook, TrustPurpose,
+    UnknownAlgorithm, WebhookError, WebhookSettings,
+};
+use fairlead_client::Kubeconfig;
+use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, Timespan, TokenPolicy};
+use fairlead_process::{LoadError, Reloads};
+use http::header::{HeaderName, InvalidHeaderName};
+use parking_lot::Mutex;
+
+use crate::policy::listener::Tokens;
+use crate::policy::listener::{AnswerPolicy, Door, DoorPolicy, ShardPicks};
+use crate::policy::request_filter::Screen;
+
+/// A door's settings, and everything else that its authenticators are made of.
+pub(crate) struct DoorAuthentication {
+    door: String,
+    config: ArcSwap<DoorConfig>,
+    /// Changes with the settings: what is made between two reloads has both from the same.
+    as_kcp: ArcSwap<Vec<KcpBehaviour>>,
+    lookup: Arc<dyn ServiceAccountLookup>,
+    /// Held from the settings to the policy in force, so that an older one never comes last.
+    turn: Mutex<()>,
+    /// Those in force, whose keys the next ones take over.
+    issuers: ArcSwapOption<JwtAuthenticator>,
+}
+
+/// A policy that can be put in force.
+pub(crate) struct PreparedPolicy {
+    config: Arc<DoorConfig>,
+    as_kcp: Arc<Vec<KcpBehaviour>>,
+    policy: DoorPolicy,
+    issuers: Option<Arc<JwtAuthenticator>>,
+}
+
+/// Authenticators cannot be made; the operator has to mend the file or the setting.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthenticationError {
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// A bundle holds no authorities.
+    #[error("{0}: {1}")]
+    Bundle(PathBuf, BundleError),
+    /// A header's name is none.
+    #[error("requestHeader: {0:?} is no name of a header")]
+    Header(String, #[source] InvalidHeaderName),
+    /// Static tokens.
+    #[error(transparent)]
+    TokenFile(#[from] TokenFileError),
+    /// Keys of service accounts.
+    #[error(transparent)]
+    Keys(#[from] ServiceAccountKeyError),
+    /// Structured configuration.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// A signature algorithm of an issuer.
+    #[error("oidc: {0}")]
+    Algorithm(#[from] UnknownAlgorithm),
+    /// An issuer's settings.
+    #[error("oidc: {0}")]
+    Issuer(String),
+    /// A webhook.
+    #[error("webhook: {0}")]
+    Webhook(#[from] WebhookError),
+}
+
+impl DoorAuthentication {
+    /// Of a door with these settings.
+    pub(crate) fn new(
+        config: DoorConfig,
+        as_kcp: &[KcpBehaviour],
+        lookup: Arc<dyn ServiceAccountLookup>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            door: config.name.clone(),
+            config: ArcSwap::from_pointee(config),
+            as_kcp: ArcSwap::from_pointee(as_kcp.to_vec()),
+            lookup,
+            turn: Mutex::default(),
+            issuers: ArcSwapOption::empty(),
+        })
+    }
+
+    /// Makes the door, and keeps its policy fresh.
+    ///
+    /// # Errors
+    /// [`LoadError`] if something cannot be loaded now; later the last good policy stays.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        reloads: &Reloads,
+        door: impl FnOnce(DoorPolicy) -> Door,
+    ) -> Result<Arc<Door>, LoadError> {
+        let what = self.what();
+        let files = self.files();
+        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Weak<Door>>::new()));
+        let target = Arc::clone(&opened);
+        let first: Arc<Mutex<Option<DoorPolicy>>> = Arc::default();
+        let made = Arc::clone(&first);
+        reloads.register_naming(&what, files, move || {
+            let _turn = this.turn.lock();
+            let prepared = this.prepared(this.config.load_full(), this.as_kcp.load_full())?;
+            this.begin(prepared.issuers);
+            // Whoever looks at files does not keep the door.
+            match target.get().map(Weak::upgrade) {
+                Some(Some(door)) => door.policy.store(Arc::new(prepared.policy)),
+                Some(None) => {}
+                None => *made.lock() = Some(prepared.policy),
+            }
+            Ok::<_, AuthenticationError>(((), this.files()))
+        })?;
+        let policy = first.lock().take();
+        // `register_naming` has loaded once, or failed.
+        let policy = policy.unwrap_or_else(DoorPolicy::closed);
+        let door = Arc::new(door(policy));
+        let _ = opened.set(Arc::downgrade(&door));
+        Ok(door)
+    }
+
+    /// Makes a policy of other settings; nothing changes yet.
+    ///
+    /// # Errors
+    /// [`AuthenticationError`]
+    pub(crate) fn prepare(
+        &self,
+        config: &DoorConfig,
+        as_kcp: &[KcpBehaviour],
+    ) -> Result<PreparedPolicy, AuthenticationError> {
+        self.prepared(Arc::new(config.clone()), Arc::new(as_kcp.to_vec()))
+    }
+
+    /// Puts it in force.
+    pub(crate) fn apply(&self, prepared: PreparedPolicy, door: &Door, reloads: &Reloads) {
+        let turn = self.turn.lock();
+        self.config.store(prepared.config);
+        self.as_kcp.store(prepared.as_kcp);
+        self.begin(prepared.issuers);
+        door.policy.store(Arc::new(prepared.policy));
+        // Whoever looks at the files holds their lock when he asks for the turn.
+        drop(turn);
+        reloads.follow(&self.what(), &self.files());
+    }
+
+    fn begin(&self, issuers: Option<Arc<JwtAuthenticator>>) {
+        if let Some(issuers) = issuers {
+            issuers.start();
+            self.issuers.store(Some(issuers));
+        }
+    }
+
+    /// What it is called in logs and metrics.
+    fn what(&self) -> String {
+        format!("credentials of door {}", self.door)
+    }
+
+    /// Everything that the authenticators are made of, also what a kubeconfig among it names.
+    fn files(&self) -> Vec<PathBuf> {
+        let config = self.config.load();
+        let authentication = &config.authentication;
+        let authorities = [config.client_ca.as_deref(), authentication.request_header.client_ca.as_deref()];
+        let authorities = authorities.into_iter().flatten().map(Path::to_owned);
+        if self.as_kcp.load().contains(&KcpBehaviour::Reloads) {
+            return authorities.collect();
+        }
+        let inputs = [
+            authentication.token_file.as_deref(),
+            authentication.configuration.as_deref(),
+            authentication.oidc.as_ref().and_then(|oidc| oidc.ca_file.as_deref()),
+            authentication.webhook.as_ref().map(|webhook| &*webhook.kubeconfig),
+        ];
+        let keys = authentication.service_accounts.key_files.iter().map(|file| &**file);
+        let webhook = authentication.webhook.as_ref();
+        let named = webhook.map(|webhook| named_by(&webhook.kubeconfig)).unwrap_or_default();
+        let inputs = inputs.into_iter().flatten().chain(keys).map(Path::to_owned);
+        authorities.chain(inputs).chain(named).collect()
+    }
+
+    fn prepared(
+        &self,
+        config: Arc<DoorConfig>,
+        as_kcp: Arc<Vec<KcpBehaviour>>,
+    ) -> Result<PreparedPolicy, AuthenticationError> {
+        let authentication = &config.authentication;
+        let mut authorities = CertificateAuthorities::none();
+        for (file, purpose) in [
+            (&config.client_ca, TrustPurpose::Client),
+            (&authentication.request_header.client_ca, TrustPurpose::RequestHeader),
+        ] {
+            if let Some(file) = file.as_deref() {
+                let bundle = authorities.with(purpose, &read(file)?);
+                authorities = bundle.map_err(|error| AuthenticationError::Bundle(file.to_owned(), error))?;
+            }
+        }
+        let authorities = SharedAuthorities::new(authorities);
+        let mut chain = Chain::builder();
+        if authentication.request_header.client_ca.is_some() {
+            let headers = &authentication.request_header;
+            let names = request_header_names(&config)?;
+            let proxies =
+                RequestHeaderAuthenticator::new(authorities.clone(), headers.allowed_names.clone(), names);
+            chain = chain.with(proxies);
+        }
+        chain = chain.with(ClientCertificateAuthenticator::new(authorities));
+        let mut anonymous = None;
+        let (tokens, issuers) = self.tokens(&config, &mut anonymous)?;
+        if !tokens.is_empty() {
+            chain = chain.with(tokens);
+        }
+        let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
+        let policy = DoorPolicy {
+            chain: chain.filter_groups(filter).build(),
+            credentials_needed: needs_credentials(&config, &as_kcp),
+            anonymous,
+            tokens: match config.tokens {
+                TokenPolicy::PassThrough => Tokens::PassOn,
+                TokenPolicy::Refuse => Tokens::Refuse,
+            },
+            workspaces: authentication.workspaces,
+            in_cluster_clients: config.in_cluster_clients,
+            picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+            admin_page: config.admin_page,
+            screen: Screen::new(&config),
+            trace_context: config.trace_context,
+            answers: AnswerPolicy {
+                no_store: config.no_store,
+                keep_alive: config.watch_keep_alive.map(Timespan::get),
+            },
+        };
+        Ok(PreparedPolicy { config, as_kcp, policy, issuers })
+    }
+
+    fn tokens(
+        &self,
+        config: &DoorConfig,
+        anonymous: &mut Option<fairlead_authn::AnonymousAccess>,
+    ) -> Result<(TokenUnion, Option<Arc<JwtAuthenticator>>), AuthenticationError> {
+        let authentication = &config.authentication;
+        let accounts = &authentication.service_accounts;
+        let mut union = TokenUnion::new();
+        if let Some(file) = &authentication.token_file {
+            union = union.with(TokenFile::load(file)?);
+        }
+        if !accounts.key_files.is_empty() {
+            let keys =
+                SharedKeys::new(ServiceAccountKeys::load(accounts.key_files.iter().map(|file| &**file))?);
+            let settings = ServiceAccountSettings {
+                issuers: accounts.issuers.clone(),
+                audiences: accounts.audiences.clone(),
+            };
+            let look_up = match accounts.lookup {
+                true => LookUp::All(Arc::clone(&self.lookup)),
+                false => LookUp::Nothing,
+            };
+            union = union.with(ServiceAccountTokens::new(keys, settings, look_up));
+        }
+        let mut issuers = Vec::new();
+        if let Some(oidc) = &authentication.oidc {
+            issuers.push(issuer(oidc)?);
+        }
+        if let Some(file) = &authentication.configuration {
+            let reserved: &[String] = if accounts.key_files.is_empty() { &[] } else { &accounts.issuers };
+            let configuration = AuthenticationConfiguration::load(file, reserved)?;
+            issuers.extend(configuration.issuers);
+            *anonymous = configuration.anonymous;
+        }
+        let mut begun = None;
+        if !issuers.is_empty() {
+            let mut issuers = JwtAuthenticator::new(issuers);
+            if let Some(before) = &*self.issuers.load() {
+                issuers = issuers.with_keys_of(before);
+            }
+            let issuers = Arc::new(issuers);
+            begun = Some(Arc::clone(&issuers));
+            union = union.with(issuers);
+        }
+        if let Some(webhook) = &authentication.webhook {
+            let settings = WebhookSettings {
+                version: match webhook.version {
+                    ReviewVersion::V1beta1 => fairlead_authn::ReviewVersion::V1beta1,
+                    ReviewVersion::V1 => fairlead_authn::ReviewVersion::V1,
+                },
+                remember: webhook.cache_ttl.get(),
+                audiences: accounts.audiences.clone(),
+                ..WebhookSettings::default()
+            };
+            union = union.with(TokenWebhook::from_kubeconfig(&webhook.kubeconfig, settings)?);
+        }
+        Ok((union, begun))
+    }
+}
+
+/// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
+fn needs_credentials(config: &DoorConfig, as_kcp: &[KcpBehaviour]) -> bool {
+    let authentication = &config.authentication;
+    let counted = authentication.token_file.is_some()
+        || !authentication.service_accounts.key_files.is_empty()
+        || authentication.oidc.is_some();
+    let forgotten = authentication.configuration.is_some() || authentication.webhook.is_some();
+    let forgets = as_kcp.contains(&KcpBehaviour::AuthenticationMethods);
+    counted || (forgotten && !forgets)
+}
+
+/// The files that a kubeconfig names. One that cannot be read names none; whoever loads it says why.
+fn named_by(kubeconfig: &Path) -> Vec<PathBuf> {
+    let context = Kubeconfig::load(kubeconfig).ok().and_then(|kubeconfig| kubeconfig.resolve(None).ok());
+    context.map(|context| context.files().map(Path::to_owned).collect()).unwrap_or_default()
+}
+
+fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticationError> {
+    let certificate_authority = match oidc.ca_file.as_deref() {
+        Some(file) => Some(String::from_utf8_lossy(&read(file)?).into_owned()),
+        None => None,
+    };
+    let algorithms = oidc.signing_algorithms.iter().map(|name| name.parse::<Algorithm>());
+    let flags = OidcFlags {
+        issuer_url: oidc.issuer_url.clone(),
+        client_id: oidc.client_id.clone(),
+        certificate_authority,
+        username_claim: oidc.username_claim.clone(),
+        username_prefix: oidc.username_prefix.clone(),
+        groups_claim: oidc.groups_claim.clone(),
+        groups_prefix: oidc.groups_prefix.clone(),
+        signing_algorithms: algorithms.collect::<Result<_, _>>()?,
+        required_claims: oidc.required_claims.clone(),
+    };
+    JwtSettings::from_flags(&flags).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        AuthenticationError::Issuer(faults.join("; "))
+    })
+}
+
+fn request_header_names(config: &DoorConfig) -> Result<RequestHeaderNames, AuthenticationError> {
+    let headers = &config.authentication.request_header;
+    let names = |texts: &[String]| {
+        let parse = |text: &String| {
+            HeaderName::try_from(text).map_err(|error| AuthenticationError::Header(text.clone(), error))
+        };
+        texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(RequestHeaderNames {
+        user: names(&headers.username_headers)?,
+        uid: names(&headers.uid_headers)?,
+        group: names(&headers.group_headers)?,
+        extra_prefix: headers
+            .extra_header_prefixes
+            .iter()
+            .map(|prefix| prefix.to_ascii_lowercase())
+            .collect(),
+    })
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, AuthenticationError> {
+    std::fs::read(file).map_err(|error| AuthenticationError::Read(file.to_owned(), error))
+}

@@ -1,0 +1,72 @@
+//! Asks the shard that owns a workspace whether a service account, and what its token is bound to, still exists.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fairlead_authn::{FoundObject, LookupFailed, ObjectReference, ServiceAccountLookup};
+use fairlead_client::Client;
+use rustc_hash::FxHashMap;
+
+use crate::request::Reference;
+use crate::routing::index::ShardClients;
+use crate::routing::resolver::{Caller, Route, Router};
+
+/// Finds objects on whichever shard has them.
+pub(crate) struct ShardLookup {
+    router: Arc<Router>,
+    clients: ShardClients,
+    /// By base URL: a client keeps its connections.
+    known: ArcSwap<FxHashMap<Arc<str>, Client>>,
+}
+
+impl ShardLookup {
+    /// Asks with the credentials of the index.
+    pub(crate) fn new(router: Arc<Router>, clients: ShardClients) -> Self {
+        Self { router, clients, known: ArcSwap::default() }
+    }
+
+    async fn look(&self, object: &ObjectReference) -> Result<Option<FoundObject>, LookupFailed> {
+        let reference = object.cluster.as_deref().and_then(|cluster| Reference::parse(cluster).ok());
+        let Some(reference) = reference else {
+            return Ok(None);
+        };
+        let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
+        let (name, url, cluster) = match self.router.route(&reference, Caller::WithCredentials).await {
+            Route::Shard { name, url, cluster, .. } => (name, url, cluster),
+            Route::NotSynced | Route::Busy => {
+                return Err(failed(&"the index has not seen its workspace yet"));
+            }
+            Route::Mount(_) | Route::Unavailable | Route::Unknown => return Ok(None),
+        };
+        let client = self.client(&name, &url).map_err(|error| failed(&error))?;
+        let path = format!("/clusters/{cluster}{}", object.path());
+        match client.get(&path).await {
+            Ok(answer) => FoundObject::from_json(&answer.body).map(Some).map_err(|error| failed(&error)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    fn client(&self, name: &str, url: &Arc<str>) -> Result<Client, fairlead_client::EndpointError> {
+        if let Some(client) = self.known.load().get(url) {
+            return Ok(client.clone());
+        }
+        let client = self.clients.of(name, url)?;
+        self.known.rcu(|known| {
+            let mut known = FxHashMap::clone(known);
+            known.insert(Arc::clone(url), client.clone());
+            known
+        });
+        Ok(client)
+    }
+}
+
+impl ServiceAccountLookup for ShardLookup {
+    fn find<'a>(
+        &'a self,
+        object: &'a ObjectReference,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<FoundObject>, LookupFailed>> + Send + 'a>> {
+        Box::pin(self.look(object))
+    }
+}

@@ -1,0 +1,100 @@
+//! The authenticators of workspaces whose type names some, built when the first request needs them.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use fairlead_authn::{Fault, JwtSettings, WorkspaceAuthenticator};
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::routing::index::WorkspaceAuthentication;
+
+/// Types whose authenticators are kept; another one takes the place of the one that was not asked for longest.
+const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
+    Some(kept) => kept,
+    None => NonZeroUsize::MIN,
+};
+
+/// Authenticators by workspace type.
+pub(crate) struct WorkspaceAuthenticators {
+    known: Arc<WorkspaceAuthentication>,
+    built: Mutex<LruCache<Arc<str>, Built>>,
+}
+
+struct Built {
+    /// Of the configurations that it was built from.
+    generations: Vec<u64>,
+    authenticator: Arc<WorkspaceAuthenticator>,
+}
+
+impl WorkspaceAuthenticators {
+    /// Over what the index knows.
+    pub(crate) fn new(known: Arc<WorkspaceAuthentication>) -> Self {
+        Self { known, built: Mutex::new(LruCache::new(KEPT)) }
+    }
+
+    /// Who judges tokens in workspaces of a type besides the door, if anybody does. For a type without configurations,
+    /// as most are, one look-up in a map.
+    pub(crate) fn of(&self, workspace_type: &Arc<str>) -> Option<Arc<WorkspaceAuthenticator>> {
+        let configurations = self.known.configurations(workspace_type);
+        if configurations.is_empty() {
+            return None;
+        }
+        let same = |built: &Built| {
+            built
+                .generations
+                .iter()
+                .copied()
+                .eq(configurations.iter().map(|configuration| configuration.generation))
+        };
+        let mut all = self.built.lock();
+        if let Some(built) = all.get(workspace_type).filter(|built| same(built)) {
+            return Some(Arc::clone(&built.authenticator));
+        }
+        let settings =
+            configurations.iter().flat_map(|configuration| issuers(&configuration.name, &configuration.spec));
+        let authenticator = Arc::new(WorkspaceAuthenticator::new(settings));
+        let generations = configurations.iter().map(|configuration| configuration.generation).collect();
+        all.put(Arc::clone(workspace_type), Built { generations, authenticator: Arc::clone(&authenticator) });
+        Some(authenticator)
+    }
+}
+
+/// What the issuers of a `WorkspaceAuthenticationConfiguration` mean. One that cannot be used is left out, and told of
+/// once: its tenant sees that nobody gets in.
+fn issuers(name: &str, spec: &[u8]) -> Vec<JwtSettings> {
+    let spec: Value = serde_json::from_slice(spec).unwrap_or_default();
+    let elements = spec["jwt"].as_array().into_iter().flatten();
+    let settings = elements.filter_map(|element| match JwtSettings::from_value(element) {
+        Ok(settings) => Some(settings),
+        Err(faults) => {
+            let faults: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            tracing::warn!(
+                configuration = name,
+                faults = faults.join("; "),
+                "an issuer of a workspace is not used"
+            );
+            None
+        }
+    });
+    settings.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_that_cannot_be_used_are_left_out() {
+        let good = r#"{"issuer":{"url":"https://a.example","audiences":["x"]},"claimMappings":{"username":{"claim":"sub","prefix":"a:"}}}"#;
+        for (spec, count) in [
+            (format!(r#"{{"jwt":[{good}]}}"#), 1),
+            (format!(r#"{{"jwt":[{{"issuer":{{"url":"http://plain"}}}},{good}]}}"#), 1),
+            ("{}".to_owned(), 0),
+            ("no JSON".to_owned(), 0),
+        ] {
+            assert_eq!(issuers("c", spec.as_bytes()).len(), count, "{spec}");
+        }
+    }
+}

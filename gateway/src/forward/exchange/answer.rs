@@ -1,0 +1,194 @@
+//! The answer on its way back, and where a watch ends.
+
+use std::future::ready;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use http::header::{self, HeaderMap};
+use http::{Response, Uri};
+
+use crate::forward::backend::Download;
+use crate::forward::downstream::Client;
+use crate::forward::exchange::{Begun, Exchange, drain, over, silence};
+use crate::forward::failure::Failure;
+use crate::forward::keep_alive;
+use crate::forward::keep_alive::KeepAlive;
+use crate::forward::retry_headers::Spare;
+use crate::forward::upload::Upload;
+use crate::forward::watch_framing::Boundary;
+use crate::forward::{date, telemetry};
+use crate::request::{connection_nominations, is_hop_by_hop};
+
+/// How long the rest of an event is waited for when its watch is over.
+const REST_OF_EVENT: Duration = Duration::from_secs(1);
+
+impl<C: Client> Exchange<'_, C> {
+    /// Tells the client the head of the answer; returns its code and what follows.
+    pub(super) fn begin_answer(&mut self, answer: Response<Download>) -> Result<Begun, Failure> {
+        // Nobody asks again: what a watch keeps is little.
+        (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
+        self.spare = Spare::default();
+        let (mut parts, body) = answer.into_parts();
+        telemetry::on_response_headers(self.context, &parts.headers);
+        remove_hop_by_hop(&mut parts.headers);
+        self.context.boundary = Boundary::of(&parts.headers);
+        parts.headers.entry(header::DATE).or_insert_with(date::now);
+        if let Some(origin) = &self.forward.allowed_origin {
+            for (name, value) in origin.fields() {
+                parts.headers.insert(name, value);
+            }
+        }
+        let (code, ended) = (parts.status.as_u16(), body.is_end());
+        self.keep_alive =
+            self.context.keep_alive.and_then(|pause| KeepAlive::of(&parts, pause).map(Box::new));
+        if self.is_ending && code == 200 {
+            self.over = Some(Box::pin(ready(())));
+        }
+        self.client.begin(parts, ended)?;
+        Ok(Begun { code, ended, body })
+    }
+
+    /// Carries the body of the answer to the client. What it works on is borrowed, because a future keeps its arguments
+    /// beside what becomes of them.
+    pub(super) async fn answer(&mut self, begun: &mut Begun, upload: &mut Upload) -> Result<(), Failure> {
+        let Begun { ended, body, .. } = begun;
+        let (patience, untaken) = {
+            let slow = self.forwarder.slow_clients.load();
+            (slow.body.get(), slow.answer.get())
+        };
+        while !*ended {
+            let at_once = body.data().now_or_never();
+            let chunk = match at_once {
+                Some(chunk) => chunk,
+                None => {
+                    // Nothing more for now: what there is must not wait.
+                    tokio::select! {
+                        biased;
+                        flushed = self.client.flush() => flushed?,
+                        () = over(&mut self.over) => return self.too_late(),
+                        () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                    }
+                    tokio::select! {
+                        biased;
+                        chunk = body.data() => chunk,
+                        sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
+                            self.sent(sent?);
+                            continue;
+                        }
+                        () = keep_alive::due(&mut self.keep_alive) => {
+                            self.keep_open().await?;
+                            continue;
+                        }
+                        () = silence(self.limit) => return Err(Failure::Timeout),
+                        () = over(&mut self.over) => {
+                            self.ends_here()?;
+                            continue;
+                        }
+                    }
+                }
+            };
+            let Some(chunk) = chunk.transpose()? else {
+                let mut trailers = body.trailers().await?;
+                if let Some(trailers) = &mut trailers {
+                    fairlead_authn::strip_identity_headers(trailers);
+                }
+                tokio::select! {
+                    biased;
+                    ended = self.client.end(trailers) => ended?,
+                    () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                }
+                break;
+            };
+            if let Some(keep_alive) = &mut self.keep_alive {
+                keep_alive.begin_again();
+            }
+            // A watch that never pauses must not outlive its credential.
+            if over(&mut self.over).now_or_never().is_some() {
+                self.ends_here()?;
+            }
+            let size = chunk.len();
+            self.forward.carried(size);
+            self.context.response_bytes += size as u64;
+            self.context.boundary.pass(&chunk);
+            // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
+            // then there is more to be had: the error.
+            *ended = body.is_end() && body.data().await.transpose()?.is_none();
+            // What the shard has sent ahead waits here as well.
+            let too_much = self.context.connection().untaken.too_much(untaken, || body.waiting());
+            tokio::select! {
+                biased;
+                written = self.client.write(chunk, *ended) => written?,
+                () = over(&mut self.over) => return self.too_late(),
+                () = too_much => return Err(Failure::Untaken),
+            }
+            self.context.connection().untaken.took(size);
+            body.release(size);
+            if self.is_ending && self.context.boundary.is_between() {
+                return Err(Failure::Over);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everybody on the way know that a silent watch is open.
+    async fn keep_open(&mut self) -> Result<(), Failure> {
+        // Within an event it would be a part of it.
+        if !self.context.boundary.is_between() {
+            return Ok(());
+        }
+        let untaken = self.forwarder.slow_clients.load().answer.get();
+        tokio::select! {
+            biased;
+            () = over(&mut self.over) => self.too_late(),
+            written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
+            () = silence(Some(untaken)) => Err(Failure::Untaken),
+        }
+    }
+
+    /// Sees a complete answer off; returns its code.
+    pub(super) async fn conclude(&mut self, begun: Begun) -> Result<u16, Failure> {
+        begun.body.finish();
+        let untaken = self.forwarder.slow_clients.load().answer.get();
+        tokio::select! {
+            biased;
+            flushed = self.client.flush() => flushed?,
+            () = silence(Some(untaken)) => return Err(Failure::Untaken),
+        }
+        drain(self.client).await;
+        Ok(begun.code)
+    }
+
+    /// The time of a watch is over. Within an event it goes on for a moment: most likely the rest is on its way.
+    ///
+    /// # Errors
+    /// [`Failure::Over`], where it ends now.
+    fn ends_here(&mut self) -> Result<(), Failure> {
+        if self.context.boundary.is_between() || self.is_ending {
+            return Err(Failure::Over);
+        }
+        self.is_ending = true;
+        self.over = Some(Box::pin(tokio::time::sleep(REST_OF_EVENT)));
+        Ok(())
+    }
+
+    /// The time of a watch is over, and part of an event may be on its way.
+    fn too_late(&mut self) -> Result<(), Failure> {
+        self.context.boundary = Boundary::Lines { is_between: false };
+        Err(Failure::Over)
+    }
+}
+
+/// Takes away what a server says about the connection to us.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let nominated: Vec<_> = connection_nominations(headers).collect();
+        for name in nominated.into_iter().filter(|name| *name != header::CONTENT_LENGTH) {
+            headers.remove(name);
+        }
+    }
+    let unwanted = |name: &&header::HeaderName| is_hop_by_hop(name);
+    // Mostly there is nothing.
+    while let Some(name) = headers.keys().find(unwanted).cloned() {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,253 @@
+//! The way to a server: a place on a connection, the head that is sent, and the next try.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use tokio::time::sleep;
+
+use crate::forward::backend::Download;
+use crate::forward::downstream::Client;
+use crate::forward::exchange::answer::remove_hop_by_hop;
+use crate::forward::exchange::{Exchange, over, silence};
+use crate::forward::failure;
+use crate::forward::failure::{Broken, Failure};
+use crate::forward::retry_headers::Spare;
+use crate::forward::upload::{Sink, Upload};
+use crate::forward::upstream_request::is_safe;
+use crate::request::RequestClass;
+use crate::telemetry::metrics::Phase;
+use crate::upstream::{Fault, StreamPermit, UpstreamError};
+
+/// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
+/// only if new ones are refused as well.
+const MAX_CONNECTIONS_TRIED: usize = 100;
+/// How often a request may reach a server.
+pub(super) const MAX_SENT: usize = 3;
+/// How long a shard has to answer a watch that is over already.
+const LATE_HEAD: Duration = Duration::from_secs(2);
+
+/// Where a request can be sent.
+enum Place {
+    Http2(StreamPermit),
+    /// The server speaks HTTP/1.1 only.
+    Http1,
+}
+
+/// What a server says before its body.
+pub(super) enum Next<B> {
+    Interim(Response<()>),
+    Final(Response<B>),
+}
+
+impl<C: Client> Exchange<'_, C> {
+    /// Sends the request and waits for the head of the answer.
+    pub(super) async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
+        let began = Instant::now();
+        self.forward.upstream.retries.earn();
+        let mut sent = 0;
+        for _ in 0..MAX_CONNECTIONS_TRIED {
+            let permit = match self.place().await? {
+                Place::Http2(permit) => permit,
+                // Boxed, because it is rare.
+                Place::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
+            };
+            let Ok(mut sender) = permit.ready().await else { continue };
+            if sent == 0 {
+                self.context.seen.phase(Phase::Connect, began.elapsed());
+            }
+            sent += 1;
+            let (ended, done) = self.is_ended();
+            let (mut answered, body) = match sender.send_request(self.head_to_send(), ended) {
+                Ok(sending) => sending,
+                Err(error) => {
+                    // Its connection has ended just now: it was not sent.
+                    tracing::debug!(%error, "a request could not be sent");
+                    if sent == MAX_SENT {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
+            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            self.note_asked(upload);
+            let answered = self.head(upload, |context| {
+                let next = std::task::ready!(Next::poll(&mut answered, context));
+                Poll::Ready(next.map_err(|error| Failure::of_stream(error, &permit)))
+            });
+            let answered = answered.await;
+            self.note_health(&permit, answered.as_ref().err(), upload.is_sent());
+            match answered {
+                Ok(answer) => return Ok(answer.map(|body| Download::Http2 { body, permit })),
+                Err(failure) if sent < MAX_SENT && self.may_repeat(&failure, upload) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Unreachable)
+    }
+
+    /// The head as it is sent. What may be needed once more is kept in little room.
+    fn head_to_send(&mut self) -> Request<()> {
+        self.restore();
+        let headers = std::mem::take(&mut self.request.headers);
+        self.spare = Spare::of(&headers);
+        let mut head = copy(self.request);
+        *head.headers_mut() = headers;
+        head
+    }
+
+    /// Makes the request whole again if it has been sent.
+    pub(super) fn restore(&mut self) {
+        if self.request.headers.is_empty() {
+            self.request.headers = std::mem::take(&mut self.spare).unpack();
+        }
+    }
+
+    /// From when on the server takes its time.
+    fn note_asked(&mut self, upload: &Upload) {
+        if let Some(slot) = &mut self.slot
+            && upload.is_sent()
+        {
+            slot.asked();
+        }
+    }
+
+    /// Says how the address is doing that was asked.
+    fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
+        let upstream = &self.forward.upstream;
+        match failure {
+            None => upstream.answered_over(permit),
+            Some(Failure::Shard(Broken::Http2(error))) => {
+                upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
+            }
+            Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
+            // Before that it is the client who takes his time.
+            Some(Failure::Timeout) if is_sent => upstream.failed_over(permit, Fault::Silent, false),
+            Some(_) => {}
+        }
+    }
+
+    /// Whether nothing follows the head that is sent, and whether the client has nothing more to say. Asked for every
+    /// attempt: one that failed may have read the end of the body.
+    pub(super) fn is_ended(&self) -> (bool, bool) {
+        let done = self.client.is_done();
+        // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
+        // connection that others share.
+        (done || is_safe(&self.request.method), done)
+    }
+
+    /// Whether the request may be sent once more: nothing of it is lost, it changes nothing if it is done twice, and
+    /// not too many are repeated.
+    pub(super) fn may_repeat(&self, failure: &Failure, upload: &Upload) -> bool {
+        let repeatable = match failure {
+            Failure::Refused => !upload.is_consumed(),
+            Failure::Shard(_) | Failure::Hung => {
+                is_safe(&self.request.method) && self.context.class != RequestClass::Watch
+            }
+            _ => false,
+        };
+        repeatable && self.forwarder.upstreams.may_repeat(&self.forward.upstream)
+    }
+
+    /// A way to the shard. A client that leaves meanwhile must not be asked for: a request that is taken back at once
+    /// looks like an attack to the shard (CVE-2023-44487).
+    async fn place(&mut self) -> Result<Place, Failure> {
+        let upstream = &self.forward.upstream;
+        let place = tokio::select! {
+            biased;
+            () = self.client.left() => return Err(Failure::ClientLeft),
+            place = self.forwarder.upstreams.stream(upstream) => place,
+        };
+        match place {
+            Ok(permit) => Ok(Place::Http2(permit)),
+            Err(UpstreamError::OnlyHttp1) => Ok(Place::Http1),
+            Err(error) => {
+                failure::note_connect(upstream, &error);
+                Err(Failure::Unreachable)
+            }
+        }
+    }
+
+    /// Waits for the head of the answer, passing on interim ones. Meanwhile the body goes the other way.
+    pub(super) async fn head<B>(
+        &mut self,
+        upload: &mut Upload,
+        mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
+    ) -> Result<Response<B>, Failure> {
+        let patience = self.forwarder.slow_clients.load().body.get();
+        let mut silent = Duration::ZERO;
+        loop {
+            let pause = match &self.slot {
+                Some(slot) => Some(slot.rest().min(self.limit.unwrap_or(Duration::MAX))),
+                None => self.limit.map(|limit| limit.saturating_sub(silent)),
+            };
+            silent = Duration::ZERO;
+            let interim = tokio::select! {
+                biased;
+                next = poll_fn(&mut next) => match next? {
+                    Next::Interim(interim) => interim,
+                    Next::Final(answer) => return Ok(answer),
+                },
+                sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
+                    self.sent(sent?);
+                    self.note_asked(upload);
+                    continue;
+                }
+                () = silence(pause) => match self.slot.take() {
+                    // It has been silent for that long, and may be for as long as it may.
+                    Some(slot) => {
+                        silent = pause.unwrap_or_default();
+                        slot.expired();
+                        continue;
+                    }
+                    None => return Err(Failure::Timeout),
+                },
+                () = over(&mut self.over) => {
+                    if self.is_ending {
+                        return Err(Failure::Over);
+                    }
+                    // Whoever comes while the gateway is about to go is told that the watch is there, and that it is over: an
+                    // end as any other, where a refusal would look like a fault.
+                    self.is_ending = true;
+                    self.over = Some(Box::pin(sleep(LATE_HEAD)));
+                    continue;
+                }
+            };
+            // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
+            if !matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
+                // Boxed, because it is rare.
+                Box::pin(self.client.interim(interim)).await?;
+            }
+        }
+    }
+}
+
+impl Next<h2::RecvStream> {
+    /// The next head on a stream.
+    fn poll(
+        answered: &mut h2::client::ResponseFuture,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<Result<Self, h2::Error>> {
+        // First, because the answer passes over interim ones.
+        if let Poll::Ready(Some(interim)) = answered.poll_informational(context) {
+            return Poll::Ready(interim.map(|mut interim| {
+                remove_hop_by_hop(interim.headers_mut());
+                Self::Interim(interim)
+            }));
+        }
+        Pin::new(answered).poll(context).map(|answer| answer.map(Self::Final))
+    }
+}
+
+pub(super) fn copy(request: &Parts) -> Request<()> {
+    let mut copy = Request::new(());
+    *copy.method_mut() = request.method.clone();
+    *copy.uri_mut() = request.uri.clone();
+    *copy.version_mut() = request.version;
+    *copy.headers_mut() = request.headers.clone();
+    copy
+}

@@ -1,0 +1,121 @@
+//! The way to a server that speaks HTTP/1.1 only: each request has a connection to itself.
+
+use std::task::Poll;
+
+use futures_util::FutureExt as _;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Version};
+use tokio::sync::mpsc;
+
+use crate::forward::backend::Download;
+use crate::forward::downstream::Client;
+use crate::forward::exchange::Exchange;
+use crate::forward::exchange::answer::remove_hop_by_hop;
+use crate::forward::exchange::ask::{MAX_SENT, Next, copy};
+use crate::forward::failure;
+use crate::forward::failure::{Broken, Failure};
+use crate::forward::upload::{Sink, Upload};
+use crate::upstream::{Lease, RequestBody};
+
+impl<C: Client> Exchange<'_, C> {
+    /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
+    pub(super) async fn ask_over_http1(
+        &mut self,
+        upload: &mut Upload,
+    ) -> Result<Response<Download>, Failure> {
+        self.restore();
+        make_http1(self.request)?;
+        let mut fresh = false;
+        for _ in 0..MAX_SENT {
+            let mut lease = self.lease(fresh).await?;
+            let mut request = copy(self.request);
+            let (ended, done) = self.is_ended();
+            let (body, sink) = body_for_http1(&request, ended);
+            *upload = Upload::new(sink, done).hiding(self.forward.believed.as_ref());
+            let mut interims = interims_over_http1(&mut request);
+            let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
+            let mut final_answer = None;
+            let answered = self.head(upload, |context| {
+                // First, so that every interim answer from before is there when it is.
+                if let Poll::Ready(answered) = sending.as_mut().poll(context) {
+                    final_answer = Some(answered);
+                }
+                if let Poll::Ready(Some(interim)) = interims.poll_recv(context) {
+                    return Poll::Ready(Ok(Next::Interim(interim)));
+                }
+                let Some(answered) = final_answer.take() else { return Poll::Pending };
+                Poll::Ready(answered.map(Next::Final).map_err(|mut error| match error.take_message() {
+                    Some(_) => Failure::Refused,
+                    None => Failure::Shard(Broken::Http1(error.into_error())),
+                }))
+            });
+            match answered.await {
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Err(Failure::Shard(Broken::Switched));
+                }
+                Ok(answer) => {
+                    drop(sending);
+                    let lease = Some(Box::new(lease));
+                    return Ok(answer.map(|body| Download::Http1 { body, trailers: None, lease }));
+                }
+                // The server closes idle connections when it likes.
+                Err(failure) if lease.reused && self.may_repeat(&failure, upload) => fresh = true,
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Unreachable)
+    }
+
+    async fn lease(&mut self, fresh: bool) -> Result<Lease, Failure> {
+        let (upstreams, upstream) = (&self.forwarder.upstreams, &self.forward.upstream);
+        let lease = async {
+            if fresh { upstreams.fresh_lease(upstream).await } else { upstreams.lease(upstream).await }
+        };
+        tokio::select! {
+            biased;
+            () = self.client.left() => Err(Failure::ClientLeft),
+            lease = lease => lease.map_err(|error| {
+                failure::note_connect(upstream, &error);
+                Failure::Unreachable
+            }),
+        }
+    }
+}
+
+/// Makes the request one for a server that speaks HTTP/1.1: the authority goes back into `Host`.
+fn make_http1(request: &mut Parts) -> Result<(), Failure> {
+    const INVALID: Failure = Failure::Malformed("its target is not a URI");
+    let uri = std::mem::take(&mut request.uri).into_parts();
+    if let Some(authority) = uri.authority {
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| INVALID)?;
+        request.headers.insert(header::HOST, host);
+    }
+    request.uri = uri.path_and_query.ok_or(INVALID)?.into();
+    request.version = Version::HTTP_11;
+    Ok(())
+}
+
+/// The interim answers to a request. They are hints: more than a few at a time are not kept.
+fn interims_over_http1(request: &mut Request<()>) -> mpsc::Receiver<Response<()>> {
+    const KEPT: usize = 8;
+    let (sender, interims) = mpsc::channel(KEPT);
+    hyper::ext::on_informational(request, move |head| {
+        let mut interim = Response::new(());
+        *interim.status_mut() = head.status();
+        *interim.headers_mut() = head.headers().clone();
+        remove_hop_by_hop(interim.headers_mut());
+        let _ = sender.try_send(interim);
+    });
+    interims
+}
+
+fn body_for_http1(request: &Request<()>, ended: bool) -> (RequestBody, Sink) {
+    if ended {
+        return (RequestBody::Empty, Sink::Nowhere);
+    }
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let (sink, parts) = mpsc::channel(1);
+    (RequestBody::Streamed { parts, length }, Sink::Http1(sink))
+}

@@ -1,0 +1,188 @@
+//! What went wrong between the gateway and a shard, and what the client is told.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+
+use crate::forward::downstream::BodyError;
+use crate::forward::headers::NotForwarded;
+use crate::request::response::Answer;
+use crate::telemetry::metrics::TlsErrorKind;
+use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamError};
+
+/// Why an exchange did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// There is nobody to tell.
+    #[error("the client has left")]
+    ClientLeft,
+    /// The client's fault.
+    #[error("the body of the request comes too slowly")]
+    SlowBody,
+    /// The client's fault; there is nothing to tell it that it would take.
+    #[error("the client takes nothing of its answer")]
+    Untaken,
+    /// The shard takes nothing of this upload, and too many of the connection's wait like this.
+    #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
+    Unsent,
+    /// The client's fault.
+    #[error("the request is malformed: {0}")]
+    Malformed(&'static str),
+    /// Nothing reached the shard.
+    #[error("the shard cannot be reached")]
+    Unreachable,
+    /// Nothing reached the shard, which has too much to do.
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
+    /// A retry helps once the shard is less busy.
+    #[error("the shard was silent for too long")]
+    Timeout,
+    /// It hangs: it does not even answer pings.
+    #[error("the shard does not answer pings")]
+    Hung,
+    /// It has seen nothing of the request (RFC 9113, 6.8 and 8.7).
+    #[error("the shard takes no more requests")]
+    Refused,
+    /// The stream or its connection ended before the answer did.
+    #[error("the shard broke off: {0}")]
+    Shard(#[source] Broken),
+    /// The credential has expired or the process ends.
+    #[error("the watch is over")]
+    Over,
+    /// Ours.
+    #[error("the request could not be made: {0}")]
+    Internal(#[from] NotForwarded),
+}
+
+/// How a shard breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error(transparent)]
+    Http2(h2::Error),
+    #[error(transparent)]
+    Http1(hyper::Error),
+    #[error("it switches protocols, and nobody has asked it to")]
+    Switched,
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Left(_) => Self::ClientLeft,
+            BodyError::Malformed(why) => Self::Malformed(why),
+        }
+    }
+}
+
+impl Failure {
+    /// The end of a stream, knowing more about its connection.
+    pub(crate) fn of_stream(error: h2::Error, permit: &StreamPermit) -> Self {
+        if permit.is_silent() {
+            Self::Hung
+        } else if is_refusal(&error) {
+            Self::Refused
+        } else {
+            Self::Shard(Broken::Http2(error))
+        }
+    }
+
+    /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
+    pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<Answer> {
+        Some(match self {
+            Self::ClientLeft | Self::Untaken => return None,
+            Self::SlowBody => Answer::request_timeout(),
+            Self::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
+            Self::Unreachable => unreachable_answer(unreachable),
+            Self::Overloaded(overloaded) => {
+                Answer::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
+            }
+            Self::Unsent => Answer::unavailable(
+                "the shard takes nothing of the body, and too much of this connection waits",
+                "uploads_wait",
+            ),
+            Self::Timeout | Self::Hung => Answer::gateway_timeout(),
+            Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
+            Self::Shard(_) => match unreachable {
+                Unreachable::ServiceUnavailable => Answer::bad_gateway(),
+                Unreachable::BadGateway => empty_bad_gateway("bad_gateway"),
+            },
+            Self::Over => {
+                Answer::unavailable("the gateway is going away or the credential has expired", "over")
+            }
+            Self::Internal(_) => {
+                let status = fairlead_process::Status::internal("the gateway could not forward the request");
+                Answer::status(&status, "internal")
+            }
+        })
+    }
+}
+
+/// Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
+pub(crate) fn unreachable_answer(unreachable: Unreachable) -> Answer {
+    match unreachable {
+        Unreachable::ServiceUnavailable => {
+            Answer::unavailable("the shard cannot be reached", "connect_failed")
+        }
+        Unreachable::BadGateway => empty_bad_gateway("connect_failed"),
+    }
+}
+
+/// What kcp says of a shard that did not answer, whatever the reason.
+fn empty_bad_gateway(why: &'static str) -> Answer {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    Answer::new(response, why)
+}
+
+/// Whether the shard is known not to have looked at the request.
+fn is_refusal(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// Counts and logs that a shard could not be connected to.
+pub(crate) fn note_connect(upstream: &Upstream, error: &UpstreamError) {
+    if let UpstreamError::Dial(cause) | UpstreamError::Tls(cause) = error
+        && let Some(kind) = tls_cause(cause).map(tls_error_kind)
+    {
+        upstream.metrics.tls_error(kind);
+    }
+    tracing::debug!(shard = %upstream.name, %error, "cannot connect to the shard");
+}
+
+fn tls_error_kind(error: &rustls::Error) -> TlsErrorKind {
+    use rustls::{CertificateError, Error as Tls};
+    match error {
+        Tls::InvalidCertificate(certificate) => match certificate {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsErrorKind::UnknownCa,
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => TlsErrorKind::ExpiredCertificate,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                TlsErrorKind::HostnameMismatch
+            }
+            _ => TlsErrorKind::Other,
+        },
+        Tls::InvalidMessage(_) => TlsErrorKind::CipherMismatch,
+        _ => TlsErrorKind::Other,
+    }
+}
+
+/// rustls' own error, which others have wrapped.
+fn tls_cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        if let Some(found) = current.downcast_ref::<rustls::Error>() {
+            return Some(found);
+        }
+        if let Some(io) = current.downcast_ref::<std::io::Error>()
+            && let Some(inner) = io.get_ref()
+            && let Some(found) = inner.downcast_ref::<rustls::Error>()
+        {
+            return Some(found);
+        }
+        cause = current.source();
+    }
+    None
+}

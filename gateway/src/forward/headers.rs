@@ -1,0 +1,373 @@
+//! The request as a shard sees it: the gateway's path, no hop-by-hop fields, no identity but ours.
+//!
+//! The order matters (kcp's CVE-2026-61682 and the hole beside it): what the client's `Connection` header names goes
+//! first, then whatever says who the client is, and our own statement comes last, when nothing that the client
+//! controls can touch it any more.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use fairlead_authn::{
+    IdentityHeaders, Unstampable, is_identity_header, remove_bearer_token, strip_identity_headers,
+};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::uri::{self, PathAndQuery, Scheme};
+
+use crate::auth::identity::Sender;
+use crate::policy::client_address::X_FORWARDED_FOR;
+use crate::request::MOUNT_HOPS;
+use crate::request::identity_headers::{AssertionNames, Believed, KcpStamping};
+use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
+
+const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
+
+/// What the gateway has decided about a request.
+pub(crate) struct Forwarded<'f> {
+    pub(crate) path_and_query: &'f PathAndQuery,
+    pub(crate) sender: &'f Sender,
+    pub(crate) asserted_by: Option<&'f AssertionNames>,
+    pub(crate) believed: Option<&'f Believed>,
+    pub(crate) as_kcp: KcpStamping,
+    pub(crate) hops: Option<u32>,
+    pub(crate) client: IpAddr,
+    pub(crate) class: RequestClass,
+}
+
+/// The request must not be forwarded; the gateway is to blame.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotForwarded {
+    /// The identity cannot be written as headers.
+    #[error(transparent)]
+    Identity(#[from] Unstampable),
+    /// The target for the server is none.
+    #[error("the server's target cannot be written")]
+    Target(#[from] http::uri::InvalidUriParts),
+    /// The list of addresses cannot be written as a header.
+    #[error("the client's address cannot be written")]
+    Address(#[from] header::InvalidHeaderValue),
+}
+
+/// What the client's own headers say about this hop, read before anything is removed.
+pub(crate) struct Hop {
+    /// Fields that its `Connection` header names.
+    nominated: Vec<HeaderName>,
+    /// Whether it wants trailers.
+    trailers: bool,
+}
+
+impl Hop {
+    /// Reads the headers as they came.
+    pub(crate) fn of(incoming: &HeaderMap) -> Self {
+        Self {
+            nominated: connection_nominations(incoming).collect(),
+            trailers: incoming.get(header::TE).is_some_and(|te| te.as_bytes() == b"trailers"),
+        }
+    }
+}
+
+/// Rewrites `outgoing`, what the client sent, for the shard. Returns how many identity headers the client had forged.
+///
+/// # Errors
+/// An internal error if the identity cannot be written as headers; the request must not be forwarded.
+pub(crate) fn prepare(
+    outgoing: &mut Parts,
+    hop: &Hop,
+    forwarded: &Forwarded<'_>,
+) -> Result<usize, NotForwarded> {
+    set_path(outgoing, forwarded.path_and_query)?;
+    let headers = &mut outgoing.headers;
+    remove_hop_by_hop(headers, hop, forwarded.class);
+    headers.remove(header::EXPECT);
+    match forwarded.hops {
+        Some(hops) => headers.insert(MOUNT_HOPS, HeaderValue::from(hops)),
+        None => headers.remove(MOUNT_HOPS),
+    };
+    append_forwarded_for(headers, forwarded.client)?;
+    let keeps_uid = forwarded.as_kcp.keeps_uid
+        && !forwarded.asserted_by.is_some_and(|names| names.include(&X_REMOTE_UID));
+    let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
+    let forged = strip_identity_headers(headers)
+        + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
+    if let Sender::Known(identity) = forwarded.sender {
+        // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
+        if identity.method() == fairlead_authn::Method::BearerToken {
+            remove_bearer_token(headers);
+        }
+        match forwarded.asserted_by {
+            None => identity.headers().map_err(Unstampable::clone)?.stamp(headers),
+            // Not kept beside the identity: backends with names of their own are rare.
+            Some(AssertionNames { user, group, extra_prefix }) => {
+                IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
+            }
+        }
+    }
+    if let Some(uid) = uid {
+        headers.insert(X_REMOTE_UID, uid);
+    }
+    if forwarded.as_kcp.nominations_last {
+        let states = |name: &&HeaderName| {
+            is_identity_header(name.as_str())
+                || forwarded.believed.is_some_and(|believed| believed.include(name))
+        };
+        hop.nominated.iter().filter(states).for_each(|name| _ = headers.remove(name));
+    }
+    Ok(forged)
+}
+
+/// Removes what a client says about itself in further headers that somebody believes.
+fn strip_believed(headers: &mut HeaderMap, believed: &Believed) -> usize {
+    let before = headers.len();
+    for name in headers.keys().filter(|name| believed.include(name)).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+    before - headers.len()
+}
+
+/// Keeps scheme and authority of an HTTP/2 request; an HTTP/1.1 one becomes origin-form.
+fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), NotForwarded> {
+    let mut parts = uri::Parts::default();
+    if let Some(authority) = outgoing.uri.authority() {
+        parts.scheme = outgoing.uri.scheme().cloned().or(Some(Scheme::HTTPS));
+        parts.authority = Some(authority.clone());
+    }
+    parts.path_and_query = Some(path_and_query.clone());
+    outgoing.uri = http::Uri::from_parts(parts)?;
+    Ok(())
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
+    for name in &hop.nominated {
+        // What frames or addresses the message is never a client's to remove.
+        if !matches!(
+            *name,
+            header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::UPGRADE
+        ) {
+            headers.remove(name);
+        }
+    }
+    let unwanted = |name: &&HeaderName| {
+        is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
+    };
+    // Collected, because what is read cannot be changed; mostly there is nothing.
+    for name in headers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+    if class == RequestClass::Upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    } else {
+        headers.remove(header::UPGRADE);
+    }
+    if hop.trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Appends the address of the client to what earlier proxies say, as kcp does.
+fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> Result<(), NotForwarded> {
+    let mut list = Vec::with_capacity(48);
+    for value in headers.get_all(X_FORWARDED_FOR) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    // Writing to a vector does not fail.
+    let _ = write!(list, "{client}");
+    let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(list))?;
+    headers.insert(X_FORWARDED_FOR, value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use super::*;
+    use fairlead_authn::{Identity, Method, UserInfo};
+
+    fn alice() -> Sender {
+        let user = UserInfo {
+            name: "alice".into(),
+            groups: vec!["team".into(), "system:authenticated".into()],
+            extra: [("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])].into(),
+            uid: None,
+        };
+        Sender::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+    }
+
+    /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
+    fn forwarded(fields: &[(&str, &str)], sender: &Sender, class: RequestClass) -> (Vec<String>, usize) {
+        forwarded_as(KcpStamping::default(), fields, sender, class)
+    }
+
+    fn forwarded_as(
+        as_kcp: KcpStamping,
+        fields: &[(&str, &str)],
+        sender: &Sender,
+        class: RequestClass,
+    ) -> (Vec<String>, usize) {
+        let (mut outgoing, ()) = http::Request::new(()).into_parts();
+        outgoing.uri = "/clusters/root/api".parse().unwrap();
+        for (name, value) in fields {
+            let name = HeaderName::try_from(*name).unwrap();
+            outgoing.headers.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let hop = Hop::of(&outgoing.headers);
+        let path_and_query = PathAndQuery::from_static("/clusters/root/api?x=1");
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let path_and_query = &path_and_query;
+        let decided = Forwarded {
+            path_and_query,
+            sender,
+            asserted_by: None,
+            believed: None,
+            as_kcp,
+            hops: None,
+            client,
+            class,
+        };
+        let forged = prepare(&mut outgoing, &hop, &decided).unwrap();
+        assert_eq!(outgoing.uri.to_string(), "/clusters/root/api?x=1");
+        let mut lines: Vec<String> = outgoing
+            .headers
+            .iter()
+            .filter(|(name, _)| *name != X_FORWARDED_FOR)
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        lines.sort();
+        (lines, forged)
+    }
+
+    const STAMPED: [&str; 4] = [
+        "x-remote-extra-authentication.kcp.io%2fscopes: cluster:a",
+        "x-remote-group: system:authenticated",
+        "x-remote-group: team",
+        "x-remote-user: alice",
+    ];
+
+    #[test]
+    fn a_client_can_neither_add_nor_remove_what_we_say_about_it() {
+        let cases: [&[(&str, &str)]; 7] = [
+            &[],
+            &[("x-remote-user", "root"), ("x-remote-group", "system:masters")],
+            &[
+                ("X-ReMoTe-UsEr", "root"),
+                ("X-REMOTE-GROUP", "a"),
+                ("x-remote-group", "b"),
+                ("x-remote-uid", "0"),
+            ],
+            &[("x-remote-extra-scopes", "*"), ("x-remote-extra-authentication.kcp.io%2fscopes", "*")],
+            &[("x_remote_user", "root")],
+            &[("connection", "x-remote-user, X-Remote-Group, x-remote-extra-authentication.kcp.io%2fscopes")],
+            &[
+                ("connection", "x-forwarded-for, te"),
+                ("keep-alive", "1"),
+                ("proxy-authorization", "x"),
+                ("te", "gzip"),
+            ],
+        ];
+        for fields in cases {
+            let (lines, _) = forwarded(fields, &alice(), RequestClass::Read);
+            assert_eq!(lines, STAMPED, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn an_unjudged_request_carries_no_identity_and_keeps_its_token() {
+        let fields = [("authorization", "Bearer t"), ("x-remote-user", "root"), ("impersonate-user", "bob")];
+        let (lines, forged) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
+        assert_eq!(forged, 1);
+    }
+
+    #[test]
+    fn as_kcp_each_hole_is_open_only_if_asked_for() {
+        let fields = [
+            ("connection", "x-remote-group, x-remote-uid"),
+            ("x-remote-uid", "0"),
+            ("x-remote-user", "root"),
+        ];
+        for (nominations_last, keeps_uid, without) in [
+            (false, false, ""),
+            (true, false, "x-remote-group"),
+            (false, true, ""),
+            (true, true, "x-remote-group"),
+        ] {
+            let stamping = KcpStamping { nominations_last, keeps_uid };
+            let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
+            let left = |line: &&&str| without.is_empty() || !line.starts_with(without);
+            assert_eq!(lines, STAMPED.iter().filter(left).copied().collect::<Vec<_>>(), "{stamping:?}");
+        }
+        let stamping = KcpStamping { nominations_last: false, keeps_uid: true };
+        let (lines, _) = forwarded_as(stamping, &fields[1..], &alice(), RequestClass::Read);
+        assert_eq!(lines, [&STAMPED[..3], &["x-remote-uid: 0"], &STAMPED[3..]].concat());
+    }
+
+    #[test]
+    fn as_kcp_only_what_says_who_asks_can_be_taken_away() {
+        let stamping = KcpStamping { nominations_last: true, keeps_uid: true };
+        let fields = [("connection", "te, x-forwarded-for, x-remote-user"), ("te", "trailers")];
+        let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
+        assert_eq!(lines, [&["te: trailers"], &STAMPED[..3]].concat());
+
+        // A header by which the backend is told something is never the client's.
+        let usual = |name| HeaderName::from_static(name);
+        for (user, extra_prefix, expected) in
+            [("x-remote-uid", "x-mine-", "alice"), ("x-mine", "x-remote-", ""), ("x-mine", "x-mine-", "root")]
+        {
+            let names = AssertionNames {
+                user: usual(user),
+                group: usual("x-groups"),
+                extra_prefix: extra_prefix.into(),
+            };
+            let (mut outgoing, ()) = http::Request::new(()).into_parts();
+            outgoing.headers.insert(X_REMOTE_UID, HeaderValue::from_static("root"));
+            let decided = Forwarded {
+                path_and_query: &PathAndQuery::from_static("/"),
+                sender: &alice(),
+                asserted_by: Some(&names),
+                believed: None,
+                as_kcp: stamping,
+                hops: None,
+                client: IpAddr::from([192, 0, 2, 1]),
+                class: RequestClass::Read,
+            };
+            let hop = Hop::of(&outgoing.headers);
+            prepare(&mut outgoing, &hop, &decided).unwrap();
+            let found = outgoing.headers.get(X_REMOTE_UID).map_or("", |value| value.to_str().unwrap());
+            assert_eq!(
+                (found, outgoing.headers.contains_key(X_FORWARDED_FOR)),
+                (expected, true),
+                "{names:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_upgrades_keep_their_handshake() {
+        let fields = [("connection", "Upgrade, x-remote-user"), ("upgrade", "SPDY/3.1"), ("te", "trailers")];
+        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Upgrade);
+        assert_eq!(lines, ["connection: Upgrade", "te: trailers", "upgrade: SPDY/3.1"]);
+        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        assert_eq!(lines, ["te: trailers"]);
+    }
+
+    #[test]
+    fn the_clients_address_is_appended() {
+        let mut headers = HeaderMap::new();
+        headers.append(X_FORWARDED_FOR, HeaderValue::from_static("203.0.113.7"));
+        headers.append(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.1"));
+        append_forwarded_for(&mut headers, IpAddr::from([192, 0, 2, 1])).unwrap();
+        let values: Vec<_> = headers.get_all(X_FORWARDED_FOR).iter().collect();
+        assert_eq!(values, ["203.0.113.7, 10.0.0.1, 192.0.2.1"]);
+    }
+
+    #[test]
+    fn the_authority_of_http2_is_kept() {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.uri = "https://kcp.example:6443/clusters/root:a".parse().unwrap();
+        set_path(&mut parts, &PathAndQuery::from_static("/clusters/id")).unwrap();
+        assert_eq!(parts.uri.to_string(), "https://kcp.example:6443/clusters/id");
+    }
+}

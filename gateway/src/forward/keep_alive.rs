@@ -1,0 +1,86 @@
+//! Blanks on watches that say nothing, so that nobody on the way takes them for dead.
+//!
+//! An event of a watch in JSON is a line, and what stands before it is white space, which clients skip; README.md says
+//! which were tried. An empty line would do for most of them, but the client for Python takes it for an event. Frames of
+//! protobuf and CBOR have no such place.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::response::Parts;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// What is sent.
+pub(crate) const BLANK: Bytes = Bytes::from_static(b" ");
+
+/// The clock of one watch. Some 150 bytes, and a timer.
+pub(crate) struct KeepAlive {
+    pause: Duration,
+    next: Pin<Box<Sleep>>,
+}
+
+impl KeepAlive {
+    /// For a watch whose answer begins so; `None` if there is no place for a blank in it.
+    pub(crate) fn of(answer: &Parts, pause: Duration) -> Option<Self> {
+        let is_json = answer.headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
+        let is_plain = !answer.headers.contains_key(CONTENT_ENCODING);
+        (answer.status == StatusCode::OK && is_json && is_plain)
+            .then(|| Self { pause, next: Box::pin(sleep(pause)) })
+    }
+
+    /// Something was said just now.
+    pub(crate) fn begin_again(&mut self) {
+        self.next.as_mut().reset(Instant::now() + self.pause);
+    }
+}
+
+/// Returns when a watch has been silent for long enough; never for anything else.
+pub(crate) async fn due(keep_alive: &mut Option<Box<KeepAlive>>) {
+    match keep_alive {
+        Some(keep_alive) => {
+            keep_alive.next.as_mut().await;
+            keep_alive.begin_again();
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// With or without parameters.
+fn is_json(content_type: &[u8]) -> bool {
+    let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
+    content_type[..end].trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use http::{HeaderValue, Response};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_lines_of_plain_json_have_room_between_them() {
+        for (code, content_type, encoding, expected) in [
+            (200, "application/json", None, true),
+            (200, "Application/JSON ; charset=utf-8", None, true),
+            (200, "application/json;stream=watch", None, true),
+            (200, "application/json", Some("gzip"), false),
+            (410, "application/json", None, false),
+            (200, "application/vnd.kubernetes.protobuf;stream=watch", None, false),
+            (200, "application/cbor-seq", None, false),
+            (200, "application/jsonpatch", None, false),
+        ] {
+            let (mut head, ()) = Response::builder().status(code).body(()).unwrap().into_parts();
+            head.headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            if let Some(encoding) = encoding {
+                head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            }
+            let found = KeepAlive::of(&head, Duration::from_secs(1)).is_some();
+            assert_eq!(found, expected, "{code} {content_type} {encoding:?}");
+        }
+    }
+}

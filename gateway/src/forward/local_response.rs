@@ -1,0 +1,58 @@
+//! Responses that the gateway makes itself, written to the client.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, response};
+use tokio::time::timeout;
+
+use crate::forward::Forwarder;
+use crate::forward::date;
+use crate::forward::downstream::{Client, Left};
+use crate::forward::exchange::drain;
+use crate::forward::request_context::Context;
+use crate::forward::telemetry;
+use crate::request::response::{AUDIT_ID, Answer};
+
+/// Answers without a shard; returns the code.
+pub(crate) async fn answer_itself<C: Client>(
+    forwarder: &Forwarder,
+    client: &mut C,
+    context: &Context,
+    method: &Method,
+    answer: Answer,
+) -> u16 {
+    let (head, body) = own_head(forwarder, context, answer);
+    let code = head.status.as_u16();
+    let bodiless = *method == Method::HEAD || body.is_empty();
+    let written = async {
+        client.begin(head, bodiless)?;
+        if !bodiless {
+            client.write(body, true).await?;
+        }
+        client.flush().await
+    };
+    let untaken = forwarder.slow_clients.load().answer.get();
+    match timeout(untaken, written).await.unwrap_or(Err(Left)) {
+        Ok(()) => drain(client).await,
+        Err(Left) => tracing::debug!("the client left before it could be told"),
+    }
+    code
+}
+
+/// The head and the body of an answer of the gateway itself.
+pub(crate) fn own_head(forwarder: &Forwarder, context: &Context, answer: Answer) -> (response::Parts, Bytes) {
+    let Answer { response, why, .. } = answer;
+    let (mut head, body) = (*response).into_parts();
+    context.seen.answered(why, body.len());
+    forwarder.telemetry.metrics.answered(head.status.as_u16(), why);
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
+    // A UUID is always a value.
+    if let Ok(id) = HeaderValue::from_str(id) {
+        head.headers.insert(AUDIT_ID, id);
+        telemetry::on_response_headers(context, &head.headers);
+    }
+    head.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    head.headers.insert(header::DATE, date::now());
+    (head, body)
+}

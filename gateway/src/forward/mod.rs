@@ -1,0 +1,90 @@
+//! One exchange: the request towards an upstream, its body, the response, retries, upgrades, and the end of watches.
+//!
+//! May use `auth` (the type of an identity), `policy`, `upstream`, `telemetry` and `request`. Must not know which protocol the
+//! client speaks (it is a [`Client`](downstream::Client)), nor how the upstream was chosen.
+
+mod backend;
+pub(crate) mod date;
+pub(crate) mod downstream;
+pub(crate) mod exchange;
+pub(crate) mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod headers;
+mod keep_alive;
+pub(crate) mod local_response;
+pub(crate) mod request_context;
+mod retry_headers;
+pub(crate) mod stream_deadline;
+pub(crate) mod target;
+pub(crate) mod telemetry;
+pub(crate) mod tunnel;
+pub(crate) mod upload;
+pub(crate) mod upstream_request;
+mod watch_framing;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use fairlead_config::{KcpBehaviour, SlowClientsConfig};
+use fairlead_process::Drain;
+
+use crate::policy::connection::Connection;
+use crate::request::identity_headers::KcpStamping;
+use crate::telemetry::Telemetry;
+use crate::upstream::Upstreams;
+
+/// The status of requests whose client disconnected before there was a response, in metrics only.
+pub(crate) const CLIENT_LEFT: u16 = 499;
+
+/// Everything that forwarded requests share.
+pub(crate) struct Forwarder {
+    /// Shards and backends as servers.
+    pub(crate) upstreams: Arc<Upstreams>,
+    /// Metrics, access log, traces.
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// Limits on clients that send or read slowly.
+    pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
+    /// Where kcp-front-proxy's behaviour is wanted in place of ours.
+    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    /// Number of long-running exchanges started so far.
+    endless: AtomicU64,
+}
+
+impl Forwarder {
+    /// A forwarder to these upstreams.
+    pub(crate) fn new(
+        upstreams: Arc<Upstreams>,
+        telemetry: Arc<Telemetry>,
+        slow_clients: SlowClientsConfig,
+        as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    ) -> Self {
+        let slow_clients = ArcSwap::from_pointee(slow_clients);
+        Self { upstreams, telemetry, slow_clients, as_kcp, endless: AtomicU64::new(0) }
+    }
+
+    /// Whether kcp-front-proxy's behaviour is configured here.
+    pub(crate) fn does(&self, behaviour: KcpBehaviour) -> bool {
+        self.as_kcp.load().contains(&behaviour)
+    }
+
+    /// Which of kcp's ways of stamping identity headers are configured.
+    pub(crate) fn kcp_stamping(&self) -> KcpStamping {
+        let as_kcp = self.as_kcp.load();
+        KcpStamping {
+            nominations_last: as_kcp.contains(&KcpBehaviour::Stamping),
+            keeps_uid: as_kcp.contains(&KcpBehaviour::RemoteUid),
+        }
+    }
+
+    /// Ends long-running exchanges while the connection's listener drains; `None` where kcp's behaviour is configured.
+    pub(crate) fn drain(&self, connection: &Connection) -> Option<Drain> {
+        (!self.does(KcpBehaviour::Drain)).then(|| connection.drain.clone())
+    }
+
+    /// A different number for every long-running exchange, which spreads their ends over a drain's window.
+    pub(crate) fn number(&self) -> u64 {
+        self.endless.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,252 @@
+//! What is remembered of a request for those who look afterwards, and what is told of it once it has ended: metrics, which
+//! workspaces are busy, the access log, traces.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fairlead_config::TraceContextPolicy;
+use http::header::{HeaderMap, HeaderName};
+use http::request::Parts;
+use http::{HeaderValue, Method};
+use smallvec::SmallVec;
+
+use crate::forward::request_context::{Context, Kept, KeptPath};
+use crate::forward::target::Forward;
+use crate::request::RequestClass;
+use crate::request::response::AUDIT_ID;
+use crate::telemetry::Telemetry;
+use crate::telemetry::access_log::{Asked, Line, Outcome, beginning};
+use crate::telemetry::metrics::Phase;
+use crate::telemetry::request_stats::Noted;
+use crate::telemetry::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
+
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+/// What is kept of a path: more is not written anyway.
+const MAX_KEPT: usize = 2048;
+/// Bytes kept of a method, and of a header's value.
+const MAX_METHOD: usize = 32;
+const MAX_VALUE: usize = 256;
+/// Phases of a request, the first byte and the end.
+const TIMES: usize = Phase::OF_REQUEST.len() + 2;
+
+/// A request is here. At a door that begins traces anew, what the client says of one goes no further.
+pub(crate) fn on_request(telemetry: &Telemetry, context: &mut Context, head: &mut Parts) {
+    let policy = context.connection().door.policy.load().trace_context;
+    if policy == TraceContextPolicy::Restart {
+        head.headers.remove(TRACEPARENT);
+        head.headers.remove(TRACESTATE);
+    }
+    let (is_logged, is_traced) =
+        (telemetry.access_log.is_on() || telemetry.tail.is_read(), telemetry.traces.is_on());
+    if !is_logged && !is_traced {
+        return;
+    }
+    // At the other doors nothing is there any more.
+    let parent = Parent::of(&head.headers);
+    context.trace = telemetry.traces.begin(parent).map(Arc::new);
+    if is_logged || context.trace.is_some() {
+        context.kept = Some(Box::new(Kept {
+            asked: Some((
+                head.version,
+                KeptPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()),
+            )),
+            impersonated: head.headers.get(IMPERSONATE_USER).map(own),
+            trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
+            ..Kept::default()
+        }));
+    }
+}
+
+/// Something is here that is no request.
+pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut Context) {
+    if telemetry.access_log.is_on() || telemetry.tail.is_read() {
+        context.kept = Some(Box::default());
+    }
+}
+
+/// A request is on its way to a server.
+pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut Context) {
+    if context.class == RequestClass::Watch {
+        let watch = |noted: &Noted| noted.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster));
+        context.watching = context.seen.with(watch);
+    }
+}
+
+/// Tells the server of the request's trace.
+pub(crate) fn inject_traceparent(context: &Context, headers: &mut HeaderMap) {
+    if let Some(trace) = &context.trace {
+        trace.stamp(headers, context.began.elapsed());
+    }
+}
+
+/// The head of the shard's answer is here.
+pub(crate) fn on_first_byte(context: &Context, forward: &Forward) {
+    let waited = context.began.elapsed();
+    let door = &context.connection().door.series;
+    forward.upstream.metrics.first_byte(door, context.class, waited);
+    context.seen.first_byte(waited);
+}
+
+/// An answer has these headers, whoever gave it.
+pub(crate) fn on_response_headers(context: &Context, headers: &HeaderMap) {
+    if let Some(kept) = &context.kept
+        && let Some(id) = headers.get(AUDIT_ID)
+    {
+        let _ = kept.audit_id.set(SmallVec::from_slice(beginning_of(id)));
+    }
+}
+
+/// A copy, cut where it is too long. A clone would keep the whole head that it is a part of, with whatever secrets.
+fn own(value: &HeaderValue) -> HeaderValue {
+    // A part of a value is a value.
+    HeaderValue::from_bytes(beginning_of(value)).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+fn beginning_of(value: &HeaderValue) -> &[u8] {
+    let bytes = value.as_bytes();
+    &bytes[..bytes.len().min(MAX_VALUE)]
+}
+
+/// What was a text when it was kept.
+fn text(kept: &[u8]) -> &str {
+    std::str::from_utf8(kept).unwrap_or_default()
+}
+
+/// A request has ended with this code; `forward` if it was one for a server. The one place where everything that was
+/// noted of it is used.
+pub(crate) fn on_complete(
+    telemetry: &Telemetry,
+    context: &Context,
+    method: &Method,
+    code: u16,
+    forward: Option<&Forward>,
+) {
+    let (duration, door) = (context.began.elapsed(), &context.connection().door.series);
+    telemetry.metrics.finished(method, code, duration);
+    for phase in Phase::OF_REQUEST {
+        if let Some(took) = context.seen.took(phase) {
+            door.phase(phase, took);
+        }
+    }
+    if let Some(forward) = forward {
+        let metrics = &forward.upstream.metrics;
+        metrics.total(door, context.class, duration);
+        metrics.body_bytes(context.request_bytes, context.response_bytes);
+        if let Some(shard) = &forward.about {
+            telemetry.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
+        }
+    }
+    // Nobody else looks at it any more, and nothing in here does so again. For a line nothing of it is copied, because what
+    // it refers to is counted by all threads.
+    context.seen.with(|noted| {
+        if let Some(cluster) = &noted.cluster {
+            let bytes = context.request_bytes + context.response_bytes;
+            telemetry.top.ended(cluster, code, bytes, context.began + duration);
+        }
+        if let Some(kept) = &context.kept {
+            let ended = Ended { telemetry, context, noted, kept, method, code, forward, duration };
+            ended.log();
+            ended.trace();
+        }
+    });
+    tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
+}
+
+/// A request of which more is told than figures.
+struct Ended<'e> {
+    telemetry: &'e Telemetry,
+    context: &'e Context,
+    noted: &'e Noted,
+    kept: &'e Kept,
+    method: &'e Method,
+    code: u16,
+    forward: Option<&'e Forward>,
+    duration: Duration,
+}
+
+impl Ended<'_> {
+    fn log(&self) {
+        let (context, noted, kept) = (self.context, self.noted, self.kept);
+        let outcome = Outcome {
+            code: self.code,
+            took: (!context.class.is_long_running()).then_some(self.duration),
+            is_write: context.class == RequestClass::Write,
+            is_own: noted.why.is_some(),
+            is_traced: context.trace.is_some(),
+        };
+        let (is_logged, is_watched) =
+            (self.telemetry.access_log.wants(outcome), self.telemetry.tail.is_read());
+        if !is_logged && !is_watched {
+            return;
+        }
+        let (mut times, connection) = ([("", Duration::ZERO); TIMES], context.connection());
+        let user = noted.identity.as_ref().map(|identity| identity.user());
+        let trace_id = kept.trace.map(|id| id.to_string());
+        let asked = kept.asked.as_ref();
+        let line = Line {
+            time: SystemTime::now(),
+            audit_id: kept.audit_id.get().map(SmallVec::as_slice),
+            listener: &connection.door.name,
+            client: context.client,
+            connection: connection.id,
+            asked: asked.map(|(protocol, path)| Asked {
+                protocol: *protocol,
+                method: self.method.as_str(),
+                path: text(path),
+            }),
+            class: context.class.as_str(),
+            code: self.code,
+            user: user.map(|user| user.name.as_str()),
+            groups: user.map_or(0, |user| user.groups.len()),
+            impersonated: kept.impersonated.as_ref().map(HeaderValue::as_bytes),
+            cluster: noted.cluster.as_deref(),
+            shard: self.forward.map(|forward| &*forward.upstream.name),
+            why: noted.why,
+            request_bytes: context.request_bytes,
+            response_bytes: context.response_bytes + u64::from(noted.own_bytes),
+            phases: self.times(&mut times),
+            trace_id: trace_id.as_deref(),
+        };
+        if is_logged {
+            self.telemetry.access_log.log(&line);
+        }
+        if is_watched {
+            self.telemetry.tail.tell(&line);
+        }
+    }
+
+    fn trace(&self) {
+        let Some(trace) = self.context.trace.as_ref().filter(|_| self.telemetry.traces.exports()) else {
+            return;
+        };
+        let path = self.kept.asked.as_ref().map(|(_, path)| text(path).to_owned());
+        self.telemetry.traces.ended(Box::new(Traced {
+            trace: Arc::clone(trace),
+            took: self.duration,
+            method: beginning(self.method.as_str(), MAX_METHOD).to_owned(),
+            path: path.unwrap_or_default(),
+            code: self.code,
+            class: self.context.class.as_str(),
+            listener: Arc::clone(&self.context.connection().door.name),
+            client: self.context.client,
+            cluster: self.noted.cluster.clone(),
+            shard: self.forward.map(|forward| Arc::clone(&forward.upstream.name)),
+            why: self.noted.why,
+            phases: self.times(&mut [("", Duration::ZERO); TIMES]).to_vec(),
+        }));
+    }
+
+    /// How long everything took, of what there was.
+    fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
+        let seen = &self.context.seen;
+        let phases = Phase::OF_REQUEST.into_iter().map(|phase| (phase.as_str(), seen.took(phase)));
+        let all = phases.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
+        let mut count = 0;
+        for (place, (name, took)) in times.iter_mut().zip(all.filter_map(|(name, took)| Some((name, took?))))
+        {
+            *place = (name, took);
+            count += 1;
+        }
+        &times[..count]
+    }
+}

@@ -1,0 +1,237 @@
+//! Upgrades: WebSocket and SPDY. The request is forwarded over a connection of its own; if the shard switches
+//! protocols, bytes are carried both ways until one side ends. No byte of the client passes before.
+//!
+//! Anybody can ask for one with any request. So it takes its turn like any other until there is an answer, and counts among
+//! requests at a time until the shard has switched.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
+use tokio::time::{sleep, timeout};
+use tokio_util::io::InspectReader;
+
+use crate::forward::backend::Download;
+use crate::forward::downstream::Client;
+use crate::forward::exchange::Exchange;
+use crate::forward::failure;
+use crate::forward::failure::{Broken, Failure};
+use crate::forward::headers::{Forwarded, Hop, prepare};
+use crate::forward::local_response::answer_itself;
+use crate::forward::request_context::Context;
+use crate::forward::stream_deadline::Ending;
+use crate::forward::target::Forward;
+use crate::forward::telemetry;
+use crate::forward::{CLIENT_LEFT, Forwarder};
+use crate::request::is_hop_by_hop;
+use crate::request::response::Answer;
+use http::request::Parts;
+
+/// How long a shard may go on after its client has said all that it had to say.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// An upgrade request that may go to a server.
+pub(crate) struct Upgrade {
+    pub(crate) forward: Forward,
+    pub(crate) head: Parts,
+    pub(crate) context: Context,
+}
+
+/// A shard that has switched protocols.
+pub(crate) struct Tunnel {
+    /// What it said about it, for the client.
+    pub(crate) headers: HeaderMap,
+    upgraded: Upgraded,
+    upgrade: Box<Upgrade>,
+    ending: Ending,
+}
+
+/// Forwards an upgrade request. If the shard does not switch, or cannot be asked, the client is answered here.
+pub(crate) async fn open<C: Client>(
+    forwarder: &Forwarder,
+    client: &mut C,
+    mut upgrade: Box<Upgrade>,
+) -> Option<Tunnel> {
+    let method = upgrade.head.method.clone();
+    let code = if client.is_done() {
+        match ask(forwarder, client, &mut upgrade).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let drain = forwarder.drain(upgrade.context.connection());
+                let ending = Ending::new(drain, &upgrade.forward.sender, forwarder.number());
+                telemetry::on_response_headers(&upgrade.context, response.headers());
+                if let Some(ticket) = &mut upgrade.forward.ticket {
+                    ticket.switched();
+                }
+                let headers = for_client(response.headers());
+                match hyper::upgrade::on(response).await {
+                    Ok(upgraded) => {
+                        // Nobody asks again; what a tunnel keeps is little, and no credential.
+                        (upgrade.head.uri, upgrade.head.headers) = (Uri::default(), HeaderMap::new());
+                        return Some(Tunnel { headers, upgraded, upgrade, ending });
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the shard did not switch protocols after all");
+                        answer_itself(forwarder, client, &upgrade.context, &method, Answer::bad_gateway())
+                            .await
+                    }
+                }
+            }
+            Ok(response) => {
+                let answer = response.map(|body| Download::Http1 { body, trailers: None, lease: None });
+                let Upgrade { forward, context, head } = &mut *upgrade;
+                Exchange::new(forwarder, client, context, forward, head).pass_on(answer).await
+            }
+            Err(failure) => match failure.answer(forwarder.upstreams.unreachable()) {
+                Some(answer) => {
+                    let head = &upgrade.head;
+                    let answer = answer.into_wanted_form(&head.headers, head.uri.query());
+                    let answer = match &upgrade.forward.allowed_origin {
+                        Some(origin) => origin.decorate(answer),
+                        None => answer,
+                    };
+                    answer_itself(forwarder, client, &upgrade.context, &method, answer).await
+                }
+                None => CLIENT_LEFT,
+            },
+        }
+    } else {
+        let answer = Answer::bad_request("an upgrade request must not have a body");
+        answer_itself(forwarder, client, &upgrade.context, &method, answer).await
+    };
+    finished(forwarder, &upgrade, &method, code);
+    None
+}
+
+/// Sends the request and waits for the answer.
+async fn ask<C: Client>(
+    forwarder: &Forwarder,
+    client: &mut C,
+    upgrade: &mut Upgrade,
+) -> Result<Response<Incoming>, Failure> {
+    let slot = {
+        let Upgrade { forward, context, head } = &mut *upgrade;
+        Exchange::new(forwarder, client, context, forward, head).turn().await?
+    };
+    // What it waits for is mostly a container, not the shard.
+    let turn = async {
+        if let Some(slot) = slot {
+            sleep(slot.rest()).await;
+        }
+        pending::<Infallible>().await
+    };
+    let forward = &upgrade.forward;
+    let request = request(forwarder, upgrade)?;
+    let exchange = async {
+        let wire = forwarder.upstreams.dial_http1(&forward.upstream).await.map_err(|error| {
+            failure::note_connect(&forward.upstream, &error);
+            Failure::Unreachable
+        })?;
+        let broken = |error| Failure::Shard(Broken::Http1(error));
+        let answer = async {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+            // Ends with the tunnel or the answer's body, at the latest when the client's side is dropped.
+            tokio::spawn(connection.with_upgrades());
+            sender.send_request(request).await
+        };
+        let limit = forwarder.upstreams.response_timeout();
+        timeout(limit, answer).await.map_err(|_| Failure::Timeout)?.map_err(broken)
+    };
+    let response = tokio::select! {
+        response = exchange => response?,
+        () = client.left() => return Err(Failure::ClientLeft),
+        never = turn => match never {},
+    };
+    telemetry::on_first_byte(&upgrade.context, forward);
+    Ok(response)
+}
+
+/// The request as the shard sees it.
+fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>, Failure> {
+    let Upgrade { forward, head, context } = upgrade;
+    let (mut outgoing, ()) = Request::new(()).into_parts();
+    outgoing.method = head.method.clone();
+    outgoing.headers = head.headers.clone();
+    let decided = Forwarded {
+        path_and_query: &forward.path_and_query,
+        sender: &forward.sender,
+        asserted_by: forward.asserted_by.as_deref(),
+        believed: forward.believed.as_deref(),
+        as_kcp: forwarder.kcp_stamping(),
+        hops: forward.hops,
+        client: context.client,
+        class: context.class,
+    };
+    let forged = prepare(&mut outgoing, &Hop::of(&head.headers), &decided)?;
+    forwarder.telemetry.metrics.forged(forged);
+    telemetry::inject_traceparent(context, &mut outgoing.headers);
+    for name in [header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+        outgoing.headers.remove(name);
+    }
+    if let Some(authority) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        outgoing.headers.insert(header::HOST, host);
+    }
+    outgoing.uri = forward.path_and_query.clone().into();
+    outgoing.version = Version::HTTP_11;
+    Ok(Request::from_parts(outgoing, Empty::new()))
+}
+
+/// The fields of the answer that switches; those of the switch itself are for the client, too.
+fn for_client(headers: &HeaderMap) -> HeaderMap {
+    let handshake = |name: &header::HeaderName| matches!(*name, header::CONNECTION | header::UPGRADE);
+    let kept = headers.iter().filter(|(name, _)| handshake(name) || !is_hop_by_hop(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn finished(forwarder: &Forwarder, upgrade: &Upgrade, method: &Method, code: u16) {
+    telemetry::on_complete(&forwarder.telemetry, &upgrade.context, method, code, Some(&upgrade.forward));
+}
+
+impl Tunnel {
+    /// Carries bytes until the shard ends, the client does and has had the shard's last words, or the tunnel's time is over.
+    /// `ahead` is what the client has said already.
+    pub(crate) async fn carry(
+        self,
+        forwarder: &Forwarder,
+        ahead: Bytes,
+        client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) {
+        let forward = &self.upgrade.forward;
+        let counted = |bytes: &[u8]| forward.carried(bytes.len());
+        let (from_client, mut to_client) = split(client);
+        let (from_shard, mut to_shard) = split(TokioIo::new(self.upgraded));
+        let mut from_client = InspectReader::new(from_client, counted);
+        let mut from_shard = InspectReader::new(from_shard, counted);
+        let up = async {
+            to_shard.write_all(&ahead).await?;
+            copy(&mut from_client, &mut to_shard).await?;
+            // Who has said all that he had to say may still listen.
+            to_shard.shutdown().await?;
+            sleep(LAST_WORDS).await;
+            Ok(0)
+        };
+        let outcome = tokio::select! {
+            outcome = up => outcome,
+            outcome = copy(&mut from_shard, &mut to_client) => outcome,
+            () = self.ending.reached() => Ok(0),
+        };
+        if let Err(error) = outcome {
+            let error: std::io::Error = error;
+            tracing::debug!(%error, "a tunnel has broken");
+        }
+        // What one side has not seen yet it sees as the end.
+        let _ = to_shard.shutdown().await;
+        let method = self.upgrade.head.method.clone();
+        // kcp counts upgrades as answered 200.
+        finished(forwarder, &self.upgrade, &method, StatusCode::OK.as_u16());
+    }
+}

@@ -1,0 +1,67 @@
+//! The request as the upstream gets it. A dry run uses the same code as a real request.
+
+use std::net::IpAddr;
+
+use http::header;
+use http::request::Parts;
+use http::uri::{Authority, Scheme};
+use http::{Method, Uri};
+
+use crate::forward::Forwarder;
+use crate::forward::failure::Failure;
+use crate::forward::headers::{Forwarded, Hop, prepare};
+use crate::forward::target::Forward;
+use crate::request::RequestClass;
+
+/// Makes of a request what the server is to see. Returns how many identity headers the client had forged.
+pub(crate) fn as_sent(
+    forwarder: &Forwarder,
+    forward: &Forward,
+    head: &mut Parts,
+    client: IpAddr,
+    class: RequestClass,
+) -> Result<usize, Failure> {
+    let hop = Hop::of(&head.headers);
+    name_authority(head, forward)?;
+    let decided = Forwarded {
+        path_and_query: &forward.path_and_query,
+        sender: &forward.sender,
+        asserted_by: forward.asserted_by.as_deref(),
+        believed: forward.believed.as_deref(),
+        as_kcp: forwarder.kcp_stamping(),
+        hops: forward.hops,
+        client,
+        class,
+    };
+    let forged = prepare(head, &hop, &decided)?;
+    head.headers.remove(header::TRANSFER_ENCODING);
+    if is_safe(&head.method) {
+        head.headers.remove(header::CONTENT_LENGTH);
+    }
+    Ok(forged)
+}
+
+/// The authority stands in the target, where HTTP/2 wants it; a client may have written it as `Host`, which then
+/// goes. A client that need not name any (HTTP/1.0) means the server.
+fn name_authority(head: &mut Parts, forward: &Forward) -> Result<(), Failure> {
+    let invalid = |_| Failure::Malformed("it names no authority");
+    let authority = match (head.headers.remove(header::HOST), head.uri.authority()) {
+        (Some(host), _) => {
+            Authority::from_maybe_shared(bytes::Bytes::copy_from_slice(host.as_bytes())).map_err(invalid)?
+        }
+        (None, Some(authority)) => authority.clone(),
+        (None, None) => Authority::try_from(forward.upstream.authority()).map_err(invalid)?,
+    };
+    let mut uri = std::mem::take(&mut head.uri).into_parts();
+    uri.scheme = Some(Scheme::HTTPS);
+    uri.authority = Some(authority);
+    // Replaced by what was decided; only the rest of the target counts here.
+    uri.path_and_query = Some(forward.path_and_query.clone());
+    head.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
+    Ok(())
+}
+
+/// Whether a method asks for nothing but an answer.
+pub(crate) fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}

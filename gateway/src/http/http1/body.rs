@@ -1,0 +1,283 @@
+//! The body of an HTTP/1 request, as it is framed.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::Version;
+use http::header::{self, HeaderMap};
+use memchr::memchr;
+
+use crate::http::http1::head::{HeadError, headers};
+
+/// The longest line that gives the size of a chunk, with extensions, which nobody uses.
+const MAX_SIZE_LINE: usize = 256;
+/// All trailers together.
+const MAX_TRAILER_BYTES: usize = 8 << 10;
+const MAX_TRAILERS: usize = 32;
+/// Handed on at once.
+const MAX_PART: usize = 64 << 10;
+
+/// How a body is framed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+impl Framing {
+    /// Reads what the headers say (RFC 9112, 6.1 and 6.3).
+    ///
+    /// # Errors
+    /// They contradict each other, or say what we do not understand.
+    pub(super) fn of(headers: &HeaderMap, version: Version) -> Result<Self, HeadError> {
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+        match (codings.next(), lengths.next()) {
+            (None, None) => Ok(Self::None),
+            (Some(_), Some(_)) => {
+                Err(HeadError::Malformed("the request has both a content length and a transfer encoding"))
+            }
+            (Some(coding), None) => {
+                let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+                if !chunked || codings.next().is_some() || version != Version::HTTP_11 {
+                    return Err(HeadError::Malformed("the transfer encoding is not understood"));
+                }
+                Ok(Self::Chunked)
+            }
+            (None, Some(length)) => {
+                if lengths.next().is_some() {
+                    return Err(HeadError::Malformed("the request has several content lengths"));
+                }
+                number(length.as_bytes(), 10)
+                    .map(|length| if length == 0 { Self::None } else { Self::Length(length) })
+                    .ok_or(HeadError::Malformed("the content length is not a number"))
+            }
+        }
+    }
+}
+
+/// Digits and nothing else.
+fn number(text: &[u8], radix: u32) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| {
+        let digit = char::from(*byte).to_digit(radix)?;
+        sum.checked_mul(radix.into())?.checked_add(digit.into())
+    })
+}
+
+/// A body on its way in.
+#[derive(Debug)]
+pub(super) struct Body {
+    state: State,
+    trailers: Option<HeaderMap>,
+}
+
+#[derive(Debug)]
+enum State {
+    Done,
+    /// So many bytes are missing.
+    Length(u64),
+    /// A line with the size of a chunk comes next.
+    ChunkSize,
+    /// So many bytes of the chunk are missing.
+    Chunk(u64),
+    /// The line end after a chunk comes next.
+    ChunkEnd,
+    Trailers,
+}
+
+/// What is to be had of a body now.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Progress {
+    Part(Bytes),
+    /// More has to be read from the connection.
+    Hungry,
+    End,
+}
+
+/// The framing is broken; nothing after it can be understood.
+pub(super) type Broken = &'static str;
+
+impl Body {
+    pub(super) fn new(framing: Framing) -> Self {
+        let state = match framing {
+            Framing::None => State::Done,
+            Framing::Length(length) => State::Length(length),
+            Framing::Chunked => State::ChunkSize,
+        };
+        Self { state, trailers: None }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.take()
+    }
+
+    /// Takes the next part out of what was read.
+    pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
+        loop {
+            match &mut self.state {
+                State::Done => return Ok(Progress::End),
+                State::Length(left) => {
+                    let Some(part) = part(input, left) else { return Ok(Progress::Hungry) };
+                    if *left == 0 {
+                        self.state = State::Done;
+                    }
+                    return Ok(Progress::Part(part));
+                }
+                State::Chunk(left) => {
+                    let Some(part) = part(input, left) else { return Ok(Progress::Hungry) };
+                    if *left == 0 {
+                        self.state = State::ChunkEnd;
+                    }
+                    return Ok(Progress::Part(part));
+                }
+                State::ChunkEnd => {
+                    if input.len() < 2 {
+                        return Ok(Progress::Hungry);
+                    }
+                    if !input.starts_with(b"\r\n") {
+                        return Err("a chunk does not end where it should");
+                    }
+                    input.advance(2);
+                    self.state = State::ChunkSize;
+                }
+                State::ChunkSize => match size_line(input)? {
+                    None => return Ok(Progress::Hungry),
+                    Some(0) => self.state = State::Trailers,
+                    Some(size) => self.state = State::Chunk(size),
+                },
+                State::Trailers => match trailers(input)? {
+                    None => return Ok(Progress::Hungry),
+                    Some(trailers) => {
+                        self.trailers = (!trailers.is_empty()).then_some(trailers);
+                        self.state = State::Done;
+                    }
+                },
+            }
+        }
+    }
+}
+
+fn part(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
+    if input.is_empty() {
+        return None;
+    }
+    let size = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len()).min(MAX_PART);
+    *left -= size as u64;
+    Some(input.split_to(size).freeze())
+}
+
+/// The size of the next chunk, its line taken away.
+fn size_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
+    let Some(end) = memchr(b'\n', &input[..input.len().min(MAX_SIZE_LINE)]) else {
+        return if input.len() < MAX_SIZE_LINE { Ok(None) } else { Err("a chunk has no size") };
+    };
+    let line = input[..end].strip_suffix(b"\r").ok_or("the size of a chunk does not end with CR LF")?;
+    let (size, extension) = line.split_at(memchr(b';', line).unwrap_or(line.len()));
+    if extension.iter().any(|byte| (byte.is_ascii_control() && *byte != b'\t') || *byte == b'\r') {
+        return Err("the extension of a chunk has control characters");
+    }
+    let size = if extension.is_empty() { size } else { size.trim_ascii_end() };
+    let size = number(size, 16).ok_or("the size of a chunk is not a number")?;
+    input.advance(end + 1);
+    Ok(Some(size))
+}
+
+/// The trailers, once they are there whole.
+fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
+    if input.starts_with(b"\r\n") {
+        input.advance(2);
+        return Ok(Some(HeaderMap::new()));
+    }
+    let end = super::head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
+    let Some(end) = end else {
+        return if input.len() < MAX_TRAILER_BYTES { Ok(None) } else { Err("the trailers are too long") };
+    };
+    let text = input.split_to(end).freeze();
+    let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
+    match httparse::parse_headers(&text, &mut fields) {
+        Ok(httparse::Status::Complete((_, fields))) => {
+            headers(&text, fields).map(Some).map_err(|_| "a trailer is malformed")
+        }
+        _ => Err("the trailers are malformed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// A whole body, its trailers, and what was left over.
+    type Read = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+
+    /// Everything of a chunked body that arrives in pieces of `size`, and what is left over.
+    fn read(text: &[u8], size: usize) -> Result<Read, Broken> {
+        let mut body = Body::new(Framing::Chunked);
+        let (mut input, mut whole) = (BytesMut::new(), Vec::new());
+        let mut pieces = text.chunks(size);
+        loop {
+            match body.take(&mut input)? {
+                Progress::Part(part) => whole.extend_from_slice(&part),
+                Progress::Hungry => match pieces.next() {
+                    Some(piece) => input.extend_from_slice(piece),
+                    None => return Err("hungry"),
+                },
+                Progress::End => {
+                    pieces.for_each(|piece| input.extend_from_slice(piece));
+                    return Ok((whole, body.take_trailers(), input.to_vec()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_put_together_however_they_arrive() {
+        let text = b"3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nChecksum: 1\r\nb: 2\r\n\r\nGET";
+        for size in 1..=text.len() {
+            let (whole, trailers, rest) = read(text, size).unwrap();
+            assert_eq!((whole.as_slice(), rest.as_slice()), (&b"abc0123456789"[..], &b"GET"[..]), "{size}");
+            let trailers = trailers.unwrap();
+            assert_eq!((trailers.len(), trailers["checksum"].as_bytes()), (2, &b"1"[..]));
+        }
+        assert_eq!(read(b"0\r\n\r\n", 1).unwrap(), (Vec::new(), None, Vec::new()));
+    }
+
+    #[test]
+    fn broken_chunks_are_refused() {
+        for text in [
+            &b"3\nabc\r\n0\r\n\r\n"[..],
+            b"g\r\n",
+            b"-1\r\n",
+            b"+1\r\n",
+            b" 1\r\n",
+            b"1 \r\na\r\n0\r\n\r\n",
+            b"0x1\r\n",
+            b"\r\n",
+            b"11111111111111111\r\n",
+            b"3\r\nabcd\r\n",
+            b"3\r\nabc\n0\r\n\r\n",
+            b"1;a\rb\r\nx\r\n",
+            b"0\r\na b: c\r\n\r\n",
+            b"0\r\na: b\n\r\n",
+        ] {
+            assert!(read(text, text.len()).is_err_and(|why| why != "hungry"), "{:?}", text.escape_ascii());
+        }
+        assert!(read(&[b'1'; 300], 300).is_err_and(|why| why != "hungry"));
+    }
+
+    #[test]
+    fn a_length_is_kept_to() {
+        let mut input = BytesMut::from(&b"abcdef"[..]);
+        let mut body = Body::new(Framing::Length(4));
+        assert_eq!(body.take(&mut input), Ok(Progress::Part(Bytes::from_static(b"abcd"))));
+        assert_eq!(body.take(&mut input), Ok(Progress::End));
+        assert_eq!(input, "ef");
+    }
+}

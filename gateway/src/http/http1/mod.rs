@@ -1,0 +1,358 @@
+//! HTTP/1 with clients: one task per connection, one request after the other.
+//!
+//! Own, because the servers at hand either answer bad requests without a `Status` (and then close), or cost what the
+//! straight pass saves: a task and a channel per request, buffers for idle connections (ARCHITECTURE.md has the
+//! figures).
+//!
+//! Cost of an ordinary GET: one read, one copy of its head, one write.
+
+mod answer;
+mod body;
+mod head;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, HeaderMap};
+use http::response::Parts;
+use http::{Method, Response, StatusCode, Version};
+use pingora::protocols::Stream;
+use pingora::server::ShutdownWatch;
+use tokio::io::AsyncWriteExt;
+
+use crate::forward::downstream::{BodyError, Client, Left, NO_STORE};
+use crate::forward::local_response::own_head;
+use crate::forward::request_context::Context;
+use crate::forward::{telemetry, tunnel};
+use crate::http::HttpServer;
+use crate::http::serve::{After, serve};
+use crate::policy::connection::Connection;
+use crate::request::RequestClass;
+use crate::request::host;
+use crate::request::response::Answer;
+use answer::{Framing, Question};
+use body::{Body, Progress};
+use head::{Head, HeadError};
+use wire::Wire;
+
+/// How long a connection is held open for a client that has been answered and still sends, so that it can read the
+/// answer before it meets the closed connection.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGER_BYTES: usize = 4 << 20;
+
+/// A connection that was used not long ago will be again: when its door drains it is closed with the next answer, so that
+/// no request crosses the goodbye. After this long, and after half of the window, it is closed without one.
+const LULL: Duration = Duration::from_secs(5);
+
+/// Serves one connection until it ends. When its door drains, it ends after the request that is being answered.
+pub(super) async fn serve_connection(
+    server: &Arc<HttpServer>,
+    connection: Arc<Connection>,
+    stream: Stream,
+    shutdown: &ShutdownWatch,
+) {
+    let mut wire = Wire::new(stream);
+    let mut shutdown = shutdown.clone();
+    loop {
+        let idle = wire.input.is_empty();
+        let head = tokio::select! {
+            biased;
+            head = next_head(server, &mut wire) => head,
+            () = no_longer_wanted(&mut shutdown, &connection), if idle => break,
+        };
+        let outcome = match head {
+            Ok(Some(head)) => {
+                let last = *shutdown.borrow();
+                one_request(server, &connection, &mut wire, head, last).await
+            }
+            Ok(None) => break,
+            Err(error) => refuse(server, &connection, &mut wire, error).await,
+        };
+        match outcome {
+            Outcome::Next => {}
+            Outcome::Close => return close(wire).await,
+            // Without a goodbye: the answer must not look complete.
+            Outcome::Abort => return,
+        }
+    }
+    let _ = wire.stream.shutdown().await;
+}
+
+async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection) {
+    // No sender any more: the process ends anyway.
+    let _ = shutdown.wait_for(|draining| *draining).await;
+    let lull = LULL.min(connection.drain.window() / 2);
+    loop {
+        let left = lull.saturating_sub(connection.activity.idle_for());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// What becomes of a connection after a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Outcome {
+    Next,
+    Close,
+    Abort,
+}
+
+/// The next request's head; `None` if the client has gone away.
+async fn next_head(server: &HttpServer, wire: &mut Wire) -> Result<Option<Head>, HeadError> {
+    // Up to twice the limit is read and answered with the same words as over HTTP/2.
+    let most = server.pipeline.header_limits.load().bytes.saturating_mul(2);
+    let mut seen = 0;
+    loop {
+        if seen == 0 {
+            let _ = wire.input.split_to(head::blank_lines(&wire.input));
+        }
+        if let Some(end) = head::end(&wire.input, seen)? {
+            let head = head::parse(&wire.input[..end])?;
+            bytes::Buf::advance(&mut wire.input, end);
+            return Ok(Some(head));
+        }
+        seen = wire.input.len();
+        if seen > most {
+            return Err(HeadError::TooLarge);
+        }
+        if !matches!(wire.fill().await, Ok(1..)) {
+            return Ok(None);
+        }
+    }
+}
+
+async fn one_request(
+    server: &Arc<HttpServer>,
+    connection: &Arc<Connection>,
+    wire: &mut Wire,
+    head: Head,
+    last: bool,
+) -> Outcome {
+    let Head { mut parts, framing, keep_alive, expects_continue } = head;
+    let fault = host::fault_over_http1(&parts);
+    // Whom these are for, and so what comes after them, is not clear.
+    let doubtful = fault.is_some() || parts.method == Method::CONNECT;
+    let mut client = Http1 {
+        wire,
+        body: Body::new(framing),
+        version: parts.version,
+        is_head: parts.method == Method::HEAD,
+        keep_alive: keep_alive && !last && !doubtful,
+        expects_continue,
+        answer: None,
+        aborted: false,
+        no_store: connection.door.policy.load().answers.no_store,
+    };
+    match serve(server, connection, &mut client, &mut parts, fault).await {
+        After::Answered => client.outcome().await,
+        // Boxed, because it is rare.
+        After::Upgrade(upgrade) => {
+            match Box::pin(tunnel::open(server.forwarder(), &mut client, upgrade)).await {
+                None => client.outcome().await,
+                Some(tunnel) => {
+                    let wire = client.wire;
+                    let status = StatusCode::SWITCHING_PROTOCOLS;
+                    answer::write_whole_head(&mut wire.output, status, &tunnel.headers);
+                    if wire.flush().await.is_ok() {
+                        let ahead = std::mem::take(&mut wire.input).freeze();
+                        Box::pin(tunnel.carry(server.forwarder(), ahead, &mut wire.stream)).await;
+                    }
+                    Outcome::Close
+                }
+            }
+        }
+    }
+}
+
+/// Answers what is no request.
+async fn refuse(
+    server: &HttpServer,
+    connection: &Arc<Connection>,
+    wire: &mut Wire,
+    error: HeadError,
+) -> Outcome {
+    let forwarder = server.forwarder();
+    tracing::debug!(peer = %connection.peer, %error, "a request is malformed");
+    let mut context = Context::begin(
+        RequestClass::Read,
+        connection.peer.ip(),
+        connection.begin_request(),
+        forwarder.telemetry.metrics.open(RequestClass::Read),
+    );
+    telemetry::on_malformed_request(&forwarder.telemetry, &mut context);
+    let answer = match error {
+        HeadError::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
+        HeadError::TooLarge => {
+            Answer::status(&fairlead_process::Status::request_header_fields_too_large(), "headers_too_large")
+        }
+    };
+    let (head, body) = own_head(forwarder, &context, answer);
+    let code = head.status.as_u16();
+    // Whatever else is wrong with it, an answer to this method has no body.
+    let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
+    let question = Question { method: &method, version: Version::HTTP_11, keep_alive: false };
+    let (mut framing, _) = answer::write_head(&mut wire.output, &head, question, body.is_empty());
+    if method != Method::HEAD {
+        framing.write(&mut wire.output, &body);
+    }
+    let written = wire.flush().await;
+    telemetry::on_complete(&forwarder.telemetry, &context, &Method::GET, code, None);
+    if written.is_ok() { Outcome::Close } else { Outcome::Abort }
+}
+
+/// Closes in a way that lets the client read what it was told.
+async fn close(mut wire: Wire) {
+    if wire.flush().await.is_err() || wire.stream.shutdown().await.is_err() {
+        return;
+    }
+    let lingering = async {
+        let mut read = 0;
+        while let Ok(count @ 1..) = wire.fill().await {
+            wire.input.clear();
+            read += count;
+            if read > MAX_LINGER_BYTES {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, lingering).await;
+}
+
+/// One request on a connection.
+struct Http1<'w> {
+    wire: &'w mut Wire,
+    body: Body,
+    version: Version,
+    is_head: bool,
+    keep_alive: bool,
+    expects_continue: bool,
+    /// Its code, and how its body is sent.
+    answer: Option<(u16, Framing)>,
+    aborted: bool,
+    /// Nobody on the way may keep the answer.
+    no_store: bool,
+}
+
+impl Http1<'_> {
+    async fn outcome(self) -> Outcome {
+        if self.aborted || self.answer.is_none() {
+            return Outcome::Abort;
+        }
+        if self.wire.flush().await.is_err() {
+            return Outcome::Abort;
+        }
+        // What is left of the body would be taken for the next request.
+        if self.keep_alive && self.body.is_done() { Outcome::Next } else { Outcome::Close }
+    }
+
+    /// Tells a client that waits to go on.
+    async fn say_continue(&mut self) -> Result<(), Left> {
+        if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
+            answer::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
+            self.wire.flush().await.map_err(|_| Left)?;
+        }
+        Ok(())
+    }
+}
+
+impl Client for Http1<'_> {
+    fn is_done(&self) -> bool {
+        // Whoever was answered without having been told to go on need not send a body at all.
+        self.body.is_done() || (self.expects_continue && self.answer.is_some())
+    }
+
+    async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            match self.body.take(&mut self.wire.input) {
+                Ok(Progress::Part(part)) => return Ok(Some(part)),
+                Ok(Progress::End) => return Ok(None),
+                Err(why) => {
+                    // Where the next request begins cannot be known.
+                    self.keep_alive = false;
+                    return Err(BodyError::Malformed(why));
+                }
+                Ok(Progress::Hungry) => {
+                    self.say_continue().await?;
+                    if !matches!(self.wire.fill().await, Ok(1..)) {
+                        return Err(Left.into());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn trailers(&mut self) -> Result<Option<HeaderMap>, BodyError> {
+        Ok(self.body.take_trailers())
+    }
+
+    async fn left(&mut self) {
+        self.wire.left().await;
+    }
+
+    async fn interim(&mut self, head: Response<()>) -> Result<(), Left> {
+        // An older client would take it for the answer, and 100 is ours to say.
+        if self.version != Version::HTTP_11 || head.status() == StatusCode::CONTINUE {
+            return Ok(());
+        }
+        answer::write_whole_head(&mut self.wire.output, head.status(), head.headers());
+        self.wire.flush().await.map_err(|_| Left)
+    }
+
+    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
+        if self.no_store {
+            head.headers.insert(CACHE_CONTROL, NO_STORE);
+        }
+        // Whoever has not been told to go on may or may not send the body now; nobody could tell.
+        let keep_alive = self.keep_alive && !self.expects_continue;
+        let method = if self.is_head { &Method::HEAD } else { &Method::GET };
+        let question = Question { method, version: self.version, keep_alive };
+        let (framing, keep) = answer::write_head(&mut self.wire.output, &head, question, ended);
+        self.keep_alive = keep;
+        self.answer = Some((head.status.as_u16(), framing));
+        if ended && !framing.end(&mut self.wire.output, None) {
+            self.abort();
+            return Err(Left);
+        }
+        Ok(())
+    }
+
+    fn begun(&self) -> Option<u16> {
+        self.answer.map(|(code, _)| code)
+    }
+
+    async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), Left> {
+        let Some((_, framing)) = &mut self.answer else { return Err(Left) };
+        if !framing.write(&mut self.wire.output, &chunk) {
+            self.abort();
+            return Err(Left);
+        }
+        if ended {
+            return self.end(None).await;
+        }
+        if self.wire.is_full() {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Left> {
+        self.wire.flush().await.map_err(|_| Left)
+    }
+
+    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), Left> {
+        let Some((_, framing)) = self.answer else { return Err(Left) };
+        if !framing.end(&mut self.wire.output, trailers.as_ref()) {
+            self.abort();
+            return Err(Left);
+        }
+        self.flush().await
+    }
+
+    fn abort(&mut self) {
+        self.aborted = true;
+    }
+}

@@ -1,0 +1,146 @@
+//! Serves one request whichever protocol its client speaks: reads who the client is, asks the pipeline what to do, and
+//! then forwards, responds, or hands over to the admin API.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use http::request::Parts;
+use http::{HeaderMap, Request};
+
+use crate::admin::{AdminCall, AdminReply};
+use crate::forward::downstream::{BodyError, Client};
+use crate::forward::exchange::{Exchange, drain};
+use crate::forward::local_response::answer_itself;
+use crate::forward::request_context::Context;
+use crate::forward::target::Forward;
+use crate::forward::telemetry;
+use crate::forward::tunnel::Upgrade;
+use crate::http::HttpServer;
+use crate::pipeline::{Action, Asked, refusal};
+use crate::policy::connection::Connection;
+use crate::request::RequestClass;
+use crate::request::host;
+use crate::request::response::Answer;
+
+/// Largest body of a request to the admin API.
+const MAX_ADMIN_BODY_BYTES: usize = 64 << 10;
+
+/// What is left to do after a request.
+pub(super) enum After {
+    /// Nothing: it was answered, or its client has left.
+    Answered,
+    /// The connection is to become a tunnel.
+    Upgrade(Box<Upgrade>),
+}
+
+/// Serves one request. `fault` is what is wrong with its host.
+pub(super) async fn serve<C: Client>(
+    server: &HttpServer,
+    connection: &Arc<Connection>,
+    client: &mut C,
+    head: &mut Parts,
+    fault: Option<host::Fault>,
+) -> After {
+    let forwarder = server.forwarder();
+    let class =
+        RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
+    let peer = connection.peer.ip();
+    let said = connection.said.client_of(peer, &mut head.headers);
+    let address = said.unwrap_or(peer);
+    let open = forwarder.telemetry.metrics.open(class);
+    let mut context = Context::begin(class, address, connection.begin_request(), open);
+    if class == RequestClass::Watch {
+        context.keep_alive = connection.door.policy.load().answers.keep_alive;
+    }
+    telemetry::on_request(&forwarder.telemetry, &mut context, head);
+    let decided = match refusal(&said, fault, &head.method) {
+        Some(answer) => Decided::Respond(answer.into_wanted_form(&head.headers, head.uri.query())),
+        None => {
+            let Parts { method, uri, headers, .. } = &*head;
+            let seen = &context.seen;
+            let (sender, steps) = (None, None);
+            let asked = Asked { method, uri, headers, class, address, connection, sender, seen, steps };
+            decide(server, &asked).await
+        }
+    };
+    if !matches!(decided, Decided::Forward(_)) {
+        // Nobody asks again, and the client may take its time.
+        head.headers = HeaderMap::new();
+    }
+    let code = match decided {
+        Decided::Respond(answer) => answer_itself(forwarder, client, &context, &head.method, answer).await,
+        // Boxed, because it is rare and large.
+        Decided::Admin(call) => Box::pin(serve_admin(server, client, call, &context, head)).await,
+        Decided::Forward(forward) if class == RequestClass::Upgrade => {
+            let (empty, ()) = Request::new(()).into_parts();
+            let head = std::mem::replace(head, empty);
+            return After::Upgrade(Box::new(Upgrade { forward, head, context }));
+        }
+        // Where it is, because the task of an open watch would keep both places.
+        Decided::Forward(ref forward) => {
+            telemetry::on_forward(&forwarder.telemetry, &mut context);
+            let mut exchange = Exchange::new(forwarder, client, &mut context, forward, head);
+            let code = exchange.run().await;
+            telemetry::on_complete(&forwarder.telemetry, &context, &head.method, code, Some(forward));
+            return After::Answered;
+        }
+    };
+    telemetry::on_complete(&forwarder.telemetry, &context, &head.method, code, None);
+    After::Answered
+}
+
+/// What to do with a request, after the admin API has had its say.
+enum Decided {
+    Forward(Forward),
+    Respond(Answer),
+    /// The admin API reads a body or writes a stream.
+    Admin(AdminCall),
+}
+
+async fn decide(server: &HttpServer, asked: &Asked<'_>) -> Decided {
+    match server.pipeline.decide(asked).await {
+        Action::Forward(forward) => Decided::Forward(forward),
+        Action::Respond(answer) => Decided::Respond(answer),
+        // Boxed, because it is rare and large: every request's task would have room for it.
+        Action::Admin(endpoint) => match Box::pin(server.admin.call(asked, endpoint)).await {
+            AdminReply::Respond(answer) => Decided::Respond(answer),
+            AdminReply::Continue(call) => Decided::Admin(call),
+        },
+    }
+}
+
+/// Serves a call of the admin API that has a body or a stream; returns the status code.
+async fn serve_admin<C: Client>(
+    server: &HttpServer,
+    client: &mut C,
+    call: AdminCall,
+    context: &Context,
+    head: &Parts,
+) -> u16 {
+    if call == AdminCall::Tail {
+        drain(client).await;
+        return server.admin.tail(server.forwarder(), client, context, head).await;
+    }
+    let answer = match read_body(client).await {
+        Ok(body) => server.admin.respond(call, context.connection(), context.client, head, &body).await,
+        Err(answer) => answer,
+    };
+    answer_itself(server.forwarder(), client, context, &head.method, answer).await
+}
+
+async fn read_body<C: Client>(client: &mut C) -> Result<BytesMut, Answer> {
+    let mut body = BytesMut::new();
+    loop {
+        match client.read().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() > MAX_ADMIN_BODY_BYTES => {
+                let status = fairlead_process::Status::request_entity_too_large(MAX_ADMIN_BODY_BYTES as u64);
+                return Err(Answer::status(&status, "body_too_large"));
+            }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => return Ok(body),
+            Err(BodyError::Malformed(why)) => return Err(Answer::bad_request(why)),
+            // The client has disconnected: the response is not read.
+            Err(BodyError::Left(_)) => return Err(Answer::bad_request("the request was broken off")),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! When a door's certificate is asked for: at once where there is none, a third of its life before its end, when the
+//! authority says so (RFC 9773), and again after a failure, later each time.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlead_client::Backoff;
+use fairlead_config::AcmeChallenge;
+use fairlead_process::Shutdown;
+use instant_acme::{Account, CertificateIdentifier};
+
+use crate::listener::acme::state::Held;
+use crate::listener::acme::{Acme, AcmeError, directory, order};
+
+/// How often the clock is looked at, and the file: another gateway may have replaced it.
+const LOOK: Duration = Duration::from_secs(3600);
+/// For an order as a whole.
+const MAX_ORDER: Duration = Duration::from_secs(300);
+/// The longest time between two attempts, in times of the shortest.
+const MOST: u32 = 100;
+/// The latest that an authority can have a certificate replaced, as part of its life.
+const LATEST: f64 = 0.9;
+
+/// What a door is to have.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) door: String,
+    pub(super) names: BTreeSet<String>,
+    pub(super) challenge: AcmeChallenge,
+}
+
+/// What an authority has said about a certificate's replacement.
+struct Advice {
+    about: Vec<u8>,
+    at: SystemTime,
+    /// When it wants to be asked again.
+    again: SystemTime,
+}
+
+/// Keeps a door's certificate fresh until the process drains.
+pub(super) async fn keep(acme: Acme, wanted: Wanted, shutdown: Shutdown) {
+    let first = acme.config.retry_after.get();
+    let mut backoff = Backoff::new(first, first.saturating_mul(MOST));
+    let mut keeper = Keeper { acme, wanted, advice: None, renewed: None, lot: fastrand::f64() };
+    loop {
+        let outcome = tokio::select! {
+            outcome = keeper.look() => outcome,
+            () = shutdown.draining() => return,
+        };
+        let pause = match outcome {
+            Ok(next) => {
+                backoff.reset();
+                next
+            }
+            Err(error) => {
+                let (door, pause) = (&keeper.wanted.door, backoff.next_delay());
+                tracing::warn!(%door, %error, again_in = ?pause, "no certificate could be got; the last one stays");
+                pause
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shutdown.draining() => return,
+        }
+    }
+}
+
+struct Keeper {
+    acme: Acme,
+    wanted: Wanted,
+    advice: Option<Advice>,
+    /// When this gateway last got a certificate: an authority that wants each back at once is not obeyed for a while.
+    renewed: Option<SystemTime>,
+    /// From 0 to 1: where between the others this door's turn is.
+    lot: f64,
+}
+
+impl Keeper {
+    /// Gets a certificate if it is time for one. Returns when to look again.
+    async fn look(&mut self) -> Result<Duration, AcmeError> {
+        let file = self.acme.folder.certificate(&self.wanted.door);
+        let turn = std::sync::Arc::clone(&self.acme.turn);
+        let _turn = turn.lock().await;
+        let wait = self.wait(&file).await;
+        if !wait.is_zero() {
+            return Ok(wait);
+        }
+        let lock = match self.acme.folder.lock() {
+            // Another gateway asks. What it gets, the door finds by itself.
+            Ok(None) => return Ok(self.acme.config.retry_after.get()),
+            Ok(Some(lock)) => Ok(lock),
+            Err(error) => Err(error),
+        };
+        // It may have come to its end meanwhile.
+        if lock.is_ok() && !self.wait(&file).await.is_zero() {
+            return Ok(Duration::ZERO);
+        }
+        // Held until it is over.
+        let outcome = match lock {
+            Ok(_held) => self.renew(&file).await,
+            Err(error) => Err(error),
+        };
+        let (metrics, door) = (&self.acme.metrics, self.wanted.door.as_str());
+        let result = if outcome.is_ok() { "success" } else { "failure" };
+        metrics.attempts.with_label_values(&[door, result]).inc();
+        metrics.last_attempt.with_label_values(&[door]).set(seconds(SystemTime::now()));
+        outcome?;
+        tracing::info!(%door, names = ?self.wanted.names, "a new certificate");
+        self.renewed = Some(SystemTime::now());
+        self.acme.trigger.fire();
+        Ok(Duration::ZERO)
+    }
+
+    /// How long until the certificate is to be replaced, at most until the next look.
+    async fn wait(&mut self, file: &Path) -> Duration {
+        let held = Held::read(file);
+        let ends = held.as_ref().filter(|held| !held.is_provisional).map_or(UNIX_EPOCH, |held| held.ends);
+        self.acme.metrics.ends.with_label_values(&[&self.wanted.door]).set(seconds(ends));
+        let Some(held) = held else { return Duration::ZERO };
+        let mut due = held.due(&self.wanted.names, self.lot);
+        let now = SystemTime::now();
+        if due > now
+            && let Some(advised) = self.advised(&held, now).await
+        {
+            let obeyed = self.renewed.map(|renewed| renewed + LOOK);
+            // Never later than it is due anyway.
+            due = obeyed.filter(|obeyed| advised < *obeyed).map_or(advised, |obeyed| due.min(obeyed));
+        }
+        due.duration_since(now).unwrap_or_default().min(LOOK)
+    }
+
+    /// When the authority wants the certificate to be replaced, if it has an opinion.
+    async fn advised(&mut self, held: &Held, now: SystemTime) -> Option<SystemTime> {
+        let is_asked = self
+            .advice
+            .as_ref()
+            .is_some_and(|advice| advice.about == held.leaf.as_ref() && advice.again > now);
+        if !is_asked {
+            let life = held.ends.duration_since(held.begins).unwrap_or_default();
+            let latest = held.begins + life.mul_f64(LATEST);
+            // Whoever cannot say is asked another day.
+            let unknown = (held.due(&self.wanted.names, self.lot), now + LOOK * 6);
+            let (at, again) = self.ask(held).await.unwrap_or(unknown);
+            self.advice = Some(Advice { about: held.leaf.to_vec(), at: at.min(latest), again });
+        }
+        self.advice.as_ref().map(|advice| advice.at)
+    }
+
+    async fn ask(&self, held: &Held) -> Option<(SystemTime, SystemTime)> {
+        let identifier = CertificateIdentifier::try_from(&held.leaf).ok()?;
+        // Only an account that there is; one is made when something is ordered.
+        let account = self.account().await.ok()?;
+        let (info, pause) = account.renewal_info(&identifier).await.ok()?;
+        let window = info.suggested_window;
+        let (begin, end) = (SystemTime::from(window.start), SystemTime::from(window.end));
+        let length = end.duration_since(begin).unwrap_or_default();
+        let pause = pause.clamp(Duration::from_secs(60), Duration::from_secs(86_400));
+        Some((begin + length.mul_f64(self.lot), SystemTime::now() + pause))
+    }
+
+    async fn renew(&self, file: &Path) -> Result<(), AcmeError> {
+        let renewing = async {
+            let account = self.account().await?;
+            let held = Held::read(file).filter(|held| !held.is_provisional);
+            let replaced = held.as_ref().and_then(|held| CertificateIdentifier::try_from(&held.leaf).ok());
+            let answers = &self.acme.answers;
+            let ordered = match replaced {
+                // Not every authority takes it, nor takes it twice.
+                Some(replaced) => match order::order(&account, &self.wanted, Some(replaced), answers).await {
+                    Err(AcmeError::Authority(_)) => order::order(&account, &self.wanted, None, answers).await,
+                    other => other,
+                },
+                None => order::order(&account, &self.wanted, None, answers).await,
+            };
+            fairlead_certs::write_secret(file, &ordered?)?;
+            Ok(())
+        };
+        tokio::time::timeout(MAX_ORDER, renewing).await.map_err(|_| AcmeError::Slow)?
+    }
+
+    async fn account(&self) -> Result<Account, AcmeError> {
+        directory::account(&self.acme.config, &self.acme.folder, &self.acme.names).await
+    }
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

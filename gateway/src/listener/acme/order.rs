@@ -1,0 +1,126 @@
+//! One certificate, from the order to the file's text.
+
+use std::time::Duration;
+
+use fairlead_certs::CertificateRequest;
+use fairlead_config::AcmeChallenge;
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder, Order,
+    OrderStatus, RetryPolicy,
+};
+use rustls::crypto::aws_lc_rs;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::listener::acme::AcmeError;
+use crate::listener::acme::answers::{Answer, Answers};
+use crate::listener::acme::keep::Wanted;
+use crate::listener::acme::state::Held;
+
+/// How often the authority is asked whether it has come to an end.
+const ASKING: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(250))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+
+/// Key, certificate and intermediates as one PEM text, known to fit together.
+pub(super) async fn order(
+    account: &Account,
+    wanted: &Wanted,
+    replaces: Option<CertificateIdentifier<'_>>,
+    answers: &Answers,
+) -> Result<String, AcmeError> {
+    let identifier = |name: &String| match name.parse() {
+        Ok(address) => Identifier::Ip(address),
+        Err(_) => Identifier::Dns(name.clone()),
+    };
+    let identifiers: Vec<_> = wanted.names.iter().map(identifier).collect();
+    let mut new = NewOrder::new(&identifiers);
+    if let Some(replaced) = replaces {
+        new = new.replaces(replaced);
+    }
+    let mut order = account.new_order(&new).await?;
+    // Until the authority has looked.
+    let _given = answer(&mut order, wanted, answers).await?;
+    if order.poll_ready(&ASKING).await? != OrderStatus::Ready {
+        return Err(why(&mut order).await);
+    }
+    let names: Vec<String> = wanted.names.iter().cloned().collect();
+    let request = CertificateRequest::new(&names)?;
+    order.finalize_csr(&request.request).await?;
+    let chain = order.poll_certificate(&ASKING).await?;
+    is_usable(&request.key, &chain, wanted)?;
+    Ok(format!("{}{chain}", request.key))
+}
+
+/// Answers all challenges of an order.
+async fn answer(
+    order: &mut Order,
+    wanted: &Wanted,
+    answers: &Answers,
+) -> Result<Vec<Option<Answer>>, AcmeError> {
+    let (way, mut given) = (wanted.challenge, Vec::new());
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        // Shown lately, and still believed.
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let name = authorization.identifier().to_string();
+        // It goes into the name of a file, and nobody shows for others what is not asked for.
+        if !wanted.names.contains(&name.to_ascii_lowercase()) {
+            return Err(AcmeError::Unusable(format!("a challenge for {name:?}, which was not asked for")));
+        }
+        let kind = match way {
+            AcmeChallenge::Http01 => ChallengeType::Http01,
+            AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+        };
+        let Some(mut challenge) = authorization.challenge(kind) else {
+            return Err(AcmeError::NoSuchChallenge(way.name(), name));
+        };
+        let proof = challenge.key_authorization();
+        given.push(match way {
+            AcmeChallenge::Http01 => answers.put_token(&challenge.token, proof.as_str())?,
+            AcmeChallenge::TlsAlpn01 => Some(answers.put_certificate(&name, proof.digest().as_ref())?),
+        });
+        challenge.set_ready().await?;
+    }
+    Ok(given)
+}
+
+/// What the authority did not like.
+async fn why(order: &mut Order) -> AcmeError {
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        let Ok(state) = authorization.refresh().await else { continue };
+        if state.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+        let why = problem.map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+        return AcmeError::Refused { name: state.identifier().to_string(), why };
+    }
+    AcmeError::Unusable("the order came to nothing".to_owned())
+}
+
+/// What would take the last good certificate's place has to be one.
+fn is_usable(key: &str, chain: &str, wanted: &Wanted) -> Result<(), AcmeError> {
+    let unusable = |why: String| AcmeError::Unusable(why);
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(error.to_string()))?;
+    let leaf = chain.first().cloned().and_then(|leaf| Held::of(leaf.into_owned()));
+    let Some(leaf) = leaf else { return Err(unusable("it holds no certificate".to_owned())) };
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+    CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
+        .map_err(|error| unusable(error.to_string()))?;
+    if leaf.names != wanted.names {
+        return Err(unusable(format!("it is for {:?}", leaf.names)));
+    }
+    if leaf.ends <= std::time::SystemTime::now() {
+        return Err(unusable("it has ended".to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Answers to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairlead_config::AddressQuotaConfig;
+use fairlead_process::{AddressQuotas, Shutdown};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::listener::acme::answers::Answers;
+
+/// An authority comes from some places at once.
+const MOST_CONNECTIONS: usize = 64;
+/// Nobody takes the places of all others.
+const MOST_OF_AN_ADDRESS: u32 = 32;
+/// For a whole connection: one question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where somebody else has the address, it is tried again so often.
+const UNTIL_FREE: Duration = Duration::from_millis(500);
+
+/// What becomes of an address that somebody else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BindPatience {
+    /// It is a fault.
+    None,
+    /// It is waited for: a predecessor is about to leave.
+    UntilFree,
+}
+
+/// A socket that listens, not yet served.
+pub(crate) struct Responder {
+    address: SocketAddr,
+    /// `None` while it is waited for.
+    listener: Option<TcpListener>,
+    answers: Answers,
+}
+
+impl Responder {
+    pub(super) fn at(address: SocketAddr, answers: Answers, patience: BindPatience) -> io::Result<Self> {
+        let listener = match bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience == BindPatience::UntilFree => {
+                None
+            }
+            bound => Some(bound?),
+        };
+        Ok(Self { address, listener, answers })
+    }
+
+    /// Answers until the process drains.
+    pub(crate) async fn serve(mut self, shutdown: Shutdown) {
+        let listener = loop {
+            if let Some(listener) = self.listener.take() {
+                break listener;
+            }
+            // Nothing tells when an address is free again.
+            tokio::select! {
+                () = shutdown.draining() => return,
+                () = tokio::time::sleep(UNTIL_FREE) => self.listener = bind(self.address).ok(),
+            }
+        };
+        let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let limits =
+            AddressQuotaConfig { connections: Some(MOST_OF_AN_ADDRESS), ..AddressQuotaConfig::default() };
+        let addresses = AddressQuotas::new(&limits);
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.draining() => return,
+                accepted = async {
+                    let slot = Arc::clone(&slots).acquire_owned().await;
+                    (slot, listener.accept().await)
+                } => accepted,
+            };
+            let (Ok(slot), Ok((stream, peer))) = accepted else {
+                // Mostly out of file descriptors; there is no event for "some are free again".
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Ok(connected) = addresses.connect(peer.ip()) else { continue };
+            let answers = self.answers.clone();
+            let answering = service_fn(move |request| {
+                let answers = answers.clone();
+                async move { Ok::<_, Infallible>(answer(&answers, &request).await) }
+            });
+            tokio::spawn(async move {
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(PATIENCE)
+                    .keep_alive(false)
+                    .max_header_size(16 << 10)
+                    .serve_connection(TokioIo::new(stream), answering);
+                // Who comes may go as they like.
+                let _ = timeout(PATIENCE, connection).await;
+                drop((slot, connected));
+            });
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(128)
+}
+
+async fn answer(answers: &Answers, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let found = match request.uri().path().strip_prefix("/.well-known/acme-challenge/") {
+        Some(token) if matches!(*request.method(), Method::GET | Method::HEAD) => answers.token(token).await,
+        _ => None,
+    };
+    let (code, body) = match found {
+        Some(text) => (StatusCode::OK, Bytes::from(text)),
+        None => (StatusCode::NOT_FOUND, Bytes::from_static(b"404 page not found\n")),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,166 @@
+//! The folder in which certificates and the account are kept, and what a certificate there says.
+
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use crate::listener::acme::AcmeError;
+
+/// Where everything lies.
+#[derive(Clone, Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// A door's certificate with its intermediates and its key.
+    pub(super) fn certificate(&self, door: &str) -> PathBuf {
+        // Names of doors are the operator's, and may hold anything.
+        self.0.join(format!(
+            "{}.pem",
+            percent_encoding::utf8_percent_encode(door, percent_encoding::NON_ALPHANUMERIC)
+        ))
+    }
+
+    /// The account with the authority that has this directory.
+    pub(super) fn account(&self, directory: &str) -> PathBuf {
+        let digest = Sha256::digest(directory.as_bytes());
+        let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        self.0.join(format!("account-{short}.json"))
+    }
+
+    /// Answers to open challenges.
+    pub(super) fn answers(&self) -> PathBuf {
+        self.0.join("challenges")
+    }
+
+    /// The right to ask an authority; `None` while another process has it. It ends with the file, however that ends.
+    ///
+    /// # Errors
+    /// [`AcmeError::Lock`] if the folder cannot be written to, or its file system knows no locks.
+    pub(super) fn lock(&self) -> Result<Option<File>, AcmeError> {
+        let file = self.lock_file()?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(AcmeError::Lock(self.0.join("lock"), error)),
+        }
+    }
+
+    /// Has a folder in which something can be written.
+    ///
+    /// # Errors
+    /// [`AcmeError`].
+    pub(super) fn make(&self) -> Result<(), AcmeError> {
+        fairlead_certs::create_private_folder(&self.0)?;
+        self.lock_file().map(drop)
+    }
+
+    fn lock_file(&self) -> Result<File, AcmeError> {
+        let path = self.0.join("lock");
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+        file.map_err(|source| AcmeError::Lock(path, source))
+    }
+}
+
+/// The certificate of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) names: BTreeSet<String>,
+    pub(super) begins: SystemTime,
+    pub(super) ends: SystemTime,
+    /// It vouches for itself.
+    pub(super) is_provisional: bool,
+    pub(super) leaf: CertificateDer<'static>,
+}
+
+impl Held {
+    /// `None` if there is none that can be read.
+    pub(super) fn read(file: &Path) -> Option<Self> {
+        Self::of(CertificateDer::from_pem_file(file).ok()?)
+    }
+
+    pub(super) fn of(leaf: CertificateDer<'static>) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
+        let names = match parsed.subject_alternative_name() {
+            Ok(Some(names)) => names.value.general_names.iter().filter_map(text).collect(),
+            _ => BTreeSet::new(),
+        };
+        let time =
+            |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        Some(Self {
+            names,
+            begins: time(parsed.validity().not_before.timestamp()),
+            ends: time(parsed.validity().not_after.timestamp()),
+            is_provisional: parsed.subject().as_raw() == parsed.issuer().as_raw(),
+            leaf: leaf.clone(),
+        })
+    }
+
+    /// When it should be replaced: a third of its life before its end. `lot`, from 0 to 1, spreads those that began together
+    /// over a twentieth of it, earlier.
+    pub(super) fn due(&self, wanted: &BTreeSet<String>, lot: f64) -> SystemTime {
+        if self.is_provisional || self.names != *wanted {
+            return UNIX_EPOCH;
+        }
+        let life = self.ends.duration_since(self.begins).unwrap_or_default();
+        self.begins + life.mul_f64(2.0 / 3.0 - lot / 20.0)
+    }
+}
+
+fn text(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress([a, b, c, d]) => Some(std::net::Ipv4Addr::from([*a, *b, *c, *d]).to_string()),
+        GeneralName::IPAddress(bytes) => {
+            Some(std::net::Ipv6Addr::from(<[u8; 16]>::try_from(*bytes).ok()?).to_string())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_due_when_a_third_of_its_life_is_left() {
+        let day = Duration::from_secs(86_400);
+        let names: BTreeSet<_> = ["a.example".to_owned()].into();
+        let begins = UNIX_EPOCH + day * 1000;
+        let held = Held {
+            names: names.clone(),
+            begins,
+            ends: begins + day * 90,
+            is_provisional: false,
+            leaf: Vec::new().into(),
+        };
+        let days =
+            |lot| held.due(&names, lot).duration_since(begins).unwrap().as_secs_f64() / day.as_secs_f64();
+        for (lot, expected) in [(0.0, 60.0), (0.5, 57.75), (1.0, 55.5)] {
+            assert!((days(lot) - expected).abs() < 0.001, "{lot}: {}", days(lot));
+        }
+        assert_eq!(held.due(&BTreeSet::new(), 0.0), UNIX_EPOCH, "of other names");
+        assert_eq!(Held { is_provisional: true, ..held }.due(&names, 0.0), UNIX_EPOCH);
+    }
+
+    #[test]
+    fn doors_with_odd_names_have_files_in_the_folder() {
+        let folder = Folder::at("/acme".into());
+        for (door, expected) in [("edge", "edge.pem"), ("../x", "%2E%2E%2Fx.pem"), ("a b", "a%20b.pem")] {
+            assert_eq!(folder.certificate(door), Path::new("/acme").join(expected));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The walk of a request by its path: to a logical cluster, to what is mapped, or to the gateway itself.
+
+use std::sync::Arc;
+
+use fairlead_authn::{in_cluster_claim, shows_token};
+use fairlead_config::KcpBehaviour;
+use fairlead_process::Status;
+use http::StatusCode;
+use http::header::HeaderName;
+use percent_encoding::percent_decode_str;
+use tokio::time::Instant;
+
+use crate::auth::identity::Sender;
+use crate::forward::target::Forward;
+use crate::pipeline::{Action, Asked, RequestPipeline};
+use crate::request::decision_log::{At, Outcome};
+use crate::request::response::Answer;
+use crate::request::resume::resumes;
+use crate::request::{
+    ClusterPaths, ClusterTarget, OtherPath, PathError, Reference, RequestPath, cluster_path, cluster_within,
+};
+use crate::routing::mapping::{Paths, Target};
+use crate::routing::resolver::{Caller, Route};
+use crate::telemetry::metrics::Phase;
+
+impl RequestPipeline {
+    pub(super) async fn dispatch_by_path(&self, asked: &Asked<'_>) -> Result<Action, Answer> {
+        if self.header_limits.load().check(asked.uri, asked.headers).is_err() {
+            return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
+        }
+        let paths = self.routing.paths.load();
+        let path = RequestPath::parse(asked.uri.path(), paths.clusters);
+        asked.tell(At::Path, outcome_of(&path), || told_path(&path));
+        match path {
+            Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
+            path if asked.sender.is_none() && authenticates_first(asked) => {
+                drop((path, paths));
+                asked.tell(At::Credential, Outcome::Noted, || {
+                    "this door judges credentials before it looks for a workspace".to_owned()
+                });
+                let sender = match self.identify(asked).await? {
+                    // Whom only a shard could judge is nobody yet.
+                    Sender::PassedOn => {
+                        asked.tell(At::Credential, Outcome::Refused, || {
+                            "only a shard could judge it, and none is asked before".to_owned()
+                        });
+                        return Err(Answer::unauthorized());
+                    }
+                    known @ Sender::Known(_) => Some(known),
+                };
+                // Boxed, because it is itself.
+                Box::pin(self.dispatch_by_path(&Asked { sender, ..*asked })).await
+            }
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
+            Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
+                // Boxed, because it is rare.
+                Some(path) => Box::pin(self.to_home(asked, &paths, &path)).await,
+                None => self.to_mapping(asked, &paths, other).await,
+            },
+            Err(PathError::Malformed(why)) => {
+                Err(Answer::bad_request(format!("malformed request path: {why}")))
+            }
+            Err(PathError::Unclean(location)) => {
+                Err(Answer::redirect(asked.method, &location, asked.uri.query()))
+            }
+            Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(asked)),
+        }
+    }
+
+    /// The path in its own workspace that a service account means whose client knows only host and port. The token is
+    /// not verified yet; what it says only chooses where it will be.
+    fn home_path(&self, asked: &Asked<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+        let begins = |prefix| other.raw.starts_with(prefix);
+        if paths.clusters == ClusterPaths::Ordinary
+            || begins("/clusters/")
+            || begins("/services/")
+            || !asked.connection.door.policy.load().in_cluster_clients
+            || asked.headers.get(SHARDED_REQUEST).is_some_and(|value| !value.is_empty())
+        {
+            return None;
+        }
+        let cluster = in_cluster_claim(asked.headers)?;
+        let path = cluster_path(&cluster, other.raw);
+        asked.tell(At::Path, Outcome::Noted, || {
+            format!("a service account's token, not judged yet, makes it {path}")
+        });
+        Some(path)
+    }
+
+    async fn to_home(&self, asked: &Asked<'_>, paths: &Paths, path: &str) -> Result<Action, Answer> {
+        match RequestPath::parse(path, paths.clusters) {
+            Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, paths, &target).await,
+            _ => Err(unknown_workspace(asked)),
+        }
+    }
+
+    async fn to_cluster(
+        &self,
+        asked: &Asked<'_>,
+        paths: &Paths,
+        target: &ClusterTarget<'_>,
+    ) -> Result<Action, Answer> {
+        let route = self.route(asked, &target.reference).await?;
+        let sender = self.identify_in(asked, &route).await?;
+        let (upstream, cluster) = match &route {
+            Route::Shard { name, url, cluster, recently_moved, .. } => {
+                if *recently_moved {
+                    may_go_on(asked)?;
+                }
+                (self.upstream(name, url)?, cluster)
+            }
+            Route::Mount(url) => return self.to_mount(asked, paths, url, &target.rest, sender),
+            _ => return Err(unknown_workspace(asked)),
+        };
+        let query = asked.uri.query();
+        let mut text = String::with_capacity(
+            "/clusters/".len() + cluster.len() + target.rest.len() + query.map_or(0, |query| query.len() + 1),
+        );
+        text.push_str("/clusters/");
+        text.push_str(cluster);
+        text.push_str(&target.rest);
+        if let Some(query) = query {
+            text.push('?');
+            text.push_str(query);
+        }
+        let asserted_by = paths.asserted_to_shards.clone();
+        let forward = Forward::new(upstream, text, sender, asserted_by)?;
+        Ok(Action::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
+    }
+
+    /// What is mapped to a path that is none of a workspace. A logical cluster in it has to exist, but only virtual
+    /// workspaces of shards are looked for where it is.
+    async fn to_mapping(
+        &self,
+        asked: &Asked<'_>,
+        paths: &Paths,
+        other: OtherPath<'_>,
+    ) -> Result<Action, Answer> {
+        let Some((mapping, matched)) = paths.find(other.raw) else {
+            asked.tell(At::Mapping, Outcome::Refused, || "nothing is mapped to this path".to_owned());
+            self.identify(asked).await?;
+            return Err(Answer::not_found());
+        };
+        asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
+        let route = {
+            let reference = match (&matched.cluster, paths.clusters) {
+                (_, ClusterPaths::Ordinary) => Ok(None),
+                (Some(cluster), _) => Reference::parse_or_wildcard(cluster),
+                (None, _) => cluster_within(matched.rest),
+            };
+            match reference.map_err(|_| unknown_workspace(asked))? {
+                Some(reference) => Some(self.route(asked, &reference).await?),
+                None => None,
+            }
+        };
+        let sender = match &route {
+            Some(route) => self.identify_in(asked, route).await?,
+            None => self.identify(asked).await?,
+        };
+        let mut about = None;
+        let workspace = match &route {
+            Some(Route::Shard { cluster, .. }) => Some(Arc::clone(cluster)),
+            _ => None,
+        };
+        let (upstream, text) = match &mapping.target {
+            Target::Backend(backend) => {
+                let text = backend.path_and_query(other.raw, asked.uri.query());
+                if let Some(Route::Shard { name, .. }) = route {
+                    about = Some(name);
+                }
+                (self.backend(backend)?, text)
+            }
+            Target::Services(policy) => {
+                // Boxed, because it is large, and other requests would have room for it.
+                let shard = Box::pin(self.shard_of_service(asked, *policy, route, matched.rest)).await?;
+                (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
+            }
+        };
+        let forward = Forward::new(upstream, text, sender, mapping.asserted_by.clone())?;
+        Ok(Action::Forward(Forward { about, workspace, ..forward }))
+    }
+
+    async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
+        let start = Instant::now();
+        let caller = if shows_token(asked.headers) || asked.connection.credentials.is_presented() {
+            Caller::WithCredentials
+        } else {
+            Caller::Anonymous
+        };
+        let route = self.routing.router.route_telling(reference, caller, asked.steps).await;
+        asked.seen.phase(Phase::Route, start.elapsed());
+        match route {
+            Route::Shard { ref cluster, .. } => {
+                asked.seen.cluster(cluster);
+                Ok(route)
+            }
+            Route::Mount(_) => Ok(route),
+            Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(Answer::plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not available.\n",
+                "unavailable_workspace",
+            )),
+            Route::Unavailable => Err(Answer::unavailable("Not available.", "unavailable_workspace")),
+            Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(asked)),
+            Route::NotSynced => {
+                Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
+            }
+            Route::Busy => Err(Answer::unavailable("too many requests wait for new workspaces", "busy")),
+            Route::Unknown => Err(unknown_workspace(asked)),
+        }
+    }
+}
+
+fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> Outcome {
+    if path.is_ok() { Outcome::Passed } else { Outcome::Refused }
+}
+
+fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
+    match path {
+        Ok(RequestPath::Local(_)) => "the gateway answers it itself".to_owned(),
+        Ok(RequestPath::Cluster(target)) => {
+            let rest = if target.rest.is_empty() { "nothing more" } else { &*target.rest };
+            format!("workspace {}, and in it {rest}", target.reference)
+        }
+        Ok(RequestPath::Other(_)) => "no workspace's own: mapped paths are looked through".to_owned(),
+        Err(PathError::Unclean(location)) => format!("not clean: clients are sent to {location}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+pub(crate) fn authenticates_first(asked: &Asked<'_>) -> bool {
+    asked.connection.door.policy.load().screen.authenticates_first
+}
+
+/// Set by clients that know of logical clusters: their paths are as they mean them.
+const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
+
+/// Refuses what goes on from a revision of the shard that had the logical cluster before.
+fn may_go_on(asked: &Asked<'_>) -> Result<(), Answer> {
+    if resumes(asked.class, asked.uri.query()) {
+        let message = "the logical cluster has moved to another shard: list again";
+        return Err(Answer::status(&Status::expired(message), "moved"));
+    }
+    Ok(())
+}
+
+pub(crate) fn unknown_workspace(asked: &Asked<'_>) -> Answer {
+    let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();
+    Answer::no_such_workspace(asked.method, &path)
+}

@@ -1,0 +1,271 @@
+//! What happens to one request, in order: quotas of the listener, host and header checks, CORS, the path, the workspace's
+//! shard, authentication, and what the request counts against.
+//!
+//! May use `forward` (the request that it hands over), `auth`, `routing`, `policy`, `telemetry` and `request`. Must not know
+//! HTTP protocols, sockets, or what the admin API responds.
+
+mod authenticate;
+pub(crate) mod dispatch;
+mod mount;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fairlead_config::KcpBehaviour;
+use fairlead_process::Counting;
+use http::header::{HOST, HeaderMap};
+use http::{Method, Uri};
+
+use crate::auth::identity::Sender;
+use crate::auth::workspaces::WorkspaceAuthenticators;
+use crate::forward::Forwarder;
+use crate::forward::target::Forward;
+use crate::policy::client_address::Unclear;
+use crate::policy::connection::Connection;
+use crate::policy::cors::Cors;
+use crate::policy::quota::{Exceeded, Kind, Whom};
+use crate::policy::request_filter::{Turned, is_of_another_site};
+use crate::request::decision_log::{At, Outcome, Steps};
+use crate::request::host;
+use crate::request::response::Answer;
+use crate::request::{HeaderLimits, LocalEndpoint, RequestClass};
+use crate::routing::Routing;
+use crate::routing::mapping::Backend;
+use crate::telemetry::request_stats::Seen;
+use crate::upstream::Upstream;
+
+/// Decides about requests. Shared by all of them.
+pub(crate) struct RequestPipeline {
+    /// Workspaces and paths to shards and backends.
+    pub(crate) routing: Arc<Routing>,
+    /// Sends requests on.
+    pub(crate) forwarder: Arc<Forwarder>,
+    /// Which web pages may use the API.
+    pub(crate) cors: ArcSwap<Cors>,
+    /// The authenticators of workspaces, where a door lets them count.
+    pub(crate) workspaces: Option<WorkspaceAuthenticators>,
+    /// How much header is accepted.
+    pub(crate) header_limits: ArcSwap<HeaderLimits>,
+}
+
+/// A request as far as deciding about it needs to know. Lent, because a future keeps its arguments, on every floor of the
+/// walk.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    /// Its method.
+    pub(crate) method: &'a Method,
+    /// Its target.
+    pub(crate) uri: &'a Uri,
+    /// Its headers, as the client sent them.
+    pub(crate) headers: &'a HeaderMap,
+    /// What kind of exchange it is.
+    pub(crate) class: RequestClass,
+    /// Where it comes from.
+    pub(crate) address: IpAddr,
+    /// Its connection.
+    pub(crate) connection: &'a Connection,
+    /// Who asks, where that was judged already.
+    pub(crate) sender: Option<Sender>,
+    /// What is remembered of it.
+    pub(crate) seen: &'a Seen,
+    /// Who wants to know each step, where it is only rehearsed: then nothing is counted.
+    pub(crate) steps: Option<&'a Steps>,
+}
+
+impl Asked<'_> {
+    /// Tells a step to whoever wants to know it.
+    pub(crate) fn tell(&self, at: At, outcome: Outcome, says: impl FnOnce() -> String) {
+        if let Some(steps) = self.steps {
+            steps.tell(at, outcome, says);
+        }
+    }
+
+    /// Tells several steps.
+    fn tell_all(&self, at: At, outcome: Outcome, say: impl FnOnce() -> Vec<String>) {
+        if let Some(steps) = self.steps {
+            say().into_iter().for_each(|says| steps.tell(at, outcome, || says));
+        }
+    }
+
+    /// What it says that it is for.
+    fn authority(&self) -> Option<&str> {
+        match self.uri.authority() {
+            Some(authority) => Some(authority.as_str()),
+            None => self.headers.get(HOST).and_then(|host| host.to_str().ok()),
+        }
+    }
+
+    fn counting(&self) -> Counting {
+        if self.steps.is_some() { Counting::Rehearsed } else { Counting::Real }
+    }
+}
+
+/// What happens to a request.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// It goes to a shard.
+    Forward(Forward),
+    /// The gateway responds.
+    Respond(Answer),
+    /// The admin API responds.
+    Admin(LocalEndpoint),
+}
+
+impl RequestPipeline {
+    /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
+    pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Action {
+        let local = LocalEndpoint::parse(asked.uri.path());
+        let began = std::time::Instant::now();
+        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
+            && let Err(exceeded) = asked.connection.door.quotas.arrive(asked.counting())
+        {
+            let answer = self.limited(asked, exceeded);
+            return Action::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()));
+        }
+        // Probes come by address, and say nothing that is worth a secret.
+        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
+            && let Err(turned) = screen(asked)
+        {
+            asked.tell(At::Host, Outcome::Refused, || turned.to_string());
+            return Action::Respond(Answer::from(turned).into_wanted_form(asked.headers, asked.uri.query()));
+        }
+        let origin = match local {
+            Some(_) => None,
+            None => self.cors.load().judge(asked.headers),
+        };
+        if let Some(answer) = origin.as_ref().and_then(|origin| origin.preflight(asked.method)) {
+            return Action::Respond(answer);
+        }
+        if origin.is_none()
+            && may_act(asked, local.as_ref())
+            && is_of_another_site(asked.headers, asked.authority())
+        {
+            asked.tell(At::Credential, Outcome::Refused, || Turned::OtherSite.to_string());
+            return Action::Respond(Answer::from(Turned::OtherSite));
+        }
+        let decision = match self.dispatch_by_path(asked).await {
+            Ok(Action::Forward(mut forward)) => {
+                forward.believed = self.routing.paths.load().believed_since(began);
+                if let Some(sender) = &asked.connection.door.frame.load().sender {
+                    forward.upstream = forward.upstream.on_behalf_of(sender);
+                }
+                self.admit(asked, forward).map(Action::Forward)
+            }
+            other => other,
+        };
+        match (decision, origin) {
+            (Ok(Action::Forward(forward)), origin) => {
+                Action::Forward(Forward { allowed_origin: origin, ..forward })
+            }
+            (Ok(Action::Respond(answer)) | Err(answer), origin) => {
+                let answer = answer.into_wanted_form(asked.headers, asked.uri.query());
+                Action::Respond(match origin {
+                    Some(origin) => origin.decorate(answer),
+                    None => answer,
+                })
+            }
+            (Ok(Action::Admin(endpoint)), _) => Action::Admin(endpoint),
+        }
+    }
+
+    /// Counts a request that may go to a shard.
+    fn admit(&self, asked: &Asked<'_>, mut forward: Forward) -> Result<Forward, Answer> {
+        let quotas = &asked.connection.door.quotas;
+        if !quotas.count() {
+            return Ok(forward);
+        }
+        let kind = match asked.class {
+            RequestClass::Read | RequestClass::Write => Kind::Request,
+            RequestClass::Watch => Kind::Watch,
+            RequestClass::Upgrade => Kind::Upgrade,
+        };
+        let other;
+        let (identity, groups) = match &forward.sender {
+            Sender::Known(identity) => match (identity.user(), identity.user().tied_to()) {
+                (user, None) => (user.name.as_str(), user.groups.as_slice()),
+                // Names and groups of a workspace's own are told apart from everybody else's.
+                (user, Some(cluster)) => {
+                    other = format!("{cluster}/{}", user.name);
+                    (other.as_str(), &[][..])
+                }
+            },
+            Sender::PassedOn => {
+                other = asked.address.to_string();
+                (other.as_str(), &[][..])
+            }
+        };
+        let whom =
+            Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
+        asked.tell_all(At::Quota, Outcome::Noted, || quotas.standing(kind, &whom));
+        let ticket = quotas.admit(kind, &whom, asked.counting());
+        let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
+        forward.ticket = ticket.map(Box::new);
+        Ok(forward)
+    }
+
+    fn limited(&self, asked: &Asked<'_>, exceeded: Exceeded) -> Answer {
+        let door = &asked.connection.door;
+        if asked.steps.is_none() {
+            tracing::debug!(door = %door.name, peer = %asked.connection.peer, ?exceeded, "429");
+            self.forwarder.telemetry.metrics.limited(
+                &door.name,
+                exceeded.scope.as_str(),
+                exceeded.what.as_str(),
+            );
+        }
+        asked.tell(At::Quota, Outcome::Refused, || exceeded.to_string());
+        Answer::too_many(exceeded.to_string(), exceeded.wait, "limited")
+    }
+
+    /// Whether kcp-front-proxy's behaviour is configured here.
+    fn does(&self, behaviour: KcpBehaviour) -> bool {
+        self.forwarder.does(behaviour)
+    }
+
+    fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
+        self.forwarder.upstreams.get(name, url).map_err(|error| {
+            tracing::warn!(shard = %name, %error, "the shard cannot be reached");
+            Answer::unavailable("the shard has no usable address", "no_address")
+        })
+    }
+
+    fn backend(&self, backend: &Backend) -> Result<Arc<Upstream>, Answer> {
+        self.forwarder.upstreams.backend(&backend.spec).map_err(|error| {
+            tracing::warn!(mapping = %backend.spec.name, %error, "the backend cannot be reached");
+            Answer::unavailable("the backend has no usable address", "no_address")
+        })
+    }
+}
+
+/// What the door demands before anything else is looked at.
+fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
+    let policy = asked.connection.door.policy.load();
+    policy.screen.host(asked.authority(), asked.connection.server_name.as_deref())?;
+    policy.screen.headers(asked.headers)
+}
+
+/// Whether a request does something, or has the gateway itself answer, with a certificate that goes along unasked.
+fn may_act(asked: &Asked<'_>, local: Option<&LocalEndpoint>) -> bool {
+    let shows_certificate = asked.connection.credentials.is_presented();
+    let reads = matches!(*asked.method, Method::GET | Method::HEAD | Method::OPTIONS)
+        && asked.class != RequestClass::Upgrade;
+    let is_page = matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready | LocalEndpoint::Admin(_)));
+    shows_certificate && !is_page && (local.is_some() || !reads)
+}
+
+/// The response to a request that means nothing here, whatever its path.
+pub(crate) fn refusal(
+    said: &Result<IpAddr, Unclear>,
+    fault: Option<host::Fault>,
+    method: &Method,
+) -> Option<Answer> {
+    match (said, fault) {
+        (Err(unclear), _) => Some(Answer::bad_request(unclear.to_string())),
+        (_, Some(fault)) => Some(Answer::bad_request(fault)),
+        _ if *method == Method::CONNECT => {
+            Some(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
+        }
+        _ => None,
+    }
+}

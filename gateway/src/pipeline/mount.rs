@@ -1,0 +1,165 @@
+//! Where requests go that do not end at the shard of a logical cluster: mounts and virtual workspaces.
+
+use std::sync::Arc;
+
+use fairlead_config::ServicesPolicy;
+use fairlead_process::{Status, StatusReason};
+use percent_encoding::percent_decode_str;
+
+use crate::auth::identity::Sender;
+use crate::forward::target::Forward;
+use crate::pipeline::dispatch::unknown_workspace;
+use crate::pipeline::{Action, Asked, RequestPipeline};
+use crate::request::decision_log::{At, Outcome};
+use crate::request::response::Answer;
+use crate::request::{ClusterPaths, MOUNT_HOPS, Reference, RequestPath};
+use crate::routing::mapping::{BackendUrl, Paths};
+use crate::routing::resolver::{Caller, Route};
+use crate::upstream::{BackendSpec, Upstream};
+
+impl RequestPipeline {
+    /// A request for a mounted workspace. Its URL is matched by its path: below `/clusters/` it is a workspace at the
+    /// URL's own host; behind another mapping the backend is that mapping's, whatever the host. Nothing else is sent
+    /// an identity.
+    pub(crate) fn to_mount(
+        &self,
+        asked: &Asked<'_>,
+        paths: &Paths,
+        url: &str,
+        rest: &str,
+        sender: Sender,
+    ) -> Result<Action, Answer> {
+        let Some(target) = BackendUrl::parse(url) else {
+            asked.tell(At::Mount, Outcome::Refused, || format!("{url} is no URL of a server"));
+            return Err(unknown_workspace(asked));
+        };
+        let rules = self.routing.mounts.load();
+        let hops = hops_so_far(asked).saturating_add(1);
+        if hops > rules.hops {
+            asked.tell(At::Mount, Outcome::Refused, || format!("more than {} mounts in a row", rules.hops));
+            return Err(Answer::loop_detected());
+        }
+        let path = format!("{}{rest}", target.path());
+        // The URL is a tenant's: what is not clean could leave the prefix that it is matched by.
+        if RequestPath::parse(&path, paths.clusters).is_err() {
+            asked.tell(At::Mount, Outcome::Refused, || format!("the path of {url} is not clean"));
+            tracing::debug!(url, "a mount has a path that is not clean");
+            return Err(unknown_workspace(asked));
+        }
+        let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
+            if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
+                asked.tell(At::Mount, Outcome::Refused, || {
+                    "its host is not among paths.mountHosts".to_owned()
+                });
+                tracing::debug!(url, "a mount leads to a host that it may not");
+                return Err(Answer::unavailable(
+                    "the workspace is mounted from a host that is not allowed",
+                    "mount_host",
+                ));
+            }
+            let origin: Arc<str> = target.origin().into();
+            let spec = BackendSpec { name: Arc::clone(&origin), url: origin, credential: None };
+            let upstream = self.forwarder.upstreams.backend(&spec).map_err(|error| {
+                tracing::debug!(url, %error, "a mount leads nowhere");
+                Answer::unavailable("the mounted workspace has no usable address", "no_address")
+            })?;
+            let text = match asked.uri.query() {
+                Some(query) => format!("{path}?{query}"),
+                None => path,
+            };
+            Forward::new(upstream, text, sender, paths.asserted_to_shards.clone())?
+        } else {
+            let mapping = paths.find(&path).map(|(mapping, _)| mapping);
+            let Some((mapping, backend)) =
+                mapping.and_then(|mapping| Some((mapping, mapping.target.backend()?)))
+            else {
+                asked.tell(At::Mount, Outcome::Refused, || format!("no server is mapped to {path}"));
+                return Err(Answer::not_found());
+            };
+            asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
+            let text = backend.path_and_query(&path, asked.uri.query());
+            Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
+        };
+        Ok(Action::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
+    }
+
+    /// The shard that serves a virtual workspace: that of the logical cluster after `clusters`, if one is named, else
+    /// that of the one after the virtual workspace's name (`/services/apiexport/<cluster>/…`). With neither there is no
+    /// right shard, and none is guessed.
+    pub(crate) async fn shard_of_service(
+        &self,
+        asked: &Asked<'_>,
+        policy: ServicesPolicy,
+        named: Option<Route>,
+        rest: &str,
+    ) -> Result<Arc<Upstream>, Answer> {
+        let route = match (policy, named) {
+            (ServicesPolicy::RootShard, _) => {
+                let root = self
+                    .routing
+                    .router
+                    .route_telling(&Reference::root(), Caller::Anonymous, asked.steps)
+                    .await;
+                if !matches!(root, Route::Shard { .. }) {
+                    return Err(Answer::unavailable("the root shard is not known yet", "not_synced"));
+                }
+                root
+            }
+            (_, Some(route)) => route,
+            (_, None) => {
+                let scope =
+                    rest.split('/').nth(2).map(|segment| percent_decode_str(segment).decode_utf8_lossy());
+                let reference = scope.and_then(|segment| Reference::parse(segment).ok());
+                match reference {
+                    Some(reference) => {
+                        self.routing.router.route_telling(&reference, Caller::Anonymous, asked.steps).await
+                    }
+                    None => Route::Unknown,
+                }
+            }
+        };
+        match route {
+            Route::Shard { name, url, .. } => self.upstream(&name, &url),
+            Route::NotSynced | Route::Busy => {
+                Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
+            }
+            Route::Mount(_) | Route::Unavailable | Route::Unknown => {
+                asked.tell(At::Mapping, Outcome::Refused, || {
+                    "the path names no logical cluster whose shard could serve it".to_owned()
+                });
+                tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
+                let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
+                               ask the shard itself";
+                Err(Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_service"))
+            }
+        }
+    }
+}
+
+fn hops_so_far(asked: &Asked<'_>) -> u32 {
+    let counted = asked.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+    counted.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::routing::mount::MountRules;
+
+    #[test]
+    fn a_list_of_hosts_is_final() {
+        let rules = |hosts: &[&str]| MountRules {
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            hops: 8,
+        };
+        for (hosts, origin, expected) in [
+            (&[][..], "https://any", true),
+            (&["kcp"], "https://kcp", true),
+            (&["kcp"], "https://kcp:443", true),
+            (&["kcp"], "https://kcp:6443", false),
+            (&["kcp:6443"], "https://kcp:6443", true),
+            (&["kcp"], "https://kcp.evil", false),
+        ] {
+            assert_eq!(rules(hosts).allows(origin), expected, "{hosts:?} {origin}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What a door demands of every request beyond a good credential: the right name, no forbidden header, protocol or user.
+//!
+//! Pure. Costs a few comparisons with empty lists at a door that demands nothing.
+
+use fairlead_authn::UserInfo;
+use fairlead_config::{DoorConfig, UpgradeProtocol};
+use fairlead_process::{GroupResource, Status, StatusReason};
+use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE, USER_AGENT};
+
+use crate::request::response::Answer;
+
+/// The demands of a door.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Screen {
+    /// In lower case; `.example.com` is all one level below.
+    hosts: Vec<Box<str>>,
+    /// Empty for any.
+    upgrades: Vec<UpgradeProtocol>,
+    refuses_impersonation: bool,
+    refused_users: Vec<Box<str>>,
+    refused_groups: Vec<Box<str>>,
+    /// Whether a request is judged before its workspace is looked for.
+    pub(crate) authenticates_first: bool,
+}
+
+/// Why a request is turned away. The client is to blame, and a retry does not help.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Turned {
+    /// 421: it is for another server (RFC 9110, 15.5.20).
+    #[error("the request is for a host that is not served here")]
+    Misdirected,
+    /// It acts for somebody else.
+    #[error("impersonation is not allowed here")]
+    Impersonates,
+    /// A browser asks on behalf of a page from elsewhere, with the certificate of whoever looks at it.
+    #[error("a page of another site cannot act with its reader's certificate")]
+    OtherSite,
+    /// A connection cannot become that here.
+    #[error("upgrades to this protocol are not allowed here")]
+    Upgrades,
+    /// Its user.
+    #[error("this user is not let in here")]
+    User,
+    /// A group of its user.
+    #[error("members of this group are not let in here")]
+    Group,
+}
+
+impl Screen {
+    /// The demands that settings make.
+    pub(crate) fn new(config: &DoorConfig) -> Self {
+        let host = |host: &String| {
+            let host = host.to_ascii_lowercase();
+            host.strip_prefix('*').unwrap_or(&host).into()
+        };
+        let all = |patterns: &[String]| patterns.iter().map(|pattern| pattern.as_str().into()).collect();
+        Self {
+            hosts: config.hosts.iter().map(host).collect(),
+            upgrades: config.upgrades.clone(),
+            refuses_impersonation: config.refused.impersonation,
+            refused_users: all(&config.refused.users),
+            refused_groups: all(&config.refused.groups),
+            authenticates_first: config.authenticate_first,
+        }
+    }
+
+    /// Judges what a request says about where it goes: the authority that it names, and the name that its connection was
+    /// made for.
+    ///
+    /// # Errors
+    /// [`Turned::Misdirected`].
+    pub(crate) fn host(&self, authority: Option<&str>, connection: Option<&str>) -> Result<(), Turned> {
+        if self.hosts.is_empty() {
+            return Ok(());
+        }
+        let is_here = |name: &str| self.hosts.iter().any(|host| is_name(host, name));
+        // A client that names no server in the handshake may be an older one; what it asks for counts.
+        let named_here = authority.map(without_port).is_some_and(is_here);
+        if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Turned::Misdirected) }
+    }
+
+    /// A name that the door has, if it has some.
+    pub(crate) fn a_host(&self) -> Option<&str> {
+        self.hosts.iter().map(|host| &**host).find(|host| !host.starts_with('.'))
+    }
+
+    /// Judges its headers.
+    ///
+    /// # Errors
+    /// [`Turned::Impersonates`], [`Turned::Upgrades`].
+    pub(crate) fn headers(&self, headers: &HeaderMap) -> Result<(), Turned> {
+        if self.refuses_impersonation && headers.keys().any(|name| impersonates(name.as_str())) {
+            return Err(Turned::Impersonates);
+        }
+        if !self.upgrades.is_empty() {
+            let wanted = headers.get_all(UPGRADE).iter();
+            let protocols = wanted.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+            let allowed = |protocol: &[u8]| {
+                self.upgrades.iter().any(|known| is_protocol(*known, protocol.trim_ascii()))
+            };
+            if !protocols.into_iter().all(allowed) {
+                return Err(Turned::Upgrades);
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges who asks.
+    ///
+    /// # Errors
+    /// [`Turned::User`], [`Turned::Group`].
+    pub(crate) fn user(&self, user: &UserInfo) -> Result<(), Turned> {
+        if self.refused_users.iter().any(|pattern| matches(pattern, &user.name)) {
+            return Err(Turned::User);
+        }
+        let refused = |group: &String| self.refused_groups.iter().any(|pattern| matches(pattern, group));
+        if user.groups.iter().any(refused) { Err(Turned::Group) } else { Ok(()) }
+    }
+}
+
+/// Whether a browser says that a page of another site has caused the request. Browsers alone say so, and pages cannot keep
+/// them from it: by Fetch Metadata Request Headers, or, where a browser knows none or something on the way has removed them,
+/// by an `Origin` that is not what the request is for. A client certificate goes with every request of a browser, whoever caused
+/// it, and a body without a type needs no permission by CORS, nor does a WebSocket.
+pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
+    match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        Some(b"cross-site" | b"same-site") => return true,
+        Some(b"same-origin" | b"none") => return false,
+        _ => {}
+    }
+    let is_foreign = |origin: &HeaderValue| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        match (origin, authority) {
+            (Some((_, origin)), Some(authority)) => !same_place(origin, authority),
+            // `null`: a page that may not say where it is from.
+            _ => true,
+        }
+    };
+    // Other programs name origins as they like (WebSocket libraries must). A page cannot change what its browser is called.
+    let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+    is_browser && headers.get_all(ORIGIN).iter().any(is_foreign)
+}
+
+/// Whether two authorities are one, with the port of HTTPS or without.
+fn same_place(one: &str, other: &str) -> bool {
+    let plain = |authority: &'_ str| authority.strip_suffix(":443").unwrap_or(authority).to_ascii_lowercase();
+    plain(one) == plain(other)
+}
+
+/// `Impersonate-User`, `-Uid`, `-Group`, `-Extra-…`; with underscores, too, because some servers cannot tell them apart.
+pub(crate) fn impersonates(name: &str) -> bool {
+    name.len() > 12 && name.starts_with("impersonate") && matches!(name.as_bytes()[11], b'-' | b'_')
+}
+
+fn is_protocol(known: UpgradeProtocol, name: &[u8]) -> bool {
+    match known {
+        UpgradeProtocol::Websocket => name.eq_ignore_ascii_case(b"websocket"),
+        UpgradeProtocol::Spdy => name.len() >= 5 && name[..5].eq_ignore_ascii_case(b"spdy/"),
+    }
+}
+
+/// A name, or how names begin and `*`.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    }
+}
+
+fn without_port(authority: &str) -> &str {
+    let host = match authority.rsplit_once(':') {
+        // In an address of IPv6 colons stand between brackets.
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+fn is_name(host: &str, name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    match host.strip_prefix('.') {
+        Some(parent) => name
+            .split_once('.')
+            .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent)),
+        None => host.eq_ignore_ascii_case(name),
+    }
+}
+
+impl From<Turned> for Answer {
+    fn from(turned: Turned) -> Self {
+        match turned {
+            Turned::Misdirected => {
+                Self::status(&Status::new(421, StatusReason::Unknown, turned.to_string()), "misdirected")
+            }
+            _ => Self::status(&Status::forbidden(GroupResource::default(), "", turned), "turned_away"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use http::header::HeaderName;
+
+    use super::*;
+
+    fn screen(change: impl FnOnce(&mut DoorConfig)) -> Screen {
+        let mut config = DoorConfig::default();
+        change(&mut config);
+        Screen::new(&config)
+    }
+
+    #[test]
+    fn a_door_is_reached_by_its_names_only() {
+        let names = ["API.example.com", "*.eu.example.com", "2001:db8::1"];
+        let screen = screen(|config| config.hosts = names.map(str::to_owned).into());
+        for (authority, connection, expected) in [
+            (Some("api.example.com"), None, true),
+            (Some("api.example.com:6443"), Some("api.example.com"), true),
+            (Some("Api.Example.Com."), Some("api.example.com"), true),
+            (Some("a.eu.example.com"), None, true),
+            (Some("a.b.eu.example.com"), None, false),
+            (Some(".eu.example.com"), None, false),
+            (Some("eu.example.com"), None, false),
+            (Some("[2001:db8::1]:6443"), None, true),
+            (Some("origin.example.com"), None, false),
+            (Some("192.0.2.1:6443"), None, false),
+            (Some("api.example.com"), Some("origin.example.com"), false),
+            (Some("origin.example.com"), Some("api.example.com"), false),
+            (None, None, false),
+        ] {
+            let found = screen.host(authority, connection).is_ok();
+            assert_eq!(found, expected, "{authority:?} {connection:?}");
+            assert_eq!(Screen::default().host(authority, connection), Ok(()));
+        }
+    }
+
+    #[test]
+    fn impersonation_and_upgrades_are_let_in_by_name() {
+        use UpgradeProtocol::{Spdy, Websocket};
+        let strict = screen(|config| {
+            config.refused.impersonation = true;
+            config.upgrades = vec![Websocket];
+        });
+        let spdy = screen(|config| config.upgrades = vec![Websocket, Spdy]);
+        for (name, value, here, with_spdy) in [
+            ("impersonate-user", "root", Err(Turned::Impersonates), Ok(())),
+            ("Impersonate-Extra-x", "", Err(Turned::Impersonates), Ok(())),
+            ("impersonate_group", "root", Err(Turned::Impersonates), Ok(())),
+            ("impersonation", "x", Ok(()), Ok(())),
+            ("upgrade", "WebSocket", Ok(()), Ok(())),
+            ("upgrade", "SPDY/3.1", Err(Turned::Upgrades), Ok(())),
+            ("upgrade", "websocket, SPDY/3.1", Err(Turned::Upgrades), Ok(())),
+            ("upgrade", "tcp", Err(Turned::Upgrades), Err(Turned::Upgrades)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+            assert_eq!(strict.headers(&headers), here, "{name}: {value}");
+            assert_eq!(spdy.headers(&headers), with_spdy, "{name}: {value}");
+            assert_eq!(Screen::default().headers(&headers), Ok(()), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn browsers_tell_what_pages_of_other_sites_ask() {
+        for (site, origin, expected) in [
+            (None, None, false),
+            (Some("none"), None, false),
+            (Some("same-origin"), None, false),
+            (Some("same-site"), None, true),
+            (Some("cross-site"), None, true),
+            (Some("cross-site"), Some("https://api.example.com"), true),
+            (Some("same-origin"), Some("https://elsewhere.example.com"), false),
+            (None, Some("https://api.example.com"), false),
+            (None, Some("https://API.example.com:443"), false),
+            (None, Some("https://api.example.com:8443"), true),
+            (None, Some("https://www.example.com"), true),
+            (None, Some("null"), true),
+            (Some("something new"), Some("https://www.example.com"), true),
+        ] {
+            let mut headers = HeaderMap::new();
+            let says =
+                site.map(|site| (HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static(site)));
+            headers.extend(says);
+            headers.extend(origin.map(|origin| (ORIGIN, HeaderValue::from_static(origin))));
+            let found = |headers: &HeaderMap| is_of_another_site(headers, Some("api.example.com"));
+            let by_word = matches!(site, Some("same-site" | "cross-site"));
+            assert_eq!(found(&headers), by_word, "{site:?} {origin:?}, by no browser");
+            headers.insert(USER_AGENT, HeaderValue::from_static("Mozilla/5.0 (X11; Linux x86_64)"));
+            assert_eq!(found(&headers), expected, "{site:?} {origin:?}");
+        }
+    }
+
+    #[test]
+    fn users_and_groups_are_turned_away() {
+        let screen = screen(|config| {
+            config.refused.users = vec!["system:*".to_owned(), "root".to_owned()];
+            config.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
+        });
+        for (name, group, expected) in [
+            ("ann", "system:authenticated", Ok(())),
+            ("system:serviceaccount:a:b", "", Err(Turned::User)),
+            ("root", "", Err(Turned::User)),
+            ("rooted", "", Ok(())),
+            ("ann", "system:masters", Err(Turned::Group)),
+            ("ann", "system:kcp:admin", Err(Turned::Group)),
+        ] {
+            let groups = vec!["system:authenticated".to_owned(), group.to_owned()];
+            let user = UserInfo { name: name.to_owned(), groups, extra: Default::default(), uid: None };
+            assert_eq!(screen.user(&user), expected, "{name} {group}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The flags of kcp-front-proxy, as `clap` arguments with Go's manners.
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::process::flags::values;
+
+/// How the value of a flag is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// `--flag`, `--flag=true`, `--flag=false`; never `--flag true`.
+    Switch,
+    /// One text; the last one counts.
+    Text,
+    /// An IP address.
+    Address,
+    /// A whole number.
+    Number,
+    /// How much is logged.
+    Level,
+    /// A span of time.
+    Duration,
+    /// A number of bytes, with a unit or without.
+    Size,
+    /// Comma-separated, may be repeated.
+    List,
+    /// Numbers, comma-separated.
+    Numbers,
+    /// `pattern=N`, comma-separated.
+    Levels,
+    /// `Name=true`, comma-separated.
+    Gates,
+    /// Repeated, each `key=value`.
+    Pair,
+    /// Repeated, each as it is.
+    Repeated,
+}
+
+impl Kind {
+    /// What a value of this kind is; `None` if `text` is one.
+    pub(super) fn unlike(self, text: &str) -> Option<&'static str> {
+        let (is_one, wanted) = match self {
+            Self::Text | Self::Repeated => return None,
+            Self::Switch => (values::boolean(text).is_some(), "true or false"),
+            Self::Address => (text.is_empty() || values::address(text).is_some(), "IP address"),
+            Self::Number => (values::integer(text).is_some(), "whole number"),
+            Self::Level => (values::level(text).is_some(), "level such as 4"),
+            Self::Duration => (values::duration(text).is_some(), "duration such as 30s"),
+            Self::Size => (values::is_size(text), "size such as 512Ki"),
+            Self::List => (values::list(text).is_some(), "comma-separated list"),
+            Self::Numbers => (values::are_numbers(text), "list of numbers such as 23,29"),
+            Self::Levels => (values::are_levels(text), "list such as pattern=4"),
+            Self::Gates => (values::gates(text).is_some(), "list such as Name=true,Other=false"),
+            Self::Pair => (text.contains('='), "pair such as key=value"),
+        };
+        (!is_one).then_some(wanted)
+    }
+}
+
+/// What the gateway does with a flag.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Use {
+    /// What kcp does.
+    Obeyed,
+    /// Nothing, and nobody needs to be told: it has no effect in kcp's front proxy, either.
+    Idle,
+    /// Nothing, and its owner is told so once.
+    Ignored,
+}
+
+/// One flag.
+#[derive(Debug)]
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) use_: Use,
+    help: &'static str,
+}
+
+const fn flag(name: &'static str, kind: Kind, use_: Use, help: &'static str) -> Flag {
+    Flag { name, kind, use_, help }
+}
+
+use Kind::{
+    Address, Duration, Gates, Level, Levels, List, Number, Numbers, Pair, Repeated, Size, Switch, Text,
+};
+use Use::{Idle, Ignored, Obeyed};
+
+/// All of them: those of the version that was recorded, those announced since, and one of our own.
+pub(super) const FLAGS: &[Flag] = &[
+    flag(
+        "as-kcp",
+        List,
+        Obeyed,
+        "What to do as kcp's front proxy does instead of better; by name, as asKcp of the configuration",
+    ),
+    flag("mapping-file", Text, Obeyed, "Path mapping file (required)"),
+    flag(
+        "root-kubeconfig",
+        Text,
+        Obeyed,
+        "Kubeconfig of the root shard; the pod's own configuration without it",
+    ),
+    flag("shards-kubeconfig", Text, Obeyed, "Kubeconfig with the credentials for every shard (required)"),
+    flag(
+        "shard-peer-kubeconfig",
+        Repeated,
+        Obeyed,
+        "Kubeconfig of any shard, through which all shards are found",
+    ),
+    flag(
+        "root-directory",
+        Text,
+        Obeyed,
+        "Where relative --cert-dir starts, and, if it is given, where index.snapshot is kept [default: .kcp]",
+    ),
+    flag("cert-dir", Text, Obeyed, "Where a self-signed certificate is kept if no other is given"),
+    flag("profiler-address", Text, Ignored, "Address of kcp's profiler"),
+    flag(
+        "cors-allowed-origins",
+        List,
+        Obeyed,
+        "Origins allowed to use the API from browsers, as regular expressions",
+    ),
+    flag("authentication-pass-on-groups", List, Obeyed, "Groups that may reach shards"),
+    flag("authentication-drop-groups", List, Obeyed, "Groups that never reach shards"),
+    flag("client-ca-file", Text, Obeyed, "Authorities of client certificates"),
+    flag(
+        "requestheader-client-ca-file",
+        Text,
+        Obeyed,
+        "Authorities of proxies whose identity headers are believed",
+    ),
+    flag("requestheader-allowed-names", List, Obeyed, "Common names of those proxies"),
+    flag("requestheader-username-headers", List, Obeyed, "Headers with the user's name"),
+    flag("requestheader-uid-headers", List, Obeyed, "Headers with the user's UID"),
+    flag("requestheader-group-headers", List, Obeyed, "Headers with the user's groups"),
+    flag("requestheader-extra-headers-prefix", List, Obeyed, "How headers with further attributes begin"),
+    flag("service-account-key-file", Repeated, Obeyed, "Keys of service-account tokens"),
+    flag("service-account-issuer", Repeated, Obeyed, "Issuers of service-account tokens"),
+    flag("service-account-lookup", Switch, Obeyed, "Whether the account must still exist [default: true]"),
+    flag("api-audiences", List, Obeyed, "Audiences of service-account tokens"),
+    flag("service-account-jwks-uri", Text, Idle, "No effect"),
+    flag("service-account-max-token-expiration", Duration, Idle, "No effect"),
+    flag("service-account-extend-token-expiration", Switch, Idle, "No effect"),
+    flag("service-account-signing-endpoint", Text, Idle, "No effect"),
+    flag("oidc-issuer-url", Text, Obeyed, "URL of an OpenID Connect issuer"),
+    flag("oidc-client-id", Text, Obeyed, "Audience of its tokens"),
+    flag("oidc-ca-file", Text, Obeyed, "Authorities of its certificate"),
+    flag("oidc-username-claim", Text, Obeyed, "Claim with the user's name [default: sub]"),
+    flag("oidc-username-prefix", Text, Obeyed, "Put before user names"),
+    flag("oidc-groups-claim", Text, Obeyed, "Claim with the user's groups"),
+    flag("oidc-groups-prefix", Text, Obeyed, "Put before groups"),
+    flag("oidc-signing-algs", List, Obeyed, "Accepted algorithms [default: RS256]"),
+    flag("oidc-required-claim", Pair, Obeyed, "Claims that tokens must have, as key=value"),
+    flag("authentication-config", Text, Obeyed, "File with an AuthenticationConfiguration"),
+    flag("token-auth-file", Text, Obeyed, "CSV file with static tokens"),
+    flag(
+        "authentication-token-webhook-config-file",
+        Text,
+        Obeyed,
+        "Kubeconfig of a service that reviews tokens",
+    ),
+    flag(
+        "authentication-token-webhook-version",
+        Text,
+        Obeyed,
+        "Version of its TokenReview [default: v1beta1]",
+    ),
+    flag(
+        "authentication-token-webhook-cache-ttl",
+        Duration,
+        Obeyed,
+        "How long its word is kept [default: 2m]",
+    ),
+    flag("bind-address", Address, Obeyed, "IP address to listen on [default: 0.0.0.0, all of both families]"),
+    flag("secure-port", Number, Obeyed, "Port to listen on [default: 443]"),
+    flag("tls-cert-file", Text, Obeyed, "Serving certificate"),
+    flag("tls-private-key-file", Text, Obeyed, "Its key"),
+    flag("tls-sni-cert-key", Repeated, Obeyed, "Further certificates: cert,key or cert,key:name,name"),
+    flag(
+        "tls-min-version",
+        Text,
+        Obeyed,
+        "VersionTLS12 or VersionTLS13; older ones are accepted and mean VersionTLS12, the oldest spoken",
+    ),
+    flag("tls-cipher-suites", List, Obeyed, "Cipher suites for TLS 1.2"),
+    flag("tls-curve-preferences", Numbers, Ignored, "Key exchange groups"),
+    flag("disable-http2-serving", Switch, Obeyed, "Offer HTTP/1.1 only"),
+    flag("http2-max-streams-per-connection", Number, Obeyed, "Streams per HTTP/2 connection [default: 100]"),
+    flag("permit-port-sharing", Switch, Ignored, "SO_REUSEPORT"),
+    flag("permit-address-sharing", Switch, Idle, "SO_REUSEADDR, which is always set"),
+    flag("v", Level, Obeyed, "Verbosity: 0 to 3 is info, 4 and 5 debug, more trace"),
+    flag("vmodule", Levels, Ignored, "Verbosity by source file of kcp"),
+    flag("logging-format", Text, Obeyed, "text or json"),
+    flag("log-flush-frequency", Duration, Idle, "Nothing is held back"),
+    flag("log-text-split-stream", Switch, Ignored, "Errors apart from the rest"),
+    flag("log-text-info-buffer-size", Size, Idle, "Nothing is held back"),
+    flag("log-json-split-stream", Switch, Ignored, "Errors apart from the rest"),
+    flag("log-json-info-buffer-size", Size, Idle, "Nothing is held back"),
+    flag(
+        "feature-gates",
+        Gates,
+        Obeyed,
+        "Gates as Name=true; WorkspaceAuthentication counts, others are accepted",
+    ),
+];
+
+/// A command line of these flags.
+pub(super) fn command() -> Command {
+    let command = Command::new("fairlead-gateway")
+        .about("The front proxy with kcp-front-proxy's flags, or with --config and nothing else.")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args_override_self(true)
+        .arg(config())
+        .arg(check());
+    FLAGS.iter().fold(command, |command, flag| {
+        let arg = Arg::new(flag.name).long(flag.name).help(flag.help);
+        let arg = match flag.kind {
+            Kind::Switch => arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .action(ArgAction::Append)
+                .value_name("true|false"),
+            _ => arg.num_args(1).allow_hyphen_values(true).action(ArgAction::Append).value_name("VALUE"),
+        };
+        command.arg(if flag.name == "v" { arg.short('v') } else { arg })
+    })
+}
+
+/// The other way to start. What follows it is no file if it looks like a flag.
+fn config() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .num_args(1)
+        .action(ArgAction::Append)
+        .value_name("FILE")
+        .help("Configuration file, in place of all flags; `fairlead config defaults gateway` prints one")
+}
+
+/// Instead of starting.
+fn check() -> Arg {
+    Arg::new("check")
+        .long("check")
+        .num_args(1)
+        .value_name("FILE")
+        .conflicts_with("config")
+        .help("Load this configuration as --config would, say what is wrong with it, and end")
+}
+
+/// Underscores in the names of flags count as dashes, as in Kubernetes.
+pub(super) fn normalise(argument: String) -> String {
+    let Some(rest) = argument.strip_prefix("--") else {
+        return argument;
+    };
+    let (name, value) = match rest.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (rest, None),
+    };
+    let name = name.replace('_', "-");
+    match value {
+        Some(value) => format!("--{name}={value}"),
+        None => format!("--{name}"),
+    }
+}

@@ -1,0 +1,499 @@
+//! The one place where the gateway is put together.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use fairlead_authn::ServiceAccountLookup;
+use fairlead_client::Names;
+use fairlead_config::{ConfigError, Finding, GatewayConfig, KcpBehaviour};
+use fairlead_process::{
+    FatalError, Health, InheritedSockets, LoadError, Metrics, MetricsError, Probe, Reloads, Shutdown, Tasks,
+    chain,
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::admin::status::certificate_files;
+use crate::admin::{AdminApi, AdminParts};
+use crate::auth::service_accounts::ShardLookup;
+use crate::auth::workspaces::WorkspaceAuthenticators;
+use crate::forward::Forwarder;
+use crate::http::HttpServer;
+use crate::listener::acme::{Acme, BindPatience};
+use crate::listener::listener_manager::{DoorError, DoorParts, Doors, PreparedDoors, Sockets};
+use crate::listener::workers::Lanes;
+use crate::pipeline::RequestPipeline;
+use crate::policy::cors::{BadOrigin, Cors};
+use crate::process::settings::{
+    behind_mounts, believed_at_doors, header_limits, index_options, mount_rules, own_credentials, paths,
+    restart_needed, upstream_options, warn_of_holes, workspace_authentication,
+};
+use crate::routing::Routing;
+use crate::routing::index::{IndexParts, IndexReport, what_is_missing};
+use crate::routing::placement::{PickMetrics, PickSettings, Picker, Signs};
+use crate::routing::resolver::{Freshness, Patience, Router};
+use crate::routing::shard_credentials::{ShardClientsError, ShardKubeconfigError, shard_clients};
+use crate::routing::table::TableWriter;
+use crate::telemetry::Telemetry;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::metrics::{GatewayMetrics, shard_metrics};
+use crate::telemetry::top::TopWorkspaces;
+use crate::telemetry::trace::Tracing;
+use crate::upstream::Upstreams;
+
+/// What its settings' file is called where files are looked at.
+pub(crate) const CONFIGURATION: &str = "configuration";
+
+/// What a process lends the gateway.
+pub struct Environment {
+    /// Where it counts.
+    pub metrics: Metrics,
+    /// What keeps files fresh.
+    pub reloads: Reloads,
+    /// What ends it.
+    pub shutdown: Shutdown,
+    /// Where its tasks run.
+    pub tasks: Tasks,
+    /// What tells the addresses of shards and other servers.
+    pub names: Names,
+    /// Sockets that were open before the process began.
+    pub inherited: Arc<InheritedSockets>,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    /// Its doors on the network by name, with the real ports.
+    pub doors: Vec<(String, SocketAddr)>,
+    pipeline: Arc<RequestPipeline>,
+    admin: Arc<AdminApi>,
+    lanes: Arc<Lanes>,
+    opened: Doors,
+    config: GatewayConfig,
+    shutdown: Shutdown,
+    ready: watch::Receiver<bool>,
+}
+
+/// A gateway that its settings' file and its successor both have to do with.
+pub type SharedGateway = Arc<Mutex<Gateway>>;
+
+/// The gateway cannot start; the operator has to act.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A door cannot be opened.
+    #[error("{error}")]
+    Door {
+        /// The setting that it is about.
+        key: String,
+        /// Why.
+        #[source]
+        error: DoorError,
+    },
+    /// A file that is needed cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] ShardKubeconfigError),
+    /// An expression for origins is none.
+    #[error("corsAllowedOrigins: {0}")]
+    Cors(#[source] BadOrigin),
+    /// The access log cannot be opened.
+    #[error("the access log {file} cannot be opened", file = file.display())]
+    AccessLog {
+        /// Its file.
+        file: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The collector of spans cannot be spoken to.
+    #[error("tracing.otlpEndpoint: {0}")]
+    Collector(String),
+    /// The system has no room for the threads that serve.
+    #[error("the threads that serve connections cannot be started")]
+    Threads(#[source] std::io::Error),
+    /// A fault in the program.
+    #[error("metrics cannot be registered")]
+    Metrics(#[from] MetricsError),
+}
+
+impl From<ShardClientsError> for StartError {
+    fn from(error: ShardClientsError) -> Self {
+        match error {
+            ShardClientsError::Kubeconfig(error) => Self::Kubeconfig(error),
+            ShardClientsError::Load(error) => Self::Load(error),
+            error @ ShardClientsError::NotLoaded(_) => Self::Metrics(MetricsError::Msg(error.to_string())),
+        }
+    }
+}
+
+/// A configuration cannot be put in force, and nothing has changed; the operator has to act.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {reason}")]
+pub struct Refused {
+    /// The setting that it is about.
+    key: String,
+    reason: String,
+    hint: Option<String>,
+}
+
+impl Refused {
+    fn door((key, error): (String, DoorError)) -> Self {
+        Self { hint: error.hint(), ..Self::because(&key, &error) }
+    }
+
+    fn because(key: &str, error: &dyn std::error::Error) -> Self {
+        Self { key: key.to_owned(), reason: chain(error), hint: None }
+    }
+
+    /// The same with its place in the file.
+    pub fn at(self, file: &Path) -> Finding {
+        fairlead_config::finding(file, &self.key, self.reason, self.hint)
+    }
+}
+
+impl FatalError for StartError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Door { error, .. } => error.hint(),
+            Self::Load(_)
+            | Self::Kubeconfig(_)
+            | Self::Cors(_)
+            | Self::AccessLog { .. }
+            | Self::Collector(_)
+            | Self::Threads(_)
+            | Self::Metrics(_) => None,
+        }
+    }
+}
+
+impl StartError {
+    /// The setting that it is about.
+    fn key(&self) -> &str {
+        match self {
+            Self::Door { key, .. } => key,
+            Self::Kubeconfig(_) => "index",
+            Self::Load(_) => "upstream",
+            Self::Cors(_) => "corsAllowedOrigins",
+            Self::AccessLog { .. } => "accessLog.file",
+            Self::Collector(_) => "tracing.otlpEndpoint",
+            Self::Threads(_) | Self::Metrics(_) => "",
+        }
+    }
+}
+
+/// What a process makes of its settings before anything runs.
+struct Assembled {
+    pipeline: Arc<RequestPipeline>,
+    admin: Arc<AdminApi>,
+    lanes: Arc<Lanes>,
+    doors: Doors,
+    acme: Acme,
+    prepared: PreparedDoors,
+    index: IndexParts,
+    ready: watch::Receiver<bool>,
+}
+
+impl Gateway {
+    /// Does with settings whatever starting with them would do, short of listening and running.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn check(config: &GatewayConfig, environment: &Environment) -> Result<(), Refused> {
+        match Self::assemble(config, environment, Sockets::Unbound) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refused { hint: error.hint(), ..Refused::because(error.key(), &error) }),
+        }
+    }
+
+    /// Binds the doors and starts everything as tasks of the environment. Ready only after the first sync of
+    /// the index; until then what is not known yet gets 503.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
+    pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
+        let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
+        let Assembled { pipeline, admin, lanes, mut doors, acme, prepared, index, ready } = assembled;
+        let Environment { tasks, shutdown, inherited, .. } = environment;
+        // A predecessor has the socket until it drains.
+        let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
+        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Door {
+            key: "acme.httpAddress".to_owned(),
+            error: DoorError::Bind { address: address.to_string(), source },
+        })?;
+        if let Some(responder) = responder {
+            tasks.spawn("acme", responder.serve(shutdown.clone()));
+        }
+        let log = pipeline.forwarder.telemetry.access_log.configure(&config.access_log);
+        log.map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
+        tasks.spawn("index", crate::routing::index::run(index, shutdown.clone()));
+        doors.apply(prepared);
+        for name in inherited.close_rest() {
+            tracing::warn!(socket = name, "no door listens where this inherited socket does: closed");
+        }
+        let shutdown = shutdown.clone();
+        Ok(Self { doors: doors.addresses(), pipeline, admin, lanes, opened: doors, config, shutdown, ready })
+    }
+
+    fn assemble(
+        config: &GatewayConfig,
+        environment: &Environment,
+        sockets: Sockets,
+    ) -> Result<Assembled, StartError> {
+        // Before anything of pingora runs: it would take another provider.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let Environment { metrics, reloads, shutdown, tasks, names, inherited } = environment;
+        let gateway_metrics = Arc::new(GatewayMetrics::new(metrics)?);
+        gateway_metrics.set_connections_limit(config.limits.max_connections);
+        let clients = shard_clients(config, reloads, names)?;
+        warn_of_holes(config);
+        let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
+        let (paths, credential) = paths(config, &as_kcp, clients.root.endpoint(), reloads)?;
+
+        let writer = TableWriter::new();
+        let table = writer.table();
+        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        let report: Arc<IndexReport> = Arc::default();
+        let freshness = Arc::clone(&report) as Arc<dyn Freshness>;
+        let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
+        let upstreams = Arc::new(Upstreams::new(
+            credential,
+            own_credentials(config, reloads)?,
+            upstream_options(config),
+            shard_metrics(&gateway_metrics),
+            names.clone(),
+        ));
+        let picker = Arc::new(Picker::new(
+            Arc::clone(&table),
+            freshness,
+            Arc::clone(&upstreams) as Arc<dyn Signs>,
+            PickSettings::new(config.shard_pick.clone()),
+            PickMetrics::new(metrics)?,
+        ));
+        let health = Health::new();
+        health.ping(&[Probe::Live]);
+        let ready = watch::Sender::new(false);
+        let seen = ready.subscribe();
+        let (as_kcp_now, shards) = (Arc::clone(&as_kcp), Arc::clone(&table));
+        health.check("informer-sync", &[Probe::Ready], move || {
+            let is_enough = as_kcp_now.load().contains(&KcpBehaviour::Readiness) && shards.load().is_listed();
+            if is_enough || *seen.borrow() { Ok(()) } else { Err(what_is_missing(&shards.load())) }
+        });
+        if let Some(limit) = config.index.max_age {
+            let (report, table) = (Arc::clone(&report), Arc::clone(&table));
+            health.check("index-age", &[Probe::Ready], move || report.is_younger(limit.get(), &table.load()));
+        }
+        let when_ready = ready.subscribe();
+        let failing = reloads.clone();
+        health.note("reloads", &[Probe::Ready], move || {
+            let failures: Vec<String> = failing.failures().into_iter().map(told_to_anybody).collect();
+            (!failures.is_empty()).then(|| format!("the last good one is in effect: {}", failures.join(", ")))
+        });
+        let (as_kcp_now, leaving) = (Arc::clone(&as_kcp), shutdown.clone());
+        health.check("shutdown", &[Probe::Ready], move || {
+            let stays_ready = as_kcp_now.load().contains(&KcpBehaviour::Drain);
+            if leaving.is_announced() && !stays_ready {
+                Err("process is shutting down".to_owned())
+            } else {
+                Ok(())
+            }
+        });
+        router.set_labels_behind_mounts(behind_mounts(config));
+        let authentication = workspace_authentication(config);
+        let index = IndexParts {
+            writer,
+            router: Arc::clone(&router),
+            picker: Arc::clone(&picker),
+            upstreams: Arc::clone(&upstreams),
+            clients: clients.clone(),
+            options: index_options(config),
+            ready,
+            report: Arc::clone(&report),
+            authentication: authentication.clone(),
+            as_kcp: Arc::clone(&as_kcp),
+        };
+
+        let telemetry = Arc::new(Telemetry {
+            metrics: gateway_metrics,
+            top: TopWorkspaces::new(std::time::Instant::now()),
+            access_log: Arc::new(AccessLog::new(metrics)?),
+            traces: Tracing::new(metrics, tasks, shutdown, names)?,
+            tail: Arc::default(),
+        });
+        let routing =
+            Arc::new(Routing { table, router, paths, mounts: ArcSwap::from_pointee(mount_rules(config)) });
+        routing.paths.set_believed_at_doors(believed_at_doors(config));
+        let traces = telemetry.traces.prepare(&config.tracing);
+        telemetry.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
+        let slow_clients = config.slow_clients.clone();
+        let pipeline = Arc::new(RequestPipeline {
+            forwarder: Arc::new(Forwarder::new(upstreams, Arc::clone(&telemetry), slow_clients, as_kcp)),
+            cors: ArcSwap::from_pointee(Cors::new(&config.cors_allowed_origins).map_err(StartError::Cors)?),
+            workspaces: authentication.map(WorkspaceAuthenticators::new),
+            header_limits: ArcSwap::from_pointee(header_limits(config)),
+            routing,
+        });
+        let admin = Arc::new(AdminApi::new(AdminParts {
+            pipeline: Arc::clone(&pipeline),
+            picker,
+            health,
+            index: report,
+            root: clients.root.clone(),
+            reloads: reloads.clone(),
+            shutdown: shutdown.clone(),
+            certificate_files: certificate_files(config),
+        }));
+        let app = Arc::new(HttpServer::new(Arc::clone(&pipeline), Arc::clone(&admin)));
+
+        let lookup: Arc<dyn ServiceAccountLookup> =
+            Arc::new(ShardLookup::new(Arc::clone(&pipeline.routing.router), clients));
+        let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+        let acme = Acme::of(config, reloads, metrics, names)?;
+        let doors = Doors::new(DoorParts {
+            acme: acme.clone(),
+            telemetry,
+            admin: Arc::clone(&admin),
+            app,
+            lanes: Arc::clone(&lanes),
+            lookup,
+            reloads: reloads.clone(),
+            shutdown: shutdown.clone(),
+            tasks: tasks.clone(),
+            inherited: Arc::clone(inherited),
+            // Until a successor knows as much as its predecessor, that one serves.
+            gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
+        });
+        let prepared = doors.prepare(config, sockets);
+        let prepared = prepared.map_err(|(key, error)| StartError::Door { key, error })?;
+        Ok(Assembled { pipeline, admin, lanes, doors, acme, prepared, index, ready: when_ready })
+    }
+
+    fn telemetry(&self) -> &Telemetry {
+        &self.pipeline.forwarder.telemetry
+    }
+
+    /// Returns when everything was read once, as `/readyz` says it.
+    pub async fn ready(&self) {
+        // The sender lives as long as the index; without it nothing becomes ready any more.
+        let _ = self.ready.clone().wait_for(|ready| *ready).await;
+    }
+
+    /// What says when everything was read once.
+    pub(crate) fn readiness(&self) -> watch::Receiver<bool> {
+        self.ready.clone()
+    }
+
+    /// What serves connections.
+    pub(crate) fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.lanes)
+    }
+
+    /// The settings in force.
+    pub(crate) fn config(&self) -> &GatewayConfig {
+        &self.config
+    }
+
+    /// Its doors as far as sockets go.
+    pub(crate) fn open_doors(&self) -> &Doors {
+        &self.opened
+    }
+
+    /// Opens log files anew, after somebody has moved them away.
+    pub fn log_reopener(&self) -> impl Fn() + Send + Sync + use<> {
+        let log = Arc::clone(&self.telemetry().access_log);
+        move || log.reopen()
+    }
+
+    /// Puts a new configuration in force: doors are opened, changed and closed, everything else changes as far as that goes
+    /// while connections are open. What needs a restart is named in the log and stays as it was.
+    ///
+    /// # Errors
+    /// [`Refused`] if something of it cannot be; then nothing has changed.
+    pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), Refused> {
+        // All that can fail comes first.
+        let prepared = self.opened.prepare(&config, Sockets::Bound).map_err(Refused::door)?;
+        let cors = Cors::new(&config.cors_allowed_origins)
+            .map_err(|error| Refused::because("corsAllowedOrigins", &error))?;
+        let log = self.telemetry().access_log.prepare(&config.access_log);
+        let log = log.map_err(|error| Refused::because("accessLog.file", &error))?;
+        let traces = self.telemetry().traces.prepare(&config.tracing);
+        let traces = traces.map_err(|error| Refused::because("tracing.otlpEndpoint", &error))?;
+
+        if self.config.as_kcp != config.as_kcp {
+            warn_of_holes(&config);
+        }
+        self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
+        self.pipeline.forwarder.as_kcp.store(Arc::new(config.as_kcp.clone()));
+        // What doors are about to believe is taken off requests first, and what they have believed, until they do not any more.
+        let believed = believed_at_doors(&config);
+        let mut meanwhile = believed_at_doors(&self.config);
+        meanwhile.extend(&believed);
+        self.pipeline.routing.paths.set_believed_at_doors(meanwhile);
+        self.opened.apply(prepared);
+        self.pipeline.routing.paths.set_believed_at_doors(believed);
+        self.doors = self.opened.addresses();
+        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        self.pipeline.routing.router.set_patience(patience);
+        self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
+        self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));
+        self.pipeline.header_limits.store(Arc::new(header_limits(&config)));
+        self.telemetry().metrics.set_connections_limit(config.limits.max_connections);
+        self.admin.set_placement(PickSettings::new(config.shard_pick.clone()));
+        self.pipeline.cors.store(Arc::new(cors));
+        if let Err(error) = self.telemetry().access_log.apply(log) {
+            tracing::error!(%error, "there is no room for the access log's thread");
+        }
+        self.telemetry().traces.apply(traces);
+        self.pipeline.routing.mounts.store(Arc::new(mount_rules(&config)));
+        self.pipeline.routing.router.set_labels_behind_mounts(behind_mounts(&config));
+        if config.paths.mapping_file.is_none() && self.config.paths.mapping_file.is_none() {
+            self.pipeline.routing.paths.set_built_in(config.paths.services);
+        }
+        self.shutdown.configure(&config.drain);
+        for what in restart_needed(&self.config, &config) {
+            tracing::warn!(setting = what, "this change of the configuration needs a restart");
+        }
+        self.config = config;
+        Ok(())
+    }
+}
+
+/// Follows the configuration file until the process drains.
+///
+/// # Errors
+/// [`LoadError`] if it cannot be read now.
+pub fn follow_configuration(
+    gateway: &SharedGateway,
+    file: &Path,
+    reloads: &Reloads,
+) -> Result<(), LoadError> {
+    // Whoever runs it ends it.
+    let (followed, path) = (Arc::downgrade(gateway), file.to_owned());
+    reloads.register(CONFIGURATION, [path.clone()], move || {
+        let config: GatewayConfig = fairlead_config::load(&path)?;
+        match followed.upgrade() {
+            Some(gateway) => {
+                gateway.lock().reconfigure(config).map_err(|refused| ConfigError::Faulty(refused.at(&path)))
+            }
+            None => Ok(()),
+        }
+    })?;
+    Ok(())
+}
+
+/// What could not be reloaded, and where the fault is, if that is said: whoever may ask whether we are ready learns no
+/// folders and no contents.
+fn told_to_anybody((what, reason): (String, String)) -> String {
+    let place = reason.split_whitespace().find_map(|word| {
+        let word = word.trim_matches(|end: char| !end.is_alphanumeric());
+        let (file, line) = word.rsplit('/').next()?.split_once(':')?;
+        (file.contains('.') && line.starts_with(|digit: char| digit.is_ascii_digit()))
+            .then(|| format!("{file}:{line}"))
+    });
+    match place {
+        Some(place) => format!("{what} ({place})"),
+        None => what,
+    }
+}

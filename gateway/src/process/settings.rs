@@ -1,0 +1,210 @@
+//! What settings mean for the parts that a gateway is made of.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fairlead_client::Endpoint;
+use fairlead_config::{GatewayConfig, IndexConfig, KcpBehaviour};
+use fairlead_process::{LoadError, Reloadable, Reloads};
+
+use crate::policy::client_address::X_FORWARDED_FOR;
+use crate::request::HeaderLimits;
+use crate::request::identity_headers::Believed;
+use crate::routing::index::{IndexOptions, ShardSelection, WorkspaceAuthentication};
+use crate::routing::mapping::{LivePaths, RootPath};
+use crate::routing::mount::MountRules;
+use crate::routing::resolver::LabelsBehindMounts;
+use crate::upstream::{
+    AdmissionOptions, BreakerOptions, CredentialFiles, HealthOptions, OwnCredentials, Unreachable,
+    UpstreamCredential, UpstreamOptions,
+};
+
+pub(super) fn header_limits(config: &GatewayConfig) -> HeaderLimits {
+    HeaderLimits {
+        fields: config.limits.max_header_fields,
+        bytes: usize::try_from(config.limits.max_header_bytes.bytes()).unwrap_or(usize::MAX),
+    }
+}
+
+pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
+    let workspaces =
+        |config: &GatewayConfig| config.listeners.iter().any(|door| door.authentication.workspaces);
+    let files = |config: &GatewayConfig| {
+        let upstream = &config.upstream;
+        let shards = upstream.shards.clone();
+        (upstream.certificate.clone(), upstream.private_key.clone(), upstream.server_ca.clone(), shards)
+    };
+    let index = |config: &GatewayConfig| {
+        let miss_wait = GatewayConfig::default().index.miss_wait;
+        IndexConfig { miss_wait, ..config.index.clone() }
+    };
+    let mut needed = Vec::new();
+    if old.acme != new.acme {
+        needed.push("acme");
+    }
+    if files(old) != files(new) {
+        needed.push("upstream");
+    }
+    if index(old) != index(new) {
+        needed.push("index");
+    }
+    if workspaces(new) && !workspaces(old) {
+        needed.push("authentication.workspaces");
+    }
+    if old.upstream.ping_interval != new.upstream.ping_interval {
+        needed.push("upstream.pingInterval of the index");
+    }
+    if old.paths.mapping_file != new.paths.mapping_file {
+        needed.push("paths.mappingFile");
+    }
+    let reads_once = |config: &GatewayConfig| config.as_kcp.contains(&KcpBehaviour::Reloads);
+    if reads_once(old) != reads_once(new) {
+        needed.push("asKcp: reloads");
+    }
+    if old.log != new.log {
+        needed.push("log");
+    }
+    if old.state_file != new.state_file {
+        needed.push("stateFile");
+    }
+    needed
+}
+
+pub(super) fn warn_of_holes(config: &GatewayConfig) {
+    for (switch, hole) in config.as_kcp.iter().filter_map(|switch| Some((switch, switch.hole()?))) {
+        tracing::warn!(?switch, "asKcp opens a hole: {hole}");
+    }
+}
+
+pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
+    UpstreamOptions {
+        connect_timeout: config.upstream.connect_timeout.get(),
+        read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
+        ping_interval: config.upstream.ping_interval.get(),
+        pings: !config.as_kcp.contains(&KcpBehaviour::Pings),
+        idle_timeout: config.upstream.idle_timeout.get(),
+        max_age: config.upstream.connection_age.get(),
+        stream_window: u32::try_from(config.upstream.stream_window.bytes()).unwrap_or(u32::MAX >> 1),
+        unreachable: if config.as_kcp.contains(&KcpBehaviour::Unreachable) {
+            Unreachable::BadGateway
+        } else {
+            Unreachable::ServiceUnavailable
+        },
+        repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
+        admission: AdmissionOptions::new(&config.upstream.concurrency),
+        health: HealthOptions::new(&config.upstream.health),
+        breaker: BreakerOptions::new(&config.upstream.breaker),
+    }
+}
+
+/// Which paths lead where, and who the gateway is towards shards: both from the mapping file, if there is one.
+pub(super) fn paths(
+    config: &GatewayConfig,
+    as_kcp: &Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    root_shard: &Endpoint,
+    reloads: &Reloads,
+) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
+    let paths = Arc::new(LivePaths::built_in(config.paths.services));
+    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let credential = match &config.paths.mapping_file {
+        None => {
+            let files = CredentialFiles {
+                certificate: config.upstream.certificate.to_path_buf(),
+                private_key: config.upstream.private_key.to_path_buf(),
+                authorities: config.upstream.server_ca.to_path_buf(),
+                server_name: None,
+            };
+            let watched = if reads_once { Vec::new() } else { files.files().into() };
+            reloads.register("credential for shards", watched, move || files.load())?
+        }
+        Some(file) => {
+            let (read_by, file): (_, PathBuf) = (Arc::clone(&paths), file.to_path_buf());
+            let watched = if reads_once { Vec::new() } else { vec![file.clone()] };
+            let (root_shard, as_kcp) = (root_shard.clone(), Arc::clone(as_kcp));
+            reloads.register_naming("mapping file", watched, move || {
+                let is_alone = as_kcp.load().contains(&KcpBehaviour::RootPath);
+                let read = read_by.read(&file, if is_alone { RootPath::Alone } else { RootPath::Beside });
+                if read.is_ok() && read_by.load().leads_services_to(&root_shard) {
+                    tracing::warn!(
+                        "the mapping file leads /services/ to the root shard, which serves the virtual workspaces of no \
+                         other shard; without a mapping file each shard serves its own (paths.services)"
+                    );
+                }
+                read.map(|(credential, named)| (credential, if reads_once { Vec::new() } else { named }))
+            })?
+        }
+    };
+    Ok((paths, credential))
+}
+
+/// By which headers the doors believe front proxies, where those are not the usual ones, and by which some believe where a
+/// client is: at the others nobody may say it, or the server behind might take it for what a door has believed.
+pub(super) fn believed_at_doors(config: &GatewayConfig) -> Believed {
+    let mut believed = Believed::default();
+    for door in &config.listeners {
+        let headers = &door.authentication.request_header;
+        let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
+        names.into_iter().flatten().for_each(|name| believed.name(name));
+        headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
+        let address = door.peers.client_address_header.as_ref();
+        // Of that one a server is told by the gateway, which appends to what came.
+        if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
+            believed.name(name);
+        }
+    }
+    believed
+}
+
+/// Who the gateway is towards shards that are spoken to in a way of their own, and whom it takes them for.
+pub(super) fn own_credentials(
+    config: &GatewayConfig,
+    reloads: &Reloads,
+) -> Result<OwnCredentials, LoadError> {
+    let usual = &config.upstream;
+    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let mut own = OwnCredentials::default();
+    for shard in &usual.shards {
+        if shard.certificate.is_none() && shard.server_ca.is_none() && shard.server_name.is_none() {
+            continue;
+        }
+        let files = CredentialFiles {
+            certificate: shard.certificate.as_ref().unwrap_or(&usual.certificate).to_path_buf(),
+            private_key: shard.private_key.as_ref().unwrap_or(&usual.private_key).to_path_buf(),
+            authorities: shard.server_ca.as_ref().unwrap_or(&usual.server_ca).to_path_buf(),
+            server_name: shard.server_name.clone(),
+        };
+        let what = format!("credential for shard {}", shard.name);
+        let watched = if reads_once { Vec::new() } else { files.files().into() };
+        own.insert(shard.name.as_str().into(), reloads.register(&what, watched, move || files.load())?);
+    }
+    Ok(own)
+}
+
+pub(super) fn mount_rules(config: &GatewayConfig) -> MountRules {
+    MountRules { hosts: config.paths.mount_hosts.clone(), hops: config.paths.mount_hops }
+}
+
+pub(super) fn behind_mounts(config: &GatewayConfig) -> LabelsBehindMounts {
+    if config.as_kcp.contains(&KcpBehaviour::MountLabels) {
+        LabelsBehindMounts::Ignored
+    } else {
+        LabelsBehindMounts::Refused
+    }
+}
+
+/// The index of the workspaces' own authenticators, if a door asks for it.
+pub(super) fn workspace_authentication(config: &GatewayConfig) -> Option<Arc<WorkspaceAuthentication>> {
+    let is_wanted = config.listeners.iter().any(|door| door.authentication.workspaces);
+    is_wanted.then(|| Arc::new(WorkspaceAuthentication::new()))
+}
+
+pub(super) fn index_options(config: &GatewayConfig) -> IndexOptions {
+    let index = &config.index;
+    IndexOptions {
+        selection: ShardSelection::new(index.shards.clone(), index.shard_selector.clone()),
+        snapshot: index.snapshot.as_ref().map(|path| path.to_path_buf()),
+        ..IndexOptions::default()
+    }
+}

@@ -1,0 +1,122 @@
+//! SIGQUIT: a successor is started, and this process ends when that one serves. If it never does, this one goes on.
+
+use std::ffi::OsString;
+use std::io;
+
+use fairlead_process::{HandoverError, Held, Reloads, Shutdown, Successor};
+use futures_util::FutureExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::process::gateway::{CONFIGURATION, SharedGateway};
+use crate::process::lifecycle::Life;
+
+/// Set by whoever looks after this process and would lose its successor.
+const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
+
+/// There is no hand-over, and this process goes on.
+#[derive(Debug, thiserror::Error)]
+enum UpgradeError {
+    /// Somebody looks after this very process.
+    #[error(
+        "the supervisor that has started this process would take the hand-over for its end; stop and start it there"
+    )]
+    Supervised,
+    /// Nobody knows what to start.
+    #[error("it is not known under which name this process was started; set upgrade.program")]
+    NoName,
+    /// The sockets cannot be handed on.
+    #[error("the sockets cannot be handed on")]
+    Sockets(#[source] io::Error),
+    /// The successor is not there.
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
+    /// The end came first.
+    #[error("the process ends")]
+    Ending,
+}
+
+/// Waits for SIGQUIT until the process ends. The handler is installed by the call; the future must be run.
+///
+/// # Errors
+/// The system has no room for a handler.
+pub fn on_upgrade_signal(
+    gateway: SharedGateway,
+    life: Life,
+    reloads: Reloads,
+    shutdown: Shutdown,
+) -> io::Result<impl Future<Output = ()> + Send> {
+    let mut asked = signal(SignalKind::quit())?;
+    Ok(async move {
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.announced() => return,
+                _ = asked.recv() => {}
+            }
+            if !life.is_in_charge() {
+                // As a successor it would start a third one, and its predecessor would never hear of that one's end.
+                tracing::warn!("SIGQUIT is ignored: this process is not ready, or has not taken over yet");
+                continue;
+            }
+            life.upgrading();
+            // Two processes have doors at the same places: none comes or goes until one of them has them alone.
+            let held = hold(&reloads).await;
+            match hand_over(&gateway, &life, &shutdown).await {
+                Ok(()) => {
+                    tracing::info!("the successor has taken over; what is open here comes to its end");
+                    shutdown.begin_now();
+                    shutdown.draining().await;
+                    return drop(held);
+                }
+                Err(UpgradeError::Ending) => return,
+                Err(error) => {
+                    let why = fairlead_process::chain(&error);
+                    tracing::error!(why, "there is no upgrade: this process goes on");
+                    life.goes_on(&why);
+                }
+            }
+            drop(held);
+            // Whoever asked again meanwhile meant this one.
+            while asked.recv().now_or_never().is_some() {}
+        }
+    })
+}
+
+async fn hold(reloads: &Reloads) -> Option<Held> {
+    let reloads = reloads.clone();
+    // A load may be under way, and take its time. It fails if the process ends, and then nothing is loaded any more.
+    tokio::task::spawn_blocking(move || reloads.hold(CONFIGURATION)).await.ok()
+}
+
+async fn hand_over(gateway: &SharedGateway, life: &Life, shutdown: &Shutdown) -> Result<(), UpgradeError> {
+    if std::env::var_os(SUPERVISED).is_some() {
+        return Err(UpgradeError::Supervised);
+    }
+    let (program, limit, (handed, sockets)) = {
+        let gateway = gateway.lock();
+        let upgrade = &gateway.config().upgrade;
+        let program = upgrade.program.as_ref().map(|program| program.as_os_str().to_owned());
+        (program, upgrade.limit.get(), gateway.open_doors().hand_on().map_err(UpgradeError::Sockets)?)
+    };
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let (called, arguments) = arguments.split_first().ok_or(UpgradeError::NoName)?;
+    let called = Some(called.clone()).filter(|called| !called.is_empty());
+    let program: OsString = program.or(called).ok_or(UpgradeError::NoName)?;
+    let mut successor = Successor::start(&program, arguments, sockets, &handed.files())?;
+    tracing::info!(program = %program.display(), pid = successor.pid(), "a successor was started");
+    tokio::select! {
+        ready = successor.ready(limit) => ready?,
+        // It is killed; there is nothing yet that it could lose.
+        () = shutdown.announced() => return Err(UpgradeError::Ending),
+    }
+    let (pid, owned) = (successor.pid(), handed.leave(successor.left()));
+    // Before the successor hears of it: what it says of itself must not be overwritten.
+    life.falls_silent();
+    if let Err(error) = successor.relieve_us(&owned).await {
+        life.speaks_again();
+        handed.keep();
+        return Err(error.into());
+    }
+    life.hands_over(pid);
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What was found out about a request that is only rehearsed, in the order in which it was found out.
+
+use fairlead_authn::{Identity, Observer, Verdict};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum At {
+    /// The listener.
+    Door,
+    /// Who may connect, and for whom.
+    Peer,
+    /// The names of the door, and what is asked for in headers.
+    Host,
+    /// The path.
+    Path,
+    /// What may be asked how often.
+    Quota,
+    /// What one authenticator says.
+    Credential,
+    /// Who it is.
+    Identity,
+    /// The way through the tree of workspaces.
+    Workspace,
+    /// A mounted workspace.
+    Mount,
+    /// What is mapped to a path.
+    Mapping,
+    /// The server.
+    Shard,
+}
+
+/// What a step does to the request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    /// It goes on.
+    Passed,
+    /// Something to know; it goes on.
+    Noted,
+    /// It ends here, or somebody does not believe it.
+    Refused,
+}
+
+/// One step.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub(crate) struct Step {
+    pub(crate) at: At,
+    pub(crate) outcome: Outcome,
+    /// One line. Names in it may be anybody's choice.
+    pub(crate) says: String,
+}
+
+/// The steps of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    told: Mutex<Vec<Step>>,
+    dropped_groups: Mutex<Vec<String>>,
+}
+
+/// Steps kept: a path may have thousands of labels.
+const MOST: usize = 500;
+
+impl Steps {
+    /// One more.
+    pub(crate) fn tell(&self, at: At, outcome: Outcome, says: impl FnOnce() -> String) {
+        let mut told = self.told.lock();
+        if told.len() < MOST {
+            told.push(Step { at, outcome, says: says() });
+        }
+    }
+
+    /// All of them, and the groups that were taken away from the user.
+    pub(crate) fn into_parts(self) -> (Vec<Step>, Vec<String>) {
+        (self.told.into_inner(), self.dropped_groups.into_inner())
+    }
+}
+
+impl Observer for Steps {
+    fn heard(&self, authenticator: &'static str, verdict: &Verdict) {
+        let (outcome, says) = match verdict {
+            // Those behind it have been heard.
+            Verdict::Declined(_) | Verdict::Refused(_) | Verdict::Accepted(_) if authenticator == UNION => {
+                return;
+            }
+            Verdict::Accepted(identity) => {
+                (Outcome::Passed, format!("accepted as {:?}", identity.user().name))
+            }
+            Verdict::NoOpinion => (Outcome::Noted, "shown nothing that it judges".to_owned()),
+            Verdict::Declined(reason) => (Outcome::Refused, format!("not accepted: {reason}")),
+            Verdict::Refused(reason) => {
+                (Outcome::Refused, format!("refused, and nobody else is asked: {reason}"))
+            }
+        };
+        self.tell(At::Credential, outcome, || format!("{authenticator}: {says}"));
+    }
+
+    fn remembered(&self, authenticator: &'static str, identity: &Identity) {
+        self.tell(At::Credential, Outcome::Passed, || {
+            let name = &identity.user().name;
+            format!("{authenticator}: accepted as {name:?} a moment ago, so nobody is asked again")
+        });
+    }
+
+    fn finished(&self, before: &Identity, after: &Identity) {
+        let kept = &after.user().groups;
+        let dropped = before.user().groups.iter().filter(|group| !kept.contains(group)).cloned();
+        let dropped: Vec<String> = dropped.collect();
+        if !dropped.is_empty() {
+            self.tell(At::Identity, Outcome::Noted, || {
+                format!("groups dropped at this door: {}", dropped.join(", "))
+            });
+        }
+        *self.dropped_groups.lock() = dropped;
+    }
+}
+
+/// The authenticator that asks the others about tokens.
+const UNION: &str = "bearer token";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_bounded() {
+        let steps = Steps::default();
+        for number in 0..10_000 {
+            steps.tell(At::Workspace, Outcome::Passed, || number.to_string());
+        }
+        let (told, _) = steps.into_parts();
+        assert_eq!((told.len(), told[499].says.as_str()), (MOST, "499"));
+    }
+}

@@ -1,0 +1,211 @@
+//! Follows one shard: its logical clusters and the workspaces whose parents it holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_client::{Client, ListWatch, Piece, Reflector, ReflectorOptions};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::routing::index::objects::{LogicalClusterObject, WorkspaceObject};
+use crate::routing::index::report::{Mirror, Mirrors};
+use crate::routing::table::{Change, Page, ShardIndex};
+
+/// How many objects wait at most between all followers and the table; then the watches wait. Some 150 bytes each: the
+/// first lists of all shards together never take more, however long they are.
+const ROOM: usize = 32_768;
+
+/// Something that a shard said, on its way to the table.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) shard: ShardIndex,
+    /// Which follower of this shard said it: what an earlier one said late does not count.
+    pub(super) follower: u64,
+    pub(super) change: Change,
+    /// UIDs of Workspaces that are placed now.
+    pub(super) placed: Vec<Box<str>>,
+    pub(super) receipt: Receipt,
+}
+
+/// To be given back when the news is in the table.
+#[derive(Debug)]
+pub(super) struct Receipt {
+    /// The mirror whose list is complete with this.
+    completes: Option<Arc<AtomicU64>>,
+    read_at: Instant,
+    /// Where it waited.
+    _room: OwnedSemaphorePermit,
+}
+
+impl Receipt {
+    /// Returns how long the news has been on its way.
+    pub(super) fn applied(self) -> Duration {
+        if let Some(lists) = self.completes {
+            lists.fetch_add(1, Ordering::Release);
+        }
+        self.read_at.elapsed()
+    }
+}
+
+/// The way from the followers to the table.
+#[derive(Clone)]
+pub(super) struct Outbox {
+    news: mpsc::Sender<News>,
+    room: Arc<Semaphore>,
+}
+
+impl Outbox {
+    pub(super) fn new() -> (Self, mpsc::Receiver<News>) {
+        let (news, inbox) = mpsc::channel(ROOM);
+        (Self { news, room: Arc::new(Semaphore::new(ROOM)) }, inbox)
+    }
+
+    /// Space for so many objects; `None` when nobody listens any more.
+    async fn room_for(&self, objects: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = u32::try_from(objects.clamp(1, ROOM)).ok()?;
+        Arc::clone(&self.room).acquire_many_owned(permits).await.ok()
+    }
+}
+
+/// What a mirror said, translated.
+struct Told {
+    change: Change,
+    placed: Vec<Box<str>>,
+    objects: usize,
+    completes: Option<Arc<AtomicU64>>,
+}
+
+/// One follower; runs until it is dropped or nobody listens any more.
+pub(super) struct Follower {
+    shard: ShardIndex,
+    number: u64,
+    client: Client,
+    options: ReflectorOptions,
+    clusters: Reflector<LogicalClusterObject>,
+    mirrors: Mirrors,
+    identity: watch::Receiver<Option<Arc<str>>>,
+    outbox: Outbox,
+}
+
+impl Follower {
+    /// `client` addresses the shard itself, without a logical cluster.
+    pub(super) fn new(
+        shard: ShardIndex,
+        number: u64,
+        client: &Client,
+        options: ReflectorOptions,
+        identity: watch::Receiver<Option<Arc<str>>>,
+        outbox: Outbox,
+    ) -> Self {
+        let client = client.with_prefix("/clusters/*");
+        let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
+        let clusters = Reflector::new(client.clone(), source, options.clone());
+        let mirrors = Mirrors { clusters: Mirror::new(clusters.status()), workspaces: Arc::default() };
+        Self { shard, number, client, options, clusters, mirrors, identity, outbox }
+    }
+
+    pub(super) fn mirrors(&self) -> Mirrors {
+        self.mirrors.clone()
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut workspaces: Option<(Reflector<WorkspaceObject>, Arc<AtomicU64>)> = None;
+        self.identity.mark_changed();
+        loop {
+            let told = tokio::select! {
+                piece = self.clusters.next_piece() => cluster_change(piece, &self.mirrors.clusters.applied),
+                (piece, applied) = next(&mut workspaces) => workspace_change(piece, &applied),
+                changed = self.identity.changed() => match changed {
+                    Ok(()) => {
+                        let identity = self.identity.borrow_and_update().clone();
+                        workspaces = identity.map(|identity| self.follow_workspaces(&identity));
+                        None
+                    }
+                    Err(_) => return,
+                },
+            };
+            let Some(Told { change, placed, objects, completes }) = told else {
+                continue;
+            };
+            let read_at = Instant::now();
+            let Some(room) = self.outbox.room_for(objects).await else {
+                return;
+            };
+            let (shard, follower) = (self.shard, self.number);
+            let news = News {
+                shard,
+                follower,
+                change,
+                placed,
+                receipt: Receipt { completes, read_at, _room: room },
+            };
+            if self.outbox.news.send(news).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Workspaces are addressed across logical clusters by the identity of the export that serves them.
+    fn follow_workspaces(&self, identity: &str) -> (Reflector<WorkspaceObject>, Arc<AtomicU64>) {
+        let source = ListWatch::new(format!("/apis/tenancy.kcp.io/v1alpha1/workspaces:{identity}"));
+        let reflector = Reflector::new(self.client.clone(), source, self.options.clone());
+        let mirror = Mirror::new(reflector.status());
+        let applied = Arc::clone(&mirror.applied);
+        *self.mirrors.workspaces.lock() = Some(mirror);
+        (reflector, applied)
+    }
+}
+
+async fn next(
+    reflector: &mut Option<(Reflector<WorkspaceObject>, Arc<AtomicU64>)>,
+) -> (Piece<WorkspaceObject>, Arc<AtomicU64>) {
+    match reflector {
+        Some((reflector, applied)) => (reflector.next_piece().await, Arc::clone(applied)),
+        None => std::future::pending().await,
+    }
+}
+
+fn workspace_change(piece: Piece<WorkspaceObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
+    let one = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+    match piece {
+        Piece::Page { items, is_first, complete_at } => {
+            let objects = items.len();
+            let records = items.into_iter().filter_map(WorkspaceObject::into_record).collect();
+            let is_last = complete_at.is_some();
+            let change = Change::ListWorkspaces(Page { records, is_first, is_last });
+            Some(Told {
+                change,
+                placed: Vec::new(),
+                objects,
+                completes: is_last.then(|| Arc::clone(applied)),
+            })
+        }
+        Piece::Applied(object) => object.into_change().map(one),
+        Piece::Deleted(object) => object.into_removal().map(one),
+        Piece::Progress(_) => None,
+    }
+}
+
+fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
+    let uid = |object: &LogicalClusterObject| object.workspace_uid().map(Box::from);
+    match piece {
+        Piece::Page { items, is_first, complete_at } => {
+            let objects = items.len();
+            let placed = items.iter().filter_map(uid).collect();
+            let records = items.into_iter().filter_map(LogicalClusterObject::into_record).collect();
+            let is_last = complete_at.is_some();
+            let change = Change::ListClusters(Page { records, is_first, is_last });
+            Some(Told { change, placed, objects, completes: is_last.then(|| Arc::clone(applied)) })
+        }
+        Piece::Applied(object) => {
+            let placed = uid(&object).into_iter().collect();
+            object.into_change().map(|change| Told { change, placed, objects: 1, completes: None })
+        }
+        Piece::Deleted(object) => {
+            let told = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+            object.into_removal().map(told)
+        }
+        Piece::Progress(_) => None,
+    }
+}

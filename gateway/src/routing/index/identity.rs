@@ -1,0 +1,65 @@
+//! The identity of the export that serves workspaces: the part of a path without which no shard shows workspaces across
+//! logical clusters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_client::{Backoff, Client};
+use tokio::sync::watch;
+
+use crate::routing::index::objects::ExportIdentity;
+
+/// How often the identity is looked at once it is known.
+const CHECK: Duration = Duration::from_secs(60);
+
+/// Reads the identity, again and again until it is there, then now and then. `whom` tells who may know, in this order;
+/// it is asked each time, because which shard has the root workspace may change.
+pub(super) async fn read_identity(
+    whom: impl Fn() -> Vec<Client> + Send,
+    identity: watch::Sender<Option<Arc<str>>>,
+) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+    loop {
+        let mut found = None;
+        for client in whom() {
+            found = ask(&client).await;
+            if found.is_some() {
+                break;
+            }
+        }
+        let delay = match found {
+            Some(hash) => {
+                backoff.reset();
+                identity.send_if_modified(|known| {
+                    let changed = known.as_deref() != Some(hash.as_str());
+                    *known = Some(hash.into());
+                    changed
+                });
+                CHECK
+            }
+            None => backoff.next_delay(),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = identity.closed() => return,
+        }
+    }
+}
+
+/// `client` addresses a shard that may have the root workspace, without a logical cluster.
+async fn ask(client: &Client) -> Option<String> {
+    let root = client.with_prefix("/clusters/root");
+    match root.get("/apis/apis.kcp.io/v1alpha2/apiexports/tenancy.kcp.io").await {
+        Ok(answer) => match serde_json::from_slice::<ExportIdentity>(&answer.body) {
+            Ok(export) => export.into_hash(),
+            Err(error) => {
+                tracing::warn!(%error, "the export of workspaces does not decode");
+                None
+            }
+        },
+        Err(error) => {
+            tracing::debug!(%error, "the export of workspaces cannot be read");
+            None
+        }
+    }
+}

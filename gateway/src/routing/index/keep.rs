@@ -1,0 +1,66 @@
+//! Keeps the snapshot on disk: now and then, if something has changed, and once more when the process ends.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fairlead_process::Shutdown;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::routing::index::snapshot::{Header, SnapshotFile};
+use crate::routing::table::RoutingTable;
+
+/// Writing takes at most one part in so many of the time.
+const SHARE: u32 = 20;
+
+/// What is kept where, and how often at most.
+pub(super) struct Keeper {
+    pub(super) file: SnapshotFile,
+    pub(super) interval: Duration,
+    pub(super) selection: String,
+    pub(super) table: Arc<RoutingTable>,
+    pub(super) identity: watch::Receiver<Option<Arc<str>>>,
+    /// Before that the table is not worth keeping.
+    pub(super) ready: watch::Receiver<bool>,
+}
+
+impl Keeper {
+    pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let mut written = None;
+        let mut took = Duration::ZERO;
+        let mut failed = false;
+        loop {
+            let is_last = tokio::select! {
+                () = tokio::time::sleep(self.interval.max(took * SHARE)) => false,
+                () = shutdown.draining() => true,
+            };
+            let table = self.table.load_full();
+            let version = table.version();
+            if *self.ready.borrow_and_update() && written != Some(version) {
+                let identity = self.identity.borrow().clone();
+                let header =
+                    Header { written_at: SystemTime::now(), identity, selection: self.selection.clone() };
+                let file = self.file.clone();
+                let began = Instant::now();
+                let outcome = tokio::task::spawn_blocking(move || file.write(&header, &table)).await;
+                took = began.elapsed();
+                match outcome {
+                    Ok(Ok(())) => {
+                        written = Some(version);
+                        failed = false;
+                    }
+                    // One line per trouble, not one per try.
+                    Ok(Err(error)) if !failed => {
+                        tracing::warn!(file = %self.file.path().display(), %error, "the index cannot be kept on disk");
+                        failed = true;
+                    }
+                    Ok(Err(_)) => {}
+                    Err(error) => tracing::error!(%error, "writing the index broke off"),
+                }
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+}

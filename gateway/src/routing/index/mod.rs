@@ -1,0 +1,467 @@
+//! Keeps the routing table true: watches the list of shards, and on every shard its logical clusters and workspaces.
+//!
+//! One task owns the table's writer and applies what the followers of the shards say in batches. A cut connection
+//! costs nothing: the mirror resumes where it was and the table stays as it is. With a snapshot on disk, a gateway
+//! begins with what the last one knew: what is found is routed to, what is not found is 503 until its shard was heard.
+//!
+//! Ready is a gateway when every shard was read once, when it began with a snapshot, or, with the list of shards at
+//! hand, when 30 s have passed. It stays so: a shard that cannot be heard makes its part of the table older
+//! (`fairlead_gateway_index_age_seconds`), not the others' useless.
+
+mod authentication;
+mod discover;
+mod follow;
+mod identity;
+mod keep;
+mod objects;
+mod report;
+mod select;
+mod snapshot;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use fairlead_client::{Client, Credentials, Endpoint, EndpointError, ReflectorOptions};
+use fairlead_config::KcpBehaviour;
+use fairlead_process::Shutdown;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::routing::placement::Picker;
+use crate::routing::resolver::Router;
+use crate::routing::table::{Root, ShardIndex, ShardSpec, TableWriter};
+use crate::upstream::Upstreams;
+use authentication::AuthenticationFollower;
+use discover::{ShardList, ShardNews, ShardSource};
+use follow::{Follower, News, Outbox, Receipt};
+use identity::read_identity;
+use keep::Keeper;
+use snapshot::SnapshotFile;
+
+pub(crate) use authentication::WorkspaceAuthentication;
+pub(crate) use report::IndexReport;
+pub(crate) use select::ShardSelection;
+
+/// How many changes are applied at once at most.
+const BATCH: usize = 4096;
+
+/// What the index does, and its times.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexOptions {
+    /// Times of the mirrors.
+    pub(crate) reflector: ReflectorOptions,
+    /// How long a shard that cannot be read keeps the gateway from being ready.
+    pub(crate) sync_deadline: Duration,
+    /// Which shards are followed.
+    pub(crate) selection: ShardSelection,
+    /// The file that outlives the process.
+    pub(crate) snapshot: Option<PathBuf>,
+    /// How often it is written at most.
+    pub(crate) snapshot_interval: Duration,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        // All shards start together with the gateway, and a stale table costs 503s: try often.
+        // Pages as large as pays: fewer questions, and one page at a time is in memory.
+        let reflector = ReflectorOptions {
+            page_size: 2000,
+            initial_backoff: Duration::from_millis(50),
+            longest_backoff: Duration::from_secs(1),
+            ..ReflectorOptions::default()
+        };
+        Self {
+            reflector,
+            sync_deadline: Duration::from_secs(30),
+            selection: ShardSelection::default(),
+            snapshot: None,
+            snapshot_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How to talk to shards: the root shard by its client, the others with the same credentials.
+#[derive(Clone)]
+pub(crate) struct ShardClients {
+    /// The root shard, without a logical cluster.
+    pub(crate) root: Client,
+    /// The credentials for every shard, replaced on rotation.
+    pub(crate) credentials: Arc<ArcSwap<Credentials>>,
+    /// Those of shards that have their own, by name.
+    pub(crate) own: FxHashMap<Arc<str>, Arc<ArcSwap<Credentials>>>,
+    /// Who is asked for the list of shards in place of the root shard.
+    pub(crate) peers: Option<PeerClients>,
+}
+
+/// How to ask shards for the list of shards.
+#[derive(Clone)]
+pub(crate) struct PeerClients {
+    /// The first ones to ask, without a logical cluster.
+    pub(crate) first: Client,
+    /// More of them.
+    pub(crate) others: Vec<Client>,
+    /// The credentials for those that are found.
+    pub(crate) credentials: Arc<ArcSwap<Credentials>>,
+}
+
+impl ShardClients {
+    /// A client of a shard at its base URL.
+    ///
+    /// # Errors
+    /// For what is no URL.
+    pub(crate) fn of(&self, shard: &str, url: &str) -> Result<Client, EndpointError> {
+        let endpoint = Endpoint::parse(url)?;
+        let credentials = self.own.get(shard).unwrap_or(&self.credentials);
+        Ok(Client::with_credentials(endpoint, Arc::clone(credentials), self.root.options().clone()))
+    }
+
+    fn source(&self) -> ShardSource {
+        let Some(PeerClients { first, others, credentials }) = self.peers.clone() else {
+            return ShardSource::Root(self.root.with_prefix("/clusters/root"));
+        };
+        let options = self.root.options().clone();
+        let client = move |url: &str| {
+            let endpoint = Endpoint::parse(url).ok()?;
+            Some(Client::with_credentials(endpoint, Arc::clone(&credentials), options.clone()))
+        };
+        ShardSource::Peers { first, others, client: Arc::new(client) }
+    }
+}
+
+/// What the index works with.
+pub(crate) struct IndexParts {
+    /// Fills the table.
+    pub(crate) writer: TableWriter,
+    /// Told what has appeared.
+    pub(crate) router: Arc<Router>,
+    /// Told what was placed.
+    pub(crate) picker: Arc<Picker>,
+    /// Told which shards are gone.
+    pub(crate) upstreams: Arc<Upstreams>,
+    /// How to talk to shards.
+    pub(crate) clients: ShardClients,
+    /// What to do, and when.
+    pub(crate) options: IndexOptions,
+    /// Set once the gateway can serve.
+    pub(crate) ready: watch::Sender<bool>,
+    /// Where it says how it is doing.
+    pub(crate) report: Arc<IndexReport>,
+    /// Filled, too, if workspaces may have authenticators of their own.
+    pub(crate) authentication: Option<Arc<WorkspaceAuthentication>>,
+    /// What is to be done as kcp does it.
+    pub(crate) as_kcp: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+}
+
+/// The index; [`Index::run`] is its task.
+pub(crate) struct Index {
+    parts: IndexParts,
+    identity: watch::Receiver<Option<Arc<str>>>,
+    outbox: Outbox,
+    followed: FxHashMap<Arc<str>, Followed>,
+    /// Shards whose URL kcp would have lost, because it changed.
+    lost: FxHashSet<Arc<str>>,
+    followers: JoinSet<()>,
+    next_follower: u64,
+    /// The list of shards was read by this process.
+    listed: bool,
+    synced: bool,
+}
+
+struct Followed {
+    shard: ShardIndex,
+    follower: u64,
+    url: Arc<str>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// Runs the index until the process drains.
+pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
+    let (outbox, mut inbox) = Outbox::new();
+    let (known, identity) = watch::channel(None);
+    let mut index = Index {
+        parts,
+        identity,
+        outbox,
+        followed: FxHashMap::default(),
+        lost: FxHashSet::default(),
+        followers: JoinSet::new(),
+        next_follower: 0,
+        listed: false,
+        synced: false,
+    };
+    index.restore(&known).await;
+    let keeper = index.keeper().map(|keeper| tokio::spawn(keeper.run(shutdown.clone())));
+    index.followers.spawn(read_identity(index.who_knows_the_identity(), known));
+    let options = &index.parts.options;
+    let mut shards = ShardList::new(index.parts.clients.source(), options.reflector.clone());
+    let deadline = tokio::time::sleep(options.sync_deadline);
+    tokio::pin!(deadline);
+    let authentication = index.parts.authentication.clone();
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            () = shutdown.draining() => break,
+            news = shards.next() => index.on_shards(news),
+            _ = inbox.recv_many(&mut batch, BATCH) => index.on_news(&mut batch),
+            () = until(index.parts.writer.next_expiry()) => index.parts.writer.forget_moves(),
+            // It may be the last that everything waits for.
+            () = change_of(authentication.as_deref()), if !index.synced => {}
+            () = &mut deadline, if !index.is_ready() => {
+                // Without the list of shards nothing can be served; with it, what was read can be.
+                if index.view().is_listed() {
+                    tracing::warn!("not all shards could be read in time; serving what is known");
+                    index.parts.ready.send_replace(true);
+                } else {
+                    deadline.as_mut().reset(Instant::now() + Duration::from_secs(1));
+                }
+            }
+        }
+        index.note_sync();
+    }
+    if let Some(keeper) = keeper {
+        // It writes once more.
+        let _ = keeper.await;
+    }
+}
+
+async fn change_of(authentication: Option<&WorkspaceAuthentication>) {
+    match authentication {
+        Some(authentication) => authentication.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Index {
+    /// Begins with what the last process knew.
+    async fn restore(&mut self, identity: &watch::Sender<Option<Arc<str>>>) {
+        let options = &self.parts.options;
+        let Some(file) = options.snapshot.as_ref().map(SnapshotFile::new) else {
+            return;
+        };
+        let (empty, selection) = (self.parts.writer.restoration(), options.selection.to_string());
+        let path = file.path().to_owned();
+        let began = Instant::now();
+        let (header, restoration) =
+            match tokio::task::spawn_blocking(move || file.read(empty, &selection)).await {
+                Ok(Ok(Some(found))) => found,
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => {
+                    return tracing::warn!(file = %path.display(), %error, "the index on disk is not used");
+                }
+                Err(error) => return tracing::error!(%error, "reading the index from disk broke off"),
+            };
+        self.parts.writer.restore(restoration);
+        let age = SystemTime::now().duration_since(header.written_at).unwrap_or_default();
+        self.parts.report.restored(age);
+        identity.send_replace(header.identity);
+        let shards: Vec<ShardSpec> = self.view().shards().map(|shard| shard.spec.clone()).collect();
+        let count = shards.len();
+        shards.into_iter().for_each(|shard| self.follow(shard));
+        tracing::info!(shards = count, age = ?age, took = ?began.elapsed(), "the index begins with what is on disk");
+        if count > 0 {
+            self.parts.ready.send_replace(true);
+        }
+    }
+
+    fn keeper(&self) -> Option<Keeper> {
+        let options = &self.parts.options;
+        Some(Keeper {
+            file: SnapshotFile::new(options.snapshot.as_ref()?),
+            interval: options.snapshot_interval,
+            selection: options.selection.to_string(),
+            table: self.parts.writer.table(),
+            identity: self.identity.clone(),
+            ready: self.parts.ready.subscribe(),
+        })
+    }
+
+    /// The root shard, and whichever shard has the root workspace.
+    fn who_knows_the_identity(&self) -> impl Fn() -> Vec<Client> + Send + 'static {
+        let (clients, table) = (self.parts.clients.clone(), self.parts.writer.table());
+        move || {
+            let owner = table.load().owner_of("root").map(|shard| shard.spec.clone());
+            let owner = owner.and_then(|spec| clients.of(&spec.name, &spec.url).ok());
+            let is_another =
+                |owner: &Client| owner.endpoint().to_string() != clients.root.endpoint().to_string();
+            [clients.root.clone()].into_iter().chain(owner.filter(is_another)).collect()
+        }
+    }
+
+    fn view(&self) -> Arc<Root> {
+        self.parts.writer.table().load_full()
+    }
+
+    fn is_ready(&self) -> bool {
+        *self.parts.ready.borrow()
+    }
+
+    fn note_sync(&mut self) {
+        if self.synced {
+            return;
+        }
+        let view = self.view();
+        let has_authentication = || {
+            let names = view.shards().map(|shard| &shard.spec.name);
+            self.parts.authentication.as_ref().is_none_or(|authentication| authentication.is_synced(names))
+        };
+        if view.is_synced() && has_authentication() {
+            tracing::info!("the index is synced");
+            self.synced = true;
+            self.parts.ready.send_replace(true);
+        }
+    }
+
+    fn on_shards(&mut self, news: ShardNews) {
+        match news {
+            ShardNews::All(shards) => {
+                let selection = &self.parts.options.selection;
+                let present: FxHashSet<&Arc<str>> = shards
+                    .iter()
+                    .filter(|shard| selection.includes(shard))
+                    .map(|shard| &shard.name)
+                    .collect();
+                let view = self.view();
+                let known = view.shards().map(|shard| &shard.spec.name);
+                let gone: Vec<Arc<str>> = known.filter(|name| !present.contains(name)).cloned().collect();
+                self.lost.retain(|name| present.contains(name));
+                gone.iter().for_each(|name| self.forget(name));
+                shards.into_iter().for_each(|shard| self.follow(shard));
+                self.parts.writer.shards_listed();
+                self.listed = true;
+            }
+            ShardNews::Put(shard) => self.follow(shard),
+            ShardNews::Gone(name) => {
+                self.lost.remove(&name);
+                self.forget(&name);
+            }
+        }
+    }
+
+    fn does(&self, behaviour: KcpBehaviour) -> bool {
+        self.parts.as_kcp.load().contains(&behaviour)
+    }
+
+    /// Whether kcp would have lost the shard's URL: it is another one than before, and both were told to this process.
+    fn is_lost(&mut self, name: &Arc<str>, url: &Arc<str>) -> bool {
+        if !self.does(KcpBehaviour::BaseUrls) {
+            self.lost.remove(name);
+            return false;
+        }
+        let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
+        if self.listed && has_moved() {
+            tracing::warn!(shard = %name, "its base URL has changed, and asKcp is baseUrls: its workspaces are unknown");
+            self.lost.insert(Arc::clone(name));
+        }
+        self.lost.contains(name)
+    }
+
+    /// Makes a shard known and follows it; a shard that moved to another URL keeps its entries meanwhile.
+    fn follow(&mut self, spec: ShardSpec) {
+        let (name, url) = (Arc::clone(&spec.name), Arc::clone(&spec.url));
+        if !self.parts.options.selection.includes(&spec) {
+            return self.forget(&name);
+        }
+        let client = match self.parts.clients.of(&name, &url) {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::warn!(shard = %name, %error, "a shard without a usable base URL is not followed");
+                return self.forget(&name);
+            }
+        };
+        // It is read at its new URL, and nobody is led there.
+        let spec = match self.is_lost(&name, &url) {
+            true => ShardSpec { url: "".into(), cordoned: true, ..spec },
+            false => spec,
+        };
+        let Some(shard) = self.parts.writer.put_shard(spec) else {
+            tracing::error!(shard = %name, "too many shards; this one is not followed");
+            return;
+        };
+        if let Some(followed) = self.followed.get(&name) {
+            if followed.url == url {
+                return;
+            }
+            tracing::info!(shard = %name, url = %url, "the shard has a new base URL");
+            followed.tasks.iter().for_each(AbortHandle::abort);
+        } else {
+            tracing::info!(shard = %name, url = %url, "following a shard");
+        }
+        self.next_follower += 1;
+        let (follower, reflector) = (self.next_follower, &self.parts.options.reflector);
+        let mirror = Follower::new(
+            shard,
+            follower,
+            &client,
+            reflector.clone(),
+            self.identity.clone(),
+            self.outbox.clone(),
+        );
+        self.parts.report.insert(shard, mirror.mirrors());
+        let mut tasks = vec![self.followers.spawn(mirror.run())];
+        if let Some(authentication) = &self.parts.authentication {
+            let (reflector, identity) = (reflector.clone(), self.identity.clone());
+            let target = Arc::clone(authentication);
+            let mirror = AuthenticationFollower::new(Arc::clone(&name), &client, reflector, identity, target);
+            tasks.push(self.followers.spawn(mirror.run()));
+        }
+        self.followed.insert(name, Followed { shard, follower, url, tasks });
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(followed) = self.followed.remove(name) {
+            followed.tasks.iter().for_each(AbortHandle::abort);
+            self.parts.report.remove(followed.shard);
+        }
+        if let Some(authentication) = &self.parts.authentication {
+            authentication.forget(name);
+        }
+        let known = self.view().shards().find(|shard| &*shard.spec.name == name).map(|shard| shard.index);
+        if let Some(shard) = known {
+            tracing::info!(shard = %name, "the shard is gone");
+            self.parts.writer.remove_shard(shard);
+        }
+        // Afterwards, because nothing is routed there any more.
+        self.parts.upstreams.forget(name);
+    }
+
+    fn on_news(&mut self, batch: &mut Vec<News>) {
+        // Followers that ended are reaped here, where there is something to do anyway.
+        while self.followers.try_join_next().is_some() {}
+        let current: FxHashSet<u64> = self.followed.values().map(|followed| followed.follower).collect();
+        let mut changes = Vec::with_capacity(batch.len());
+        let mut placed = Vec::new();
+        let mut receipts = Vec::with_capacity(batch.len());
+        let keeps_mounts = self.does(KcpBehaviour::ClearedMounts);
+        for news in batch.drain(..).filter(|news| current.contains(&news.follower)) {
+            let change = if keeps_mounts { news.change.keeping_cleared_mounts() } else { news.change };
+            changes.push((news.shard, change));
+            placed.extend(news.placed);
+            receipts.push(news.receipt);
+        }
+        let touched = self.parts.writer.apply(changes);
+        let lag = receipts.into_iter().map(Receipt::applied).max();
+        self.parts.report.applied(lag.unwrap_or_default());
+        self.parts.router.appeared(&touched);
+        self.parts.picker.placed(placed.iter().map(|uid| &**uid));
+    }
+}
+
+/// Why the gateway is not ready, for those who ask for this check by name.
+pub(crate) fn what_is_missing(view: &Root) -> String {
+    if !view.is_listed() {
+        return "the list of shards has not been read yet".to_owned();
+    }
+    let missing = view.shards().filter(|shard| !shard.is_synced()).map(|shard| &*shard.spec.name);
+    format!("not read yet: {}", missing.collect::<Vec<_>>().join(", "))
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

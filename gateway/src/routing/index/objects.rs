@@ -1,0 +1,399 @@
+//! What the index reads of an object, and what that means for the table. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairlead_config::PickShardConfig;
+use serde::{Deserialize, Deserializer};
+
+use crate::routing::table::{Change, ClusterRecord, PickMarks, ShardSpec, WorkspaceRecord, WorkspaceTarget};
+
+/// A `Shard` of `core.kcp.io/v1alpha1`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ShardObject {
+    metadata: ShardMeta,
+    #[serde(default)]
+    spec: ShardObjectSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ShardMeta {
+    name: Arc<str>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: ShardAnnotations,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ShardAnnotations {
+    /// The logical cluster that holds the object.
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
+    /// Present in any form means: no new workspaces.
+    #[serde(rename = "experimental.core.kcp.io/unschedulable")]
+    unschedulable: Option<String>,
+    /// The same, of ours: it is being emptied.
+    #[serde(rename = "fairlead.dev/drain")]
+    drain: Option<String>,
+    #[serde(rename = "fairlead.dev/weight")]
+    weight: Option<String>,
+    #[serde(rename = "fairlead.dev/capacity")]
+    capacity: Option<String>,
+}
+
+/// An annotation of a Shard that cannot be read. Whoever wrote it is to blame.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum BadMark {
+    /// Its weight.
+    #[error("fairlead.dev/weight: {0:?} is no whole number from 1 to 10000; it is as if it were not there")]
+    Weight(String),
+    /// Its capacity.
+    #[error("fairlead.dev/capacity: {0:?} is no whole number; until it is one, the shard gets no workspaces")]
+    Capacity(String),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ShardObjectSpec {
+    #[serde(rename = "baseURL", default)]
+    base_url: String,
+}
+
+impl ShardObject {
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.metadata.name
+    }
+
+    /// The logical cluster that holds the object.
+    pub(super) fn home(&self) -> &str {
+        &self.metadata.annotations.cluster
+    }
+
+    /// What it says of picks, and what of that cannot be read. A weight that cannot is as none; a capacity that cannot is
+    /// one of 0, because more workspaces than meant would be worse than fewer.
+    pub(super) fn marks(&self) -> (PickMarks, Vec<BadMark>) {
+        let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
+        let mut bad = Vec::new();
+        let weight = weight.as_ref().and_then(|text| {
+            let read = text.trim().parse().ok().filter(|weight| PickShardConfig::is_weight(*weight));
+            read.or_else(|| {
+                bad.push(BadMark::Weight(text.clone()));
+                None
+            })
+        });
+        let capacity = capacity.as_ref().map(|text| {
+            text.trim().parse().unwrap_or_else(|_| {
+                bad.push(BadMark::Capacity(text.clone()));
+                0
+            })
+        });
+        (PickMarks { draining: drain.is_some(), weight, capacity }, bad)
+    }
+
+    pub(super) fn into_spec(self) -> ShardSpec {
+        ShardSpec {
+            marks: self.marks().0,
+            name: self.metadata.name,
+            url: self.spec.base_url.trim_end_matches('/').into(),
+            labels: Arc::new(self.metadata.labels),
+            cordoned: self.metadata.annotations.unschedulable.is_some(),
+        }
+    }
+}
+
+/// A `Workspace` of `tenancy.kcp.io/v1alpha1`, reduced to what the table needs while it is decoded: a list holds all
+/// of them at once.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "WireWorkspace")]
+pub(super) struct WorkspaceObject(WorkspaceRecord);
+
+#[derive(Deserialize)]
+struct WireWorkspace {
+    metadata: WorkspaceMeta,
+    #[serde(default)]
+    spec: WorkspaceSpec,
+    #[serde(default)]
+    status: WorkspaceStatus,
+}
+
+#[derive(Deserialize)]
+struct WorkspaceMeta {
+    name: Box<str>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: ClusterAnnotation,
+}
+
+#[derive(Default, Deserialize)]
+struct ClusterAnnotation {
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+struct WorkspaceSpec {
+    #[serde(default)]
+    cluster: Box<str>,
+    #[serde(rename = "URL", default)]
+    url: Box<str>,
+    mount: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+struct WorkspaceStatus {
+    #[serde(default)]
+    phase: Box<str>,
+}
+
+impl From<WireWorkspace> for WorkspaceObject {
+    fn from(WireWorkspace { metadata, spec, status }: WireWorkspace) -> Self {
+        let target = if &*status.phase == "Scheduling" {
+            WorkspaceTarget::Pending
+        } else if !spec.cluster.is_empty() {
+            WorkspaceTarget::Cluster(spec.cluster)
+        } else if spec.mount.is_none() {
+            WorkspaceTarget::Unmounted
+        } else if can_serve(&spec.url) {
+            WorkspaceTarget::Mount(spec.url)
+        } else {
+            WorkspaceTarget::None
+        };
+        Self(WorkspaceRecord {
+            parent: metadata.annotations.cluster,
+            name: metadata.name,
+            target,
+            unavailable: &*status.phase == "Unavailable",
+        })
+    }
+}
+
+/// Whether a mount's URL says where to go: absolute, with a host, and short enough to be meant. It was copied from an
+/// object of some workspace's own, so nothing about it is certain.
+fn can_serve(url: &str) -> bool {
+    const LONGEST: usize = 4096;
+    url.len() <= LONGEST
+        && url.parse::<http::Uri>().is_ok_and(|uri| {
+            uri.host().is_some_and(|host| !host.is_empty())
+                && matches!(uri.scheme_str(), Some("https" | "http"))
+        })
+}
+
+impl WorkspaceObject {
+    /// `None` for an object that says of no logical cluster that it lies in it.
+    pub(super) fn into_record(self) -> Option<WorkspaceRecord> {
+        is_id(&self.0.parent).then_some(self.0)
+    }
+
+    pub(super) fn into_change(self) -> Option<Change> {
+        self.into_record().map(Change::PutWorkspace)
+    }
+
+    pub(super) fn into_removal(self) -> Option<Change> {
+        let WorkspaceRecord { parent, name, .. } = self.into_record()?;
+        Some(Change::RemoveWorkspace { parent, name })
+    }
+}
+
+/// What can be the id of a logical cluster; the slash parts a stored id from a name.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/')
+}
+
+/// A `LogicalCluster` of `core.kcp.io/v1alpha1`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LogicalClusterObject {
+    metadata: LogicalClusterMeta,
+    #[serde(default)]
+    spec: LogicalClusterSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LogicalClusterMeta {
+    #[serde(default, deserialize_with = "null_as_default")]
+    annotations: LogicalClusterAnnotations,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct LogicalClusterAnnotations {
+    #[serde(rename = "kcp.io/cluster", default)]
+    cluster: Box<str>,
+    #[serde(rename = "internal.tenancy.kcp.io/type")]
+    workspace_type: Option<Box<str>>,
+    #[serde(rename = "internal.kcp.io/migrating")]
+    migrating: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct LogicalClusterSpec {
+    owner: Option<Owner>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Owner {
+    #[serde(default)]
+    uid: Box<str>,
+}
+
+impl LogicalClusterObject {
+    /// The UID of the Workspace that it was made for.
+    pub(super) fn workspace_uid(&self) -> Option<&str> {
+        self.spec.owner.as_ref().map(|owner| &*owner.uid).filter(|uid| !uid.is_empty())
+    }
+
+    /// `None` for an object that does not say which logical cluster it is.
+    pub(super) fn into_record(self) -> Option<ClusterRecord> {
+        let LogicalClusterAnnotations { cluster, workspace_type, migrating } = self.metadata.annotations;
+        is_id(&cluster).then_some(ClusterRecord {
+            id: cluster,
+            workspace_type,
+            migrating: migrating.is_some(),
+        })
+    }
+
+    pub(super) fn into_change(self) -> Option<Change> {
+        self.into_record().map(Change::PutCluster)
+    }
+
+    pub(super) fn into_removal(self) -> Option<Change> {
+        self.into_record().map(|record| Change::RemoveCluster(record.id))
+    }
+}
+
+/// The part of an `APIExport` that says how its resources are addressed across logical clusters.
+#[derive(Debug, Deserialize)]
+pub(super) struct ExportIdentity {
+    #[serde(default)]
+    status: ExportStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ExportStatus {
+    #[serde(rename = "identityHash", default)]
+    identity_hash: String,
+}
+
+impl ExportIdentity {
+    pub(super) fn into_hash(self) -> Option<String> {
+        Some(self.status.identity_hash).filter(|hash| !hash.is_empty())
+    }
+}
+
+/// Go servers write `null` for empty maps.
+pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    fn workspace(spec: &str, phase: &str) -> String {
+        let json = format!(
+            r#"{{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace",
+                "metadata":{{"name":"w","uid":"u","annotations":{{"kcp.io/cluster":"p","other":"x"}}}},
+                "spec":{spec},"status":{{"phase":"{phase}","conditions":[]}}}}"#
+        );
+        let object: WorkspaceObject = serde_json::from_str(&json).unwrap();
+        let record = object.into_record().unwrap();
+        assert_eq!((&*record.parent, &*record.name), ("p", "w"));
+        let available = if record.unavailable { "unavailable " } else { "" };
+        format!("{available}{:?}", record.target)
+    }
+
+    #[test]
+    fn what_a_workspace_leads_to() {
+        let ready = r#"{"cluster":"c","URL":"https://x/clusters/c","type":{"name":"universal"}}"#;
+        let mount = r#"{"mount":{"ref":{"kind":"K"}},"URL":"https://x/clusters/y"}"#;
+        for (spec, phase, expected) in [
+            (ready, "Ready", "Cluster(\"c\")"),
+            (ready, "Initializing", "Cluster(\"c\")"),
+            (ready, "Terminating", "Cluster(\"c\")"),
+            (ready, "Inactive", "Cluster(\"c\")"),
+            (ready, "Unavailable", "unavailable Cluster(\"c\")"),
+            (ready, "Scheduling", "Pending"),
+            ("{}", "Scheduling", "Pending"),
+            ("{}", "", "Unmounted"),
+            (mount, "Ready", "Mount(\"https://x/clusters/y\")"),
+            (mount, "Unavailable", "unavailable Mount(\"https://x/clusters/y\")"),
+            (r#"{"mount":{"ref":{}}}"#, "Unavailable", "unavailable None"),
+            // A URL that leads nowhere is none.
+            (r#"{"mount":{"ref":{}},"URL":"/clusters/y"}"#, "Ready", "None"),
+            (r#"{"mount":{"ref":{}},"URL":"ftp://x/clusters/y"}"#, "Ready", "None"),
+            (r#"{"mount":{"ref":{}},"URL":"https:///clusters/y"}"#, "Ready", "None"),
+            // The logical cluster comes first, as in kcp.
+            (r#"{"cluster":"c","mount":{"ref":{}},"URL":"https://x/clusters/y"}"#, "Ready", "Cluster(\"c\")"),
+            // A URL without a mount is only the address of the workspace itself.
+            (r#"{"URL":"https://x/clusters/y"}"#, "Ready", "Unmounted"),
+        ] {
+            assert_eq!(workspace(spec, phase), expected, "{spec} {phase}");
+        }
+    }
+
+    #[test]
+    fn what_a_logical_cluster_says() {
+        let json = r#"{"metadata":{"name":"cluster","annotations":{"kcp.io/cluster":"c","kcp.io/path":"root:w",
+            "internal.tenancy.kcp.io/type":"root:universal"}},"spec":{"owner":{"uid":"u","name":"w"}},"status":{}}"#;
+        let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+        assert_eq!(object.workspace_uid(), Some("u"));
+        let expected =
+            ClusterRecord { id: "c".into(), workspace_type: Some("root:universal".into()), migrating: false };
+        assert_eq!(object.into_record(), Some(expected));
+        let json =
+            r#"{"metadata":{"annotations":{"kcp.io/cluster":"root","internal.kcp.io/migrating":"true"}}}"#;
+        let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+        assert_eq!(object.workspace_uid(), None);
+        assert!(object.into_record().unwrap().migrating);
+        for json in [r#"{"metadata":{}}"#, r#"{"metadata":{"annotations":{"kcp.io/cluster":"a/b"}}}"#] {
+            let object: LogicalClusterObject = serde_json::from_str(json).unwrap();
+            assert_eq!(object.into_record(), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_a_shard_says() {
+        let json = r#"{"metadata":{"name":"alpha","labels":{"name":"alpha"},"annotations":null},
+            "spec":{"baseURL":"https://alpha:6443/","externalURL":"https://kcp"}}"#;
+        let object: ShardObject = serde_json::from_str(json).unwrap();
+        let spec = object.into_spec();
+        assert_eq!((&*spec.name, &*spec.url, spec.cordoned), ("alpha", "https://alpha:6443", false));
+        assert_eq!(spec.labels["name"], "alpha");
+        let json =
+            r#"{"metadata":{"name":"a","annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}"#;
+        assert!(serde_json::from_str::<ShardObject>(json).unwrap().into_spec().cordoned);
+    }
+
+    #[test]
+    fn what_a_shard_says_about_picks() {
+        let marks = |draining, weight, capacity| PickMarks { draining, weight, capacity };
+        let weight = |text: &str| BadMark::Weight(text.to_owned());
+        let capacity = |text: &str| BadMark::Capacity(text.to_owned());
+        for (annotations, expected, bad) in [
+            ("{}", marks(false, None, None), vec![]),
+            (r#"{"fairlead.dev/drain":""}"#, marks(true, None, None), vec![]),
+            (
+                r#"{"fairlead.dev/weight":" 3","fairlead.dev/capacity":"0"}"#,
+                marks(false, Some(3), Some(0)),
+                vec![],
+            ),
+            (r#"{"fairlead.dev/weight":"0"}"#, marks(false, None, None), vec![weight("0")]),
+            (r#"{"fairlead.dev/weight":"10001"}"#, marks(false, None, None), vec![weight("10001")]),
+            (r#"{"fairlead.dev/weight":"1.5"}"#, marks(false, None, None), vec![weight("1.5")]),
+            (r#"{"fairlead.dev/capacity":"10k"}"#, marks(false, None, Some(0)), vec![capacity("10k")]),
+            (
+                r#"{"fairlead.dev/weight":"x","fairlead.dev/capacity":"-1"}"#,
+                marks(false, None, Some(0)),
+                vec![weight("x"), capacity("-1")],
+            ),
+        ] {
+            let json = format!(r#"{{"metadata":{{"name":"a","annotations":{annotations}}}}}"#);
+            let object: ShardObject = serde_json::from_str(&json).unwrap();
+            assert_eq!(object.marks(), (expected, bad), "{annotations}");
+            assert_eq!(object.into_spec().marks, expected);
+        }
+    }
+}

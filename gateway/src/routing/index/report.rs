@@ -1,0 +1,146 @@
+//! How the index is doing: what readiness, metrics and the status endpoint say of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fairlead_client::{Phase, ReflectorStatus};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::routing::resolver::Freshness;
+use crate::routing::table::{Root, ShardEntry, ShardIndex};
+
+/// For so long a watch may be on its way to being opened without anything being out of date.
+const OPENING: Duration = Duration::from_secs(1);
+
+/// How the index is doing.
+#[derive(Debug, Default)]
+pub(crate) struct IndexReport {
+    shards: Mutex<FxHashMap<ShardIndex, Mirrors>>,
+    /// How old the snapshot was that the table began with, and when that was.
+    restored: Mutex<Option<(Duration, Instant)>>,
+    /// In microseconds.
+    lag: AtomicU64,
+}
+
+/// The state of one shard's mirrors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MirrorReport {
+    /// How old the table's knowledge of the shard may be; `None` if it has never been heard.
+    pub(crate) age: Option<Duration>,
+    /// Whether all watches are open.
+    pub(crate) watching: bool,
+    /// Completed lists, over both mirrors.
+    pub(crate) relists: u64,
+    /// Opened watches, over both mirrors.
+    pub(crate) restarts: u64,
+    /// Why the last try failed.
+    pub(crate) last_error: Option<Arc<str>>,
+}
+
+/// One mirror of a shard.
+#[derive(Clone, Debug)]
+pub(super) struct Mirror {
+    pub(super) status: watch::Receiver<ReflectorStatus>,
+    /// Lists that are in the table, as against read.
+    pub(super) applied: Arc<AtomicU64>,
+}
+
+/// Both mirrors of a shard.
+#[derive(Clone, Debug)]
+pub(super) struct Mirrors {
+    pub(super) clusters: Mirror,
+    /// Not there until the identity of the export is known.
+    pub(super) workspaces: Arc<Mutex<Option<Mirror>>>,
+}
+
+impl Mirror {
+    pub(super) fn new(status: watch::Receiver<ReflectorStatus>) -> Self {
+        Self { status, applied: Arc::default() }
+    }
+
+    /// Whether the watch is open, or is being opened right after the list, and the table has that list.
+    fn is_watching(&self) -> bool {
+        let status = self.status.borrow();
+        let is_open = match status.phase {
+            Phase::Watching => true,
+            Phase::Connecting => {
+                status.last_error.is_none() && status.last_contact.is_some_and(|at| at.elapsed() < OPENING)
+            }
+            Phase::Listing => false,
+        };
+        is_open && status.relists <= self.applied.load(Ordering::Acquire)
+    }
+}
+
+impl Mirrors {
+    fn are_watching(&self) -> bool {
+        self.clusters.is_watching() && self.workspaces.lock().as_ref().is_some_and(Mirror::is_watching)
+    }
+}
+
+impl Freshness for IndexReport {
+    fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
+        let shards = self.shards.lock();
+        match shard {
+            Some(shard) => shards.get(&shard).is_some_and(Mirrors::are_watching),
+            None => shards.values().all(Mirrors::are_watching),
+        }
+    }
+}
+
+impl IndexReport {
+    /// The state of a shard's mirrors at `now`.
+    pub(crate) fn of(&self, shard: ShardIndex, now: Instant) -> MirrorReport {
+        let Some(mirrors) = self.shards.lock().get(&shard).cloned() else {
+            return MirrorReport::default();
+        };
+        let clusters = mirrors.clusters.status.borrow().clone();
+        let workspaces = mirrors.workspaces.lock().as_ref().map(|mirror| mirror.status.borrow().clone());
+        let workspaces = workspaces.unwrap_or_default();
+        let age = |status: &ReflectorStatus| status.staleness(now);
+        let heard =
+            age(&clusters).zip(age(&workspaces)).map(|(clusters, workspaces)| clusters.max(workspaces));
+        let restored = || self.restored.lock().map(|(age, at)| age + now.saturating_duration_since(at));
+        MirrorReport {
+            age: heard.or_else(restored),
+            watching: mirrors.are_watching(),
+            relists: clusters.relists + workspaces.relists,
+            restarts: clusters.restarts + workspaces.restarts,
+            last_error: clusters.last_error.or(workspaces.last_error),
+        }
+    }
+
+    /// # Errors
+    /// The shards of which nothing was heard for this long, or ever.
+    pub(crate) fn is_younger(&self, limit: Duration, view: &Root) -> Result<(), String> {
+        let now = Instant::now();
+        let is_old = |shard: &&ShardEntry| self.of(shard.index, now).age.is_none_or(|age| age > limit);
+        let old: Vec<&str> = view.shards().filter(is_old).map(|shard| &*shard.spec.name).collect();
+        if old.is_empty() { Ok(()) } else { Err(format!("too long without news of: {}", old.join(", "))) }
+    }
+
+    pub(super) fn insert(&self, shard: ShardIndex, mirrors: Mirrors) {
+        self.shards.lock().insert(shard, mirrors);
+    }
+
+    pub(super) fn remove(&self, shard: ShardIndex) {
+        self.shards.lock().remove(&shard);
+    }
+
+    /// How long the latest changes took from being read to being in the table.
+    pub(crate) fn lag(&self) -> Duration {
+        Duration::from_micros(self.lag.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn applied(&self, lag: Duration) {
+        self.lag.store(u64::try_from(lag.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn restored(&self, age: Duration) {
+        *self.restored.lock() = Some((age, Instant::now()));
+    }
+}

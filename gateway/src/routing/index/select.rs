@@ -1,0 +1,72 @@
+//! Which shards a gateway follows: all, or those that are named or match a label selector.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use fairlead_config::ShardSelector;
+
+use crate::routing::table::ShardSpec;
+
+/// A choice of shards. The workspaces of all others do not exist for this gateway.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ShardSelection {
+    /// Empty for any.
+    names: BTreeSet<String>,
+    labels: ShardSelector,
+}
+
+impl ShardSelection {
+    /// Shards with one of these names (any for none) whose labels match the selector.
+    pub(crate) fn new(names: impl IntoIterator<Item = String>, labels: ShardSelector) -> Self {
+        Self { names: names.into_iter().collect(), labels }
+    }
+
+    /// Whether a shard is followed.
+    pub(crate) fn includes(&self, shard: &ShardSpec) -> bool {
+        (self.names.is_empty() || self.names.contains(&*shard.name)) && self.labels.matches(&shard.labels)
+    }
+}
+
+/// The same text for the same choice; empty for all shards.
+impl fmt::Display for ShardSelection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.names.is_empty() && self.labels.is_everything() {
+            return Ok(());
+        }
+        write!(formatter, "{:?} {}", self.names, self.labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn shards_are_chosen_by_name_and_by_labels() {
+        let shard = ShardSpec {
+            name: "alpha".into(),
+            url: "https://alpha".into(),
+            labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
+            cordoned: false,
+            marks: crate::routing::table::PickMarks::default(),
+        };
+        for (names, labels, expected) in [
+            ("", "", true),
+            ("alpha beta", "", true),
+            ("beta", "", false),
+            ("", "region=eu", true),
+            ("alpha", "region=eu", true),
+            ("beta", "region=eu", false),
+            ("alpha", "region=us", false),
+        ] {
+            let names = names.split_whitespace().map(str::to_owned);
+            let selection = ShardSelection::new(names, labels.parse().unwrap());
+            assert_eq!(selection.includes(&shard), expected, "{selection}");
+            assert_eq!(selection.to_string().is_empty(), selection == ShardSelection::default());
+        }
+    }
+}

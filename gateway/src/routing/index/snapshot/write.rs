@@ -1,0 +1,135 @@
+//! Writes a snapshot: beside the old one, and then over it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
+
+use crate::routing::index::snapshot::{BUFFER, Header, MAGIC};
+use crate::routing::table::{Root, ShardIndex, ShardSpec};
+
+pub(super) fn replace(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
+    let new = beside(path);
+    let outcome = write_new(&new, header, table).and_then(|()| {
+        std::fs::rename(&new, path)?;
+        // Without this the new name may be lost with the power, and the old file is what it was.
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    });
+    if outcome.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    outcome
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn write_new(path: &Path, header: &Header, table: &Root) -> io::Result<()> {
+    // Names of workspaces are nobody else's business.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut out = Fields(BufWriter::with_capacity(BUFFER, Checked { file, checksum: Sha256::new() }));
+    out.0.write_all(&MAGIC)?;
+    write_header(&mut out, header)?;
+    let places = write_shards(&mut out, table)?;
+    out.u32(table.types().len() as u32)?;
+    table.types().iter().try_for_each(|name| out.text(name))?;
+    write_records(&mut out, table, &places)?;
+    let Checked { mut file, checksum } = out.0.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.write_all(&checksum.finalize())?;
+    file.sync_all()
+}
+
+fn write_header(out: &mut Fields, header: &Header) -> io::Result<()> {
+    let written_at = header.written_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    out.u64(written_at.as_secs())?;
+    out.text(header.identity.as_deref().unwrap_or_default())?;
+    out.text(&header.selection)
+}
+
+/// Shards are numbered anew, without holes.
+fn write_shards(out: &mut Fields, table: &Root) -> io::Result<FxHashMap<ShardIndex, u16>> {
+    let places: FxHashMap<ShardIndex, u16> = table.shards().map(|shard| shard.index).zip(0..).collect();
+    out.u16(places.len() as u16)?;
+    for ShardSpec { name, url, labels, cordoned, marks } in table.shards().map(|shard| &shard.spec) {
+        out.text(name)?;
+        out.text(url)?;
+        out.u16(u16::from(*cordoned))?;
+        out.u16(u16::from(marks.draining))?;
+        // A weight is at least 1, and of a capacity there is one more than it says, so that 0 is none.
+        out.u32(marks.weight.unwrap_or(0))?;
+        out.u64(marks.capacity.map_or(0, |capacity| u64::from(capacity) + 1))?;
+        out.u32(labels.len() as u32)?;
+        for (key, value) in labels.iter() {
+            out.text(key)?;
+            out.text(value)?;
+        }
+    }
+    Ok(places)
+}
+
+fn write_records(out: &mut Fields, table: &Root, places: &FxHashMap<ShardIndex, u16>) -> io::Result<()> {
+    let known = || table.records().filter(|record| places.contains_key(&record.shard));
+    out.u64(known().count() as u64)?;
+    out.u64(known().map(|record| (record.key.len() + record.value.len()) as u64).sum())?;
+    for record in known() {
+        out.u16(places.get(&record.shard).copied().unwrap_or_default())?;
+        out.u16(record.flags)?;
+        out.bytes(record.key)?;
+        out.bytes(record.value)?;
+    }
+    Ok(())
+}
+
+/// Fields in little endian; texts and bytes with their length in front.
+struct Fields(BufWriter<Checked>);
+
+impl Fields {
+    fn u16(&mut self, value: u16) -> io::Result<()> {
+        self.0.write_all(&value.to_le_bytes())
+    }
+
+    fn u32(&mut self, value: u32) -> io::Result<()> {
+        self.0.write_all(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> io::Result<()> {
+        self.0.write_all(&value.to_le_bytes())
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.bytes(text.as_bytes())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = u16::try_from(bytes.len()).map_err(|_| io::Error::other("a text is too long"))?;
+        self.u16(length)?;
+        self.0.write_all(bytes)
+    }
+}
+
+/// A file, and the checksum of what went into it.
+#[derive(Debug)]
+struct Checked {
+    file: File,
+    checksum: Sha256,
+}
+
+impl Write for Checked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.checksum.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,309 @@
+//! kcp's path mapping file, read: a YAML or JSON list of prefixes, each with its backend.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use http::header::HeaderName;
+use http::uri::{Scheme, Uri};
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use crate::request::identity_headers::AssertionNames;
+
+use crate::routing::mapping::pattern::{Pattern, PatternError};
+
+/// What a backend gets that names no headers of its own: user, group, prefix of extras.
+const USUAL_NAMES: [&str; 3] = ["x-remote-user", "x-remote-group", "x-remote-extra-"];
+
+/// One entry, with its relative file names resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// Where it stands in the file, for messages.
+    pub(crate) place: Place,
+    /// What it matches.
+    pub(crate) pattern: Pattern,
+    /// The backend's URL; of no account for `/clusters/`.
+    pub(crate) backend: BackendUrl,
+    /// Bundle: authorities of the backend's certificate.
+    pub(crate) server_ca: PathBuf,
+    /// The certificate that the backend is shown.
+    pub(crate) certificate: PathBuf,
+    /// Its key.
+    pub(crate) private_key: PathBuf,
+    /// How identity is asserted there, if not in the usual way.
+    pub(crate) names: Option<AssertionNames>,
+}
+
+/// File and line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Line and column, from 1.
+    pub(crate) at: Option<(u64, u64)>,
+}
+
+/// An http or https URL of a backend.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct BackendUrl {
+    origin: String,
+    path: String,
+    query: Option<String>,
+}
+
+/// The file cannot be used; the operator has to change it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MappingFileError {
+    /// It cannot be read.
+    #[error("the mapping file {0} cannot be read")]
+    Unreadable(PathBuf, #[source] std::io::Error),
+    /// It is not a list of mappings.
+    #[error("{place}: {message}")]
+    Malformed {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        message: String,
+    },
+    /// A path cannot be used.
+    #[error("{place}: {error}")]
+    Pattern {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        error: PatternError,
+    },
+    /// A value is not what it should be.
+    #[error("{place}: {key}: {value:?} is no {wanted}")]
+    Value {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        value: String,
+        /// What should.
+        wanted: &'static str,
+    },
+    /// Two mappings want the same requests.
+    #[error("{place}: the paths {one} and {other} overlap, and neither is more specific")]
+    Conflict {
+        /// Of the second.
+        place: Place,
+        /// The one.
+        one: Pattern,
+        /// The other.
+        other: Pattern,
+    },
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    path: Spanned<String>,
+    backend: Spanned<String>,
+    backend_server_ca: PathBuf,
+    proxy_client_cert: PathBuf,
+    proxy_client_key: PathBuf,
+    #[serde(default)]
+    user_header: Option<Spanned<String>>,
+    #[serde(default)]
+    group_header: Option<Spanned<String>>,
+    #[serde(default)]
+    extra_header_prefix: Option<Spanned<String>>,
+}
+
+/// Reads a mapping file. Relative names in it are relative to the working directory, as in kcp.
+///
+/// # Errors
+/// [`MappingFileError`] with the place of the first fault.
+pub(crate) fn read(file: &Path) -> Result<Vec<Entry>, MappingFileError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| MappingFileError::Unreadable(file.to_owned(), error))?;
+    parse(&text, file)
+}
+
+/// Reads the text of a mapping file.
+///
+/// # Errors
+/// [`MappingFileError`] with the place of the first fault.
+pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileError> {
+    let wires: Option<Vec<Spanned<Wire>>> = serde_saphyr::from_str(text).map_err(|error| {
+        let error = error.without_snippet();
+        let at = error.location().map(|location| (location.line(), location.column()));
+        let text = error.to_string();
+        let message = text[..text.rfind(" at line ").unwrap_or(text.len())].to_owned();
+        MappingFileError::Malformed { place: Place { file: file.to_owned(), at }, message }
+    })?;
+    let mut entries: Vec<Entry> = Vec::new();
+    for wire in wires.unwrap_or_default() {
+        let entry = Entry::parse(wire.value, file)?;
+        let conflict = entries.iter().find(|other| {
+            let (one, other) = (&entry.pattern, &other.pattern);
+            one.overlaps(other) && one.is_within(other) == other.is_within(one)
+        });
+        if let Some(other) = conflict {
+            let (one, other) = (other.pattern.clone(), entry.pattern);
+            return Err(MappingFileError::Conflict { place: entry.place, one, other });
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl Entry {
+    fn parse(wire: Wire, file: &Path) -> Result<Self, MappingFileError> {
+        let place = |spanned: &Spanned<String>| Place {
+            file: file.to_owned(),
+            at: Some((spanned.referenced.line(), spanned.referenced.column())),
+        };
+        let pattern = Pattern::parse(&wire.path.value)
+            .map_err(|error| MappingFileError::Pattern { place: place(&wire.path), error })?;
+        let backend = BackendUrl::parse(&wire.backend.value).ok_or_else(|| MappingFileError::Value {
+            place: place(&wire.backend),
+            key: "backend",
+            value: wire.backend.value.clone(),
+            wanted: "http or https URL",
+        })?;
+        let header = |key, given: Option<Spanned<String>>, usual| match given {
+            Some(name) if !name.value.is_empty() => {
+                HeaderName::try_from(&name.value).map_err(|_| MappingFileError::Value {
+                    place: place(&name),
+                    key,
+                    value: name.value,
+                    wanted: "name of a header",
+                })
+            }
+            _ => Ok(HeaderName::from_static(usual)),
+        };
+        let [user, group, extra] = USUAL_NAMES;
+        let extra = header("extra_header_prefix", wire.extra_header_prefix, extra)?;
+        let names = AssertionNames {
+            user: header("user_header", wire.user_header, user)?,
+            group: header("group_header", wire.group_header, group)?,
+            extra_prefix: extra.as_str().into(),
+        };
+        let is_usual = [names.user.as_str(), names.group.as_str(), extra.as_str()] == USUAL_NAMES;
+        Ok(Self {
+            place: place(&wire.path),
+            pattern,
+            backend,
+            server_ca: wire.backend_server_ca,
+            certificate: wire.proxy_client_cert,
+            private_key: wire.proxy_client_key,
+            names: (!is_usual).then_some(names),
+        })
+    }
+
+    /// The files that it names.
+    pub(crate) fn files(&self) -> [PathBuf; 3] {
+        [self.server_ca.clone(), self.certificate.clone(), self.private_key.clone()]
+    }
+}
+
+impl BackendUrl {
+    /// `None` for what is no http or https URL with a host.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let scheme = uri.scheme()?;
+        if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS {
+            return None;
+        }
+        let authority = uri.authority().filter(|authority| !authority.host().is_empty())?;
+        if authority.as_str().contains('@') {
+            return None;
+        }
+        Some(Self {
+            origin: format!("{scheme}://{authority}"),
+            path: uri.path().trim_end_matches('/').to_owned(),
+            query: uri.query().filter(|query| !query.is_empty()).map(str::to_owned),
+        })
+    }
+}
+
+impl BackendUrl {
+    /// Scheme, host and port: `https://host:port`.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Put before the path of requests; no slash at the end.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Put before the query of requests.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.file.display())?;
+        match self.at {
+            Some((line, column)) => write!(formatter, ":{line}:{column}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    const FILES: &str = "backend_server_ca: ca\n  proxy_client_cert: crt\n  proxy_client_key: key\n";
+
+    fn entry(rest: &str) -> String {
+        format!("- {rest}\n  {FILES}")
+    }
+
+    #[test]
+    fn what_kcp_writes_is_read() {
+        let yaml = entry("path: /clusters/\n  backend: https://root:6443")
+            + &entry(
+                "path: /services/\n  backend: https://vw:6444/base/?a=b\n  user_header: X-User\n  later: 1",
+            );
+        let entries = parse(&yaml, Path::new("m")).unwrap();
+        assert!(entries[0].pattern.is_clusters());
+        assert_eq!(entries[0].names, None);
+        let services = &entries[1];
+        let names = services.names.as_ref().unwrap();
+        assert_eq!((names.user.as_str(), names.group.as_str()), ("x-user", "x-remote-group"));
+        let backend = &services.backend;
+        assert_eq!((backend.origin.as_str(), backend.path.as_str()), ("https://vw:6444", "/base"));
+        assert_eq!(backend.query.as_deref(), Some("a=b"));
+        assert_eq!(services.files(), ["ca", "crt", "key"].map(PathBuf::from));
+        let json = r#"[{"path":"/","backend":"http://x","backend_server_ca":"a","proxy_client_cert":"b","proxy_client_key":"c"}]"#;
+        assert_eq!(parse(json, Path::new("m")).unwrap().len(), 1);
+        assert_eq!(parse("", Path::new("m")).unwrap(), []);
+    }
+
+    #[test]
+    fn faults_are_told_with_their_place() {
+        let good = entry("path: /a/{cluster}/\n  backend: https://x");
+        for (text, expected) in [
+            (entry("path: a\n  backend: https://x"), r#"m:1:9: the path "a" does not begin with a slash"#),
+            (entry("path: /a\n  backend: ftp://x"), r#"m:2:12: backend: "ftp://x" is no http or https URL"#),
+            (
+                entry("path: /a\n  backend: https://x\n  user_header: a b"),
+                r#"m:3:16: user_header: "a b" is no name of a header"#,
+            ),
+            (
+                good + &entry("path: /{cluster}/b\n  backend: https://x"),
+                "m:6:9: the paths /a/{cluster}/ and /{cluster}/b/ overlap, and neither is more specific",
+            ),
+            (
+                entry("path: /a\n  backend: https://x") + &entry("path: /a/\n  backend: https://x"),
+                "m:6:9: the paths /a/ and /a/ overlap, and neither is more specific",
+            ),
+        ] {
+            assert_eq!(parse(&text, Path::new("m")).unwrap_err().to_string(), expected);
+        }
+        for text in ["a: b", "- path: /a", "- [", "- path: {}"] {
+            let error = parse(text, Path::new("m")).unwrap_err().to_string();
+            assert!(error.starts_with("m:1:"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What must hold for every mapping file.
+
+use std::path::Path;
+
+use crate::routing::mapping::file::parse;
+use crate::routing::mapping::pattern::Pattern;
+
+/// Reads a mapping file: a fault names the file; of what is read, no two entries want the same requests.
+///
+/// # Panics
+/// If that does not hold.
+pub fn mapping(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    match parse(text, Path::new("mapping.yaml")) {
+        Err(error) => {
+            let told = error.to_string();
+            assert!(told.starts_with("mapping.yaml"), "a fault without a place: {told}");
+        }
+        Ok(entries) => {
+            for (number, entry) in entries.iter().enumerate() {
+                let again = Pattern::parse(&entry.pattern.to_string());
+                assert!(
+                    again.is_ok_and(|again| again == entry.pattern),
+                    "{} reads differently",
+                    entry.pattern
+                );
+                for other in &entries[..number] {
+                    let tie = entry.pattern.specificity() == other.pattern.specificity();
+                    assert!(
+                        !(tie && entry.pattern.overlaps(&other.pattern)),
+                        "{} or {}",
+                        entry.pattern,
+                        other.pattern
+                    );
+                }
+            }
+        }
+    }
+}

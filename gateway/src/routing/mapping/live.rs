@@ -1,0 +1,197 @@
+//! The mapping file in force, replaced as a whole when it or a certificate that it names changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use fairlead_config::ServicesPolicy;
+use fairlead_process::Reloadable;
+use parking_lot::Mutex;
+
+use crate::request::ClusterPaths;
+use crate::request::identity_headers::Believed;
+use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
+
+use crate::routing::mapping::file;
+use crate::routing::mapping::file::{Entry, MappingFileError, Place};
+use crate::routing::mapping::{Backend, Mapping, Paths, Target};
+
+/// The mappings in force.
+#[derive(Debug)]
+pub(crate) struct LivePaths {
+    current: ArcSwap<Paths>,
+    /// The headers that doors believe.
+    believed_at_doors: Mutex<Believed>,
+    /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
+    credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
+}
+
+/// The files of an entry's credential.
+type CredentialPaths = [PathBuf; 3];
+
+/// The mapping file, or what it names, cannot be used; the operator has to mend it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MappingsError {
+    /// The file itself.
+    #[error(transparent)]
+    File(#[from] MappingFileError),
+    /// A certificate or key that it names.
+    #[error("{place}: {error}")]
+    Credential {
+        /// Of the entry.
+        place: String,
+        /// What is wrong.
+        error: CredentialError,
+    },
+    /// kcp's front proxy does not start with it.
+    #[error("{place}: / beside /clusters/ cannot be used (asKcp: rootPath)")]
+    RootPath {
+        /// Of the entry.
+        place: String,
+    },
+    /// It maps nothing.
+    #[error("the mapping file {0} has no entry")]
+    Empty(PathBuf),
+}
+
+/// Whether `/` may be mapped beside `/clusters/`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RootPath {
+    /// It may.
+    Beside,
+    /// It may not, as in kcp.
+    Alone,
+}
+
+/// A mapping file as read, with everything that it names.
+#[derive(Debug)]
+struct Loaded {
+    entries: Vec<(Entry, UpstreamCredential)>,
+}
+
+impl LivePaths {
+    /// What is served without a mapping file.
+    pub(crate) fn built_in(services: ServicesPolicy) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(Paths::built_in(services)),
+            believed_at_doors: Mutex::default(),
+            credentials: Mutex::default(),
+        }
+    }
+
+    /// The mappings of this moment.
+    pub(crate) fn load(&self) -> Guard<Arc<Paths>> {
+        self.current.load()
+    }
+
+    /// Where `/services/` goes without a mapping file, from now on.
+    pub(crate) fn set_built_in(&self, services: ServicesPolicy) {
+        self.put(Paths::built_in(services));
+    }
+
+    /// By which headers the doors believe who asks, from now on.
+    pub(crate) fn set_believed_at_doors(&self, believed: Believed) {
+        let mut doors = self.believed_at_doors.lock();
+        *doors = believed;
+        // Under the lock, so that nobody's other paths are lost.
+        let paths = Paths::clone(&self.current.load());
+        self.replace(paths, &doors);
+    }
+
+    fn put(&self, paths: Paths) {
+        let doors = self.believed_at_doors.lock();
+        self.replace(paths, &doors);
+    }
+
+    /// While what doors believe is locked.
+    fn replace(&self, paths: Paths, doors: &Believed) {
+        let paths = paths.with_doors(doors).after(&self.current.load());
+        self.current.store(Arc::new(paths));
+    }
+
+    /// Reads a mapping file and puts it in force; returns the credential for shards, and all files that it depends on.
+    /// On an error everything stays as it was.
+    ///
+    /// # Errors
+    /// [`MappingsError`], with the place.
+    pub(crate) fn read(
+        &self,
+        path: &Path,
+        root_path: RootPath,
+    ) -> Result<(UpstreamCredential, Vec<PathBuf>), MappingsError> {
+        let loaded = Loaded::read(path)?;
+        // What is in force goes on: a certificate that it names may have changed, and has to be taken over.
+        if root_path == RootPath::Alone
+            && !self.current.load().has_root_beside_clusters()
+            && let Some(place) = loaded.root_beside_clusters()
+        {
+            return Err(MappingsError::RootPath { place: place.to_string() });
+        }
+        let mut files = vec![path.to_owned()];
+        files.extend(loaded.entries.iter().flat_map(|(entry, _)| entry.files()));
+        let for_shards = loaded.entries.iter().find(|(entry, _)| entry.pattern.is_clusters());
+        // Without /clusters/ no request goes to a shard; some credential has to stand there all the same.
+        let for_shards = for_shards.or(loaded.entries.first()).map(|(_, credential)| credential.clone());
+        let for_shards = for_shards.ok_or_else(|| MappingsError::Empty(path.to_owned()))?;
+        self.apply(loaded);
+        Ok((for_shards, files))
+    }
+
+    fn apply(&self, loaded: Loaded) {
+        let mut known = self.credentials.lock();
+        let mut kept = Vec::new();
+        let mut clusters = ClusterPaths::Ordinary;
+        let mut asserted_to_shards = None;
+        let mut mappings = Vec::new();
+        for (entry, credential) in loaded.entries {
+            let asserted_by = entry.names.clone().map(Arc::new);
+            if entry.pattern.is_clusters() {
+                clusters = ClusterPaths::Resolved;
+                asserted_to_shards = asserted_by;
+                continue;
+            }
+            let files = entry.files();
+            let credential = match known.iter().find(|(of, _)| *of == files) {
+                Some((_, current)) => {
+                    if !current.load().is_same(&credential) {
+                        current.replace(credential);
+                    }
+                    Arc::clone(current)
+                }
+                None => Arc::new(Reloadable::new(credential)),
+            };
+            kept.push((files, Arc::clone(&credential)));
+            let spec = BackendSpec {
+                name: entry.pattern.to_string().into(),
+                url: entry.backend.origin().into(),
+                credential: Some(credential),
+            };
+            let target = Target::Backend(Backend { spec, url: entry.backend });
+            mappings.push(Mapping { pattern: entry.pattern, target, asserted_by });
+        }
+        *known = kept;
+        self.put(Paths::new(clusters, asserted_to_shards, mappings));
+    }
+}
+
+impl Loaded {
+    fn read(path: &Path) -> Result<Self, MappingsError> {
+        let load = |entry: Entry| {
+            let [authorities, certificate, private_key] = entry.files();
+            let credential = CredentialFiles { certificate, private_key, authorities, server_name: None };
+            let credential = credential.load();
+            match credential {
+                Ok(credential) => Ok((entry, credential)),
+                Err(error) => Err(MappingsError::Credential { place: entry.place.to_string(), error }),
+            }
+        };
+        let entries: Result<_, _> = file::read(path)?.into_iter().map(load).collect();
+        Ok(Self { entries: entries? })
+    }
+
+    fn root_beside_clusters(&self) -> Option<&Place> {
+        let entries = || self.entries.iter().map(|(entry, _)| entry);
+        let root = entries().find(|entry| entry.pattern.is_root())?;
+        entries().any(|entry| entry.pattern.is_clusters()).then_some(&root.place)
+    }
+}

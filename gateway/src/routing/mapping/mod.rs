@@ -1,0 +1,294 @@
+//! Which paths lead where: kcp's mapping file, or what stands in its place.
+
+mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod live;
+mod pattern;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fairlead_client::Endpoint;
+use fairlead_config::ServicesPolicy;
+
+use crate::request::ClusterPaths;
+use crate::request::identity_headers::{AssertionNames, Believed};
+use crate::upstream::BackendSpec;
+pub(crate) use file::BackendUrl;
+pub(crate) use live::{LivePaths, RootPath};
+use pattern::{Matched, Pattern};
+
+/// Changes of what is believed that are remembered apart. Those before them are joined to the oldest, which only takes more
+/// headers off requests that are older than so many changes.
+const MOST_BEFORE: usize = 64;
+
+/// All mappings in force. Immutable: another file makes another one.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// Whether `/clusters/` leads to shards.
+    pub(crate) clusters: ClusterPaths,
+    /// How shards are told who asks, if not in the usual way.
+    pub(crate) asserted_to_shards: Option<Arc<AssertionNames>>,
+    /// By which headers backends, or doors, believe who asks, if not only by the usual ones.
+    believed: Option<Arc<Believed>>,
+    /// What that was before, and until when; the latest last.
+    believed_before: Arc<Vec<(Instant, Arc<Believed>)>>,
+    /// The more specific of two that overlap comes first.
+    mappings: Vec<Mapping>,
+}
+
+/// A prefix of paths and what is behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Mapping {
+    pattern: Pattern,
+    /// Where it leads.
+    pub(crate) target: Target,
+    /// How the target is told who asks, if not in the usual way.
+    pub(crate) asserted_by: Option<Arc<AssertionNames>>,
+}
+
+/// Where a mapping leads.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// To a server.
+    Backend(Backend),
+    /// To the virtual workspaces of shards.
+    Services(ServicesPolicy),
+}
+
+/// A server, and what it wants before the path and the query.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    /// The server.
+    pub(crate) spec: BackendSpec,
+    url: BackendUrl,
+}
+
+impl Paths {
+    /// What is served without a mapping file.
+    pub(crate) fn built_in(services: ServicesPolicy) -> Self {
+        let mut mappings = Vec::new();
+        if services != ServicesPolicy::Refuse
+            && let Ok(pattern) = Pattern::parse("/services/")
+        {
+            mappings.push(Mapping { pattern, target: Target::Services(services), asserted_by: None });
+        }
+        Self {
+            clusters: ClusterPaths::Resolved,
+            asserted_to_shards: None,
+            believed: None,
+            believed_before: Arc::default(),
+            mappings,
+        }
+    }
+
+    /// The same where doors believe these headers.
+    fn with_doors(mut self, doors: &Believed) -> Self {
+        let mut believed = doors.clone();
+        let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
+        for names in backends.chain(self.asserted_to_shards.as_deref()) {
+            believed.assertion(names);
+        }
+        self.believed = (!believed.is_empty()).then(|| Arc::new(believed));
+        self
+    }
+
+    /// The same after these: who is being judged just now may be judged by what they believe. Doors are
+    /// told first to believe something no longer, and only then it is no longer believed here.
+    fn after(mut self, before: &Self) -> Self {
+        let mut all = Vec::clone(&before.believed_before);
+        if let Some(believed) = before.believed.as_ref().filter(|_| before.believed != self.believed) {
+            all.push((Instant::now(), Arc::clone(believed)));
+        }
+        if all.len() > MOST_BEFORE {
+            let (_, oldest) = all.remove(0);
+            Arc::make_mut(&mut all[0].1).extend(&oldest);
+        }
+        self.believed_before = Arc::new(all);
+        self
+    }
+
+    /// By which headers anybody has believed, at any time since a request was here, who asks: it was judged by some of them,
+    /// however often the settings have changed meanwhile. Without such headers this costs two loads.
+    pub(crate) fn believed_since(&self, began: Instant) -> Option<Arc<Believed>> {
+        let before = self.believed_before.iter().rev();
+        let mut all = self.believed.clone();
+        for (_, believed) in before.take_while(|(until, _)| *until >= began) {
+            match &mut all {
+                Some(all) => Arc::make_mut(all).extend(believed),
+                None => all = Some(Arc::clone(believed)),
+            }
+        }
+        all
+    }
+
+    /// The mapping of a clean path, most specific first. Linear in the number of mappings, which are few.
+    pub(crate) fn find<'p>(&self, path: &'p str) -> Option<(&Mapping, Matched<'p>)> {
+        self.mappings.iter().find_map(|mapping| Some((mapping, mapping.pattern.matches(path)?)))
+    }
+
+    /// Whether virtual workspaces are looked for at this server, wherever they are.
+    pub(crate) fn leads_services_to(&self, server: &Endpoint) -> bool {
+        let target = self.find("/services/").map(|(mapping, _)| &mapping.target);
+        let Some(Target::Backend(backend)) = target else { return false };
+        Endpoint::parse(&backend.spec.url)
+            .is_ok_and(|there| (there.host(), there.port()) == (server.host(), server.port()))
+    }
+
+    fn has_root_beside_clusters(&self) -> bool {
+        self.clusters == ClusterPaths::Resolved
+            && self.mappings.iter().any(|mapping| mapping.pattern.is_root())
+    }
+
+    fn new(
+        clusters: ClusterPaths,
+        asserted_to_shards: Option<Arc<AssertionNames>>,
+        mut mappings: Vec<Mapping>,
+    ) -> Self {
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
+        Self { clusters, asserted_to_shards, believed: None, believed_before: Arc::default(), mappings }
+    }
+}
+
+impl Target {
+    /// The server, if it is one.
+    pub(crate) fn backend(&self) -> Option<&Backend> {
+        match self {
+            Self::Backend(backend) => Some(backend),
+            Self::Services(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Backend(backend) => write!(formatter, "{} leads to {}", self.pattern, backend.spec.url),
+            Target::Services(ServicesPolicy::RootShard) => {
+                write!(formatter, "{} leads to the root shard's virtual workspaces", self.pattern)
+            }
+            Target::Services(_) => {
+                write!(
+                    formatter,
+                    "{} leads to the virtual workspaces of the shard of its logical cluster",
+                    self.pattern
+                )
+            }
+        }
+    }
+}
+
+impl Backend {
+    /// What the server is asked for: its own path and query, then the request's whole path and its query.
+    pub(crate) fn path_and_query(&self, path: &str, query: Option<&str>) -> String {
+        let queries: Cow<'_, str> = match (self.url.query(), query) {
+            (None, None) => Cow::Borrowed(""),
+            (Some(one), None) | (None, Some(one)) => Cow::Owned(format!("?{one}")),
+            (Some(own), Some(given)) => Cow::Owned(format!("?{own}&{given}")),
+        };
+        format!("{}{path}{queries}", self.url.path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn what_was_believed_since_a_request_was_here_counts_for_it_however_often_that_changes() {
+        let believe = |name: &str| {
+            let mut believed = Believed::default();
+            believed.name(name);
+            believed
+        };
+        let paths = LivePaths::built_in(ServicesPolicy::Refuse);
+        let told = |began, name: &'static str| {
+            let believed = paths.load().believed_since(began);
+            believed.is_some_and(|believed| believed.include(&http::HeaderName::from_static(name)))
+        };
+        let began = Instant::now();
+        paths.set_believed_at_doors(believe("x-first"));
+        assert!(told(Instant::now(), "x-first") && !told(began, "x-second"));
+        for _ in 0..1000 {
+            paths.set_believed_at_doors(believe("x-second"));
+            paths.set_believed_at_doors(Believed::default());
+        }
+        let later = Instant::now();
+        assert!(told(began, "x-first") && told(began, "x-second"));
+        assert!(!told(later, "x-first") && !told(later, "x-second"));
+        assert!(paths.load().believed_before.len() <= MOST_BEFORE);
+        // Another mapping file changes nothing of that.
+        paths.set_built_in(ServicesPolicy::Refuse);
+        assert!(told(began, "x-first") && !told(later, "x-first"));
+    }
+
+    fn backend(name: &str, url: &str) -> Target {
+        let url = BackendUrl::parse(url).unwrap();
+        let spec = BackendSpec { name: name.into(), url: url.origin().into(), credential: None };
+        Target::Backend(Backend { spec, url })
+    }
+
+    #[test]
+    fn the_most_specific_mapping_wins() {
+        let names = ["/", "/a/", "/a/{cluster}/", "/a/b/", "/a/b/c/", "/services/"];
+        let mappings = names.map(|path| Mapping {
+            pattern: Pattern::parse(path).unwrap(),
+            target: backend(path, "https://x"),
+            asserted_by: None,
+        });
+        let paths = Paths::new(ClusterPaths::Ordinary, None, mappings.into());
+        for (path, expected) in [
+            ("/", "/"),
+            ("/x", "/"),
+            ("/a", "/a/"),
+            ("/a/x", "/a/{cluster}/"),
+            ("/a/b", "/a/b/"),
+            ("/a/b/x", "/a/b/"),
+            ("/a/b/c/d", "/a/b/c/"),
+            ("/services", "/services/"),
+            ("/clusters/root", "/"),
+        ] {
+            let (mapping, _) = paths.find(path).unwrap();
+            assert_eq!(mapping.pattern, Pattern::parse(expected).unwrap(), "{path}");
+        }
+    }
+
+    #[test]
+    fn virtual_workspaces_of_all_shards_at_one_server_are_noticed() {
+        let root = Endpoint::parse("https://root:6444").unwrap();
+        for (path, url, expected) in [
+            ("/services/", "https://root:6444/", true),
+            ("/services", "https://root:6444/base", true),
+            ("/", "https://root:6444", true),
+            ("/services/", "https://root", false),
+            ("/services/", "https://virtual-workspaces:6444", false),
+            ("/services/apiexport/", "https://root:6444", false),
+            ("/e2e/", "https://root:6444", false),
+        ] {
+            let pattern = Pattern::parse(path).unwrap();
+            let mapping = Mapping { pattern, target: backend(path, url), asserted_by: None };
+            let paths = Paths::new(ClusterPaths::Resolved, None, vec![mapping]);
+            assert_eq!(paths.leads_services_to(&root), expected, "{path} to {url}");
+        }
+        assert!(!Paths::built_in(ServicesPolicy::OwningShard).leads_services_to(&root));
+    }
+
+    #[test]
+    fn a_backend_keeps_its_own_path_and_query() {
+        for (url, path, query, expected) in [
+            ("https://x", "/a/b", None, "/a/b"),
+            ("https://x/", "/a/b", Some("c=d"), "/a/b?c=d"),
+            ("https://x/base/", "/a%2Fb/", None, "/base/a%2Fb/"),
+            ("https://x/base?e=f", "/a", Some("c=d;g"), "/base/a?e=f&c=d;g"),
+            ("https://x?e=f", "/a", None, "/a?e=f"),
+        ] {
+            let Target::Backend(backend) = backend("x", url) else { unreachable!() };
+            assert_eq!(backend.path_and_query(path, query), expected, "{url} {path}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Workspace path to shard: the routing table, the index that fills it, path mappings, mounts, and the placement of new workspaces.
+//!
+//! May use `policy`, `upstream` (mapped backends, load of shards), `telemetry` and `request`. Must not know identities or how
+//! requests are forwarded.
+
+pub(crate) mod index;
+pub(crate) mod mapping;
+pub(crate) mod mount;
+pub(crate) mod placement;
+pub(crate) mod resolver;
+pub(crate) mod shard_credentials;
+pub(crate) mod table;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use mapping::LivePaths;
+use mount::MountRules;
+use resolver::Router;
+use table::RoutingTable;
+
+/// Everything that says where a request goes.
+pub(crate) struct Routing {
+    /// Logical clusters and their shards.
+    pub(crate) table: Arc<RoutingTable>,
+    /// Resolves workspace references.
+    pub(crate) router: Arc<Router>,
+    /// Path prefixes and their targets.
+    pub(crate) paths: Arc<LivePaths>,
+    /// Hosts that mounts may lead to.
+    pub(crate) mounts: ArcSwap<MountRules>,
+}

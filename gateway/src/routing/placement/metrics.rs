@@ -1,0 +1,109 @@
+//! What is counted of picks.
+
+use fairlead_config::PickPolicy;
+use fairlead_process::{Metrics, MetricsError};
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec};
+
+use crate::routing::placement::policy::Exclusion;
+
+/// How a question was answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    /// With a shard.
+    Picked,
+    /// With the shard that was picked for the workspace before.
+    Repeated,
+    /// With no: nothing fits, and that does not change by itself.
+    NoShardFits,
+    /// With later: what fits cannot take it now.
+    NotNow,
+    /// Not at all: which shards there are is not known yet.
+    NotListed,
+    /// The question means nothing.
+    Invalid,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Picked => "picked",
+            Self::Repeated => "repeated",
+            Self::NoShardFits => "no_shard_fits",
+            Self::NotNow => "not_now",
+            Self::NotListed => "not_listed",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// The metrics of picks.
+pub(crate) struct PickMetrics {
+    picks: IntCounterVec,
+    excluded: IntGaugeVec,
+    reserved: IntGaugeVec,
+    busy: GaugeVec,
+}
+
+impl PickMetrics {
+    /// Registers them. Once per process.
+    ///
+    /// # Errors
+    /// When called twice with the same registry.
+    pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
+        Ok(Self {
+            picks: registry.counters(
+                "fairlead_gateway_shard_picks_total",
+                "Questions of shards where a workspace should live, by policy and outcome: picked, repeated, no_shard_fits, \
+                 not_now, not_listed, invalid.",
+                &["policy", "outcome"],
+            )?,
+            excluded: registry.int_gauges(
+                "fairlead_gateway_shard_excluded",
+                "1 for why a shard gets no new workspaces now: cordoned, draining, not_read, out_of_reach, full, filling.",
+                &["shard", "reason"],
+            )?,
+            reserved: registry.int_gauges(
+                "fairlead_gateway_shard_reserved",
+                "Workspaces picked here for a shard that the index does not show yet.",
+                &["shard"],
+            )?,
+            busy: registry.gauges(
+                "fairlead_gateway_shard_busy",
+                "Reads and writes of this gateway that wait for a shard at any moment, over some ten seconds; kept up to date \
+                 where picks are asked for.",
+                &["shard"],
+            )?,
+        })
+    }
+
+    /// Makes every series that there can be for these shards.
+    #[cfg(test)]
+    pub(crate) fn everything(&self, shards: impl Iterator<Item = String>) {
+        use Outcome::{Invalid, NoShardFits, NotListed, NotNow, Picked, Repeated};
+        for policy in [PickPolicy::Random, PickPolicy::LeastWorkspaces, PickPolicy::PowerOfTwo] {
+            for outcome in [Picked, Repeated, NoShardFits, NotNow, NotListed, Invalid] {
+                self.answered(policy, outcome);
+            }
+        }
+        shards.for_each(|shard| self.shard(&shard, Some(Exclusion::Full), 1, 1.0));
+    }
+
+    pub(super) fn answered(&self, policy: PickPolicy, outcome: Outcome) {
+        self.picks.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
+    }
+
+    /// Series of shards that are gone go with them.
+    pub(super) fn forget_shards(&self) {
+        self.excluded.reset();
+        self.reserved.reset();
+        self.busy.reset();
+    }
+
+    pub(super) fn shard(&self, name: &str, exclusion: Option<Exclusion>, reserved: u32, busy: f64) {
+        if let Some(exclusion) = exclusion {
+            self.excluded.with_label_values(&[name, exclusion.as_str()]).set(1);
+        }
+        self.reserved.with_label_values(&[name]).set(reserved.into());
+        self.busy.with_label_values(&[name]).set(busy);
+    }
+}

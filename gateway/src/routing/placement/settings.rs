@@ -1,0 +1,86 @@
+//! What the configuration says of picks.
+
+use fairlead_config::{PickConfig, PickPolicy};
+
+use crate::routing::table::ShardSpec;
+
+/// The settings in force.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PickSettings(PickConfig);
+
+/// What a shard is worth.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Worth {
+    pub(super) weight: u32,
+    pub(super) capacity: Option<u32>,
+}
+
+impl PickSettings {
+    /// Those of a configuration.
+    pub(crate) fn new(config: PickConfig) -> Self {
+        Self(config)
+    }
+
+    pub(super) fn policy(&self) -> PickPolicy {
+        self.0.policy
+    }
+
+    pub(super) fn gateways(&self) -> u32 {
+        self.0.gateways
+    }
+
+    /// What the shard's own annotations say, then the first entry that says something.
+    pub(super) fn worth(&self, shard: &ShardSpec) -> Worth {
+        let entries = || {
+            self.0.shards.iter().filter(|entry| {
+                entry.name.as_deref().is_none_or(|name| name == &*shard.name)
+                    && entry.selector.matches(&shard.labels)
+            })
+        };
+        Worth {
+            weight: shard.marks.weight.or_else(|| entries().find_map(|entry| entry.weight)).unwrap_or(1),
+            capacity: shard.marks.capacity.or_else(|| entries().find_map(|entry| entry.capacity)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::routing::table::PickMarks;
+
+    #[test]
+    fn the_shard_itself_comes_before_the_first_entry_that_says_something() {
+        let settings = PickSettings(
+            serde_json::from_value(json!({"shards": [
+                {"name": "a", "weight": 5},
+                {"selector": "size=large", "weight": 3, "capacity": 300},
+                {"capacity": 100},
+            ]}))
+            .unwrap(),
+        );
+        for (name, size, weight, capacity, expected) in [
+            ("a", "large", None, None, (5, Some(300))),
+            ("a", "small", None, None, (5, Some(100))),
+            ("b", "large", None, None, (3, Some(300))),
+            ("b", "small", None, None, (1, Some(100))),
+            ("b", "large", Some(7), Some(0), (7, Some(0))),
+        ] {
+            let shard = ShardSpec {
+                name: name.into(),
+                url: "".into(),
+                labels: Arc::new([("size".to_owned(), size.to_owned())].into()),
+                cordoned: false,
+                marks: PickMarks { draining: false, weight, capacity },
+            };
+            let Worth { weight, capacity } = settings.worth(&shard);
+            assert_eq!((weight, capacity), expected, "{name} {size}");
+        }
+    }
+}

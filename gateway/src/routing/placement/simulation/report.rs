@@ -1,0 +1,145 @@
+//! What came of a simulation, and whether that is what is promised.
+
+use std::time::Duration;
+
+use fairlead_config::PickPolicy;
+
+use crate::routing::placement::simulation::Plan;
+use crate::routing::placement::simulation::world::{Marks, Shard, World};
+
+/// The fullest shard beside the mean, with `power-of-two`.
+pub const PROMISED_IMBALANCE: f64 = 1.05;
+
+/// What came of it. Imbalance is that of the shards that may be had in the end, by weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Whose they are.
+    pub policy: PickPolicy,
+    /// Workspaces that got a shard.
+    pub placed: u32,
+    /// Questions that got none at first.
+    pub refused: u32,
+    /// The fullest shard beside the mean.
+    pub imbalance: f64,
+    /// The 99th percentile of the shards' load beside the mean.
+    pub load_p99: f64,
+    /// The most that one shard got of the workspaces of one second, beside its share.
+    pub rush: f64,
+    /// Workspaces that would have to move for all shards to be as full as each other.
+    pub moves: u64,
+    /// Picks of a shard that the gateway saw to be cordoned, drained, dead, or not there.
+    pub on_excluded: u32,
+    /// The same of a shard of which the gateway had not seen it yet.
+    pub unseen: u32,
+    /// Workspaces more than shards may have.
+    pub beyond_capacity: u32,
+    /// Shards that got as many workspaces as they may have, but for one per gateway.
+    pub filled: u32,
+}
+
+impl Figures {
+    pub(super) fn new(policy: PickPolicy) -> Self {
+        Self {
+            policy,
+            placed: 0,
+            refused: 0,
+            imbalance: 0.0,
+            load_p99: 0.0,
+            rush: 0.0,
+            moves: 0,
+            on_excluded: 0,
+            unseen: 0,
+            beyond_capacity: 0,
+            filled: 0,
+        }
+    }
+
+    /// A shard is about to get a workspace.
+    pub(super) fn note_pick(&mut self, seen: &Marks, shard: &Shard) {
+        if !seen.may_be_had() {
+            self.on_excluded += 1;
+        } else if !shard.marks.may_be_had() {
+            self.unseen += 1;
+        }
+        if shard.capacity.is_some_and(|capacity| shard.workspaces >= capacity) {
+            self.beyond_capacity += 1;
+        }
+    }
+
+    /// A second has passed in which shards got so many.
+    pub(super) fn note_second(&mut self, world: &World, got: &mut [u32]) {
+        let all: u32 = got.iter().sum();
+        let open = world.shards.iter().filter(|shard| shard.marks.may_be_had());
+        let weights: u32 = open.map(|shard| shard.weight).sum();
+        for (got, shard) in got.iter_mut().zip(&world.shards) {
+            let share = f64::from(all) * f64::from(shard.weight) / f64::from(weights);
+            // Below this it is nothing but chance.
+            if share >= 10.0 {
+                self.rush = self.rush.max(f64::from(*got) / share);
+            }
+            *got = 0;
+        }
+    }
+
+    pub(super) fn conclude(&mut self, world: &World, placed: u32) {
+        self.placed = placed;
+        let has_room = |shard: &Shard| shard.capacity.is_none_or(|capacity| shard.workspaces + 4 < capacity);
+        self.filled = world.shards.iter().filter(|shard| !has_room(shard)).count() as u32;
+        let level: Vec<&Shard> =
+            world.shards.iter().filter(|shard| shard.marks.may_be_had() && has_room(shard)).collect();
+        let weights: f64 = level.iter().map(|shard| f64::from(shard.weight)).sum();
+        let sum = |of: fn(&Shard) -> f64| level.iter().map(|shard| of(shard)).sum::<f64>();
+        let (workspaces, load) = (sum(|shard| f64::from(shard.workspaces)), sum(|shard| shard.load));
+        let beside_mean =
+            |value: f64, all: f64, shard: &Shard| value / f64::from(shard.weight) / (all / weights);
+        let fills = level.iter().map(|shard| beside_mean(shard.workspaces.into(), workspaces, shard));
+        self.imbalance = fills.fold(0.0, f64::max);
+        let mut loads: Vec<f64> = level.iter().map(|shard| beside_mean(shard.load, load, shard)).collect();
+        loads.sort_by(f64::total_cmp);
+        self.load_p99 =
+            loads.get((loads.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or_default();
+        let above = level.iter().map(|shard| {
+            (f64::from(shard.workspaces) - workspaces / weights * f64::from(shard.weight)).max(0.0)
+        });
+        self.moves = above.sum::<f64>() as u64;
+    }
+
+    /// What was promised and is not so.
+    pub fn missed(&self) -> Option<String> {
+        let name = self.policy;
+        match () {
+            () if self.on_excluded > 0 => {
+                Some(format!("{name}: {} workspaces on shards that were excluded", self.on_excluded))
+            }
+            () if self.beyond_capacity > 0 => {
+                Some(format!("{name}: {} workspaces on full shards", self.beyond_capacity))
+            }
+            () if self.policy == PickPolicy::PowerOfTwo && self.imbalance > PROMISED_IMBALANCE => {
+                Some(format!(
+                    "{name}: the fullest shard has {:.3} of the mean, not {PROMISED_IMBALANCE}",
+                    self.imbalance
+                ))
+            }
+            () => None,
+        }
+    }
+}
+
+/// The figures of several policies beside each other.
+pub fn table(plan: &Plan, all: &[Figures]) -> String {
+    let Plan { shards, workspaces, gateways, view_age, per_second, .. } = plan;
+    let age = Duration::as_secs_f64(view_age);
+    let mut text = format!(
+        "{workspaces} workspaces on {shards} shards, {per_second} a second through {gateways} gateways whose view is {age} s old\n\n\
+         | policy | fullest, of mean | p99 of load, of mean | most in a second, of share | moves to level | on excluded | not seen yet | beyond capacity | filled | asked again |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n"
+    );
+    for figures in all {
+        let Figures { policy, imbalance, load_p99, rush, moves, .. } = figures;
+        let Figures { on_excluded, unseen, beyond_capacity, filled, refused, .. } = figures;
+        text.push_str(&format!(
+            "| {policy} | {imbalance:.3} | {load_p99:.2} | {rush:.2} | {moves} | {on_excluded} | {unseen} | {beyond_capacity} | {filled} | {refused} |\n"
+        ));
+    }
+    text
+}

@@ -1,0 +1,558 @@
+//! Resolves a reference, with a little patience for what the index has not shown yet.
+//!
+//! A client that has just seen its workspace become Ready may be faster than the index. A miss that may be about to
+//! appear therefore waits for the index for a bounded moment, woken by the batch that brings it. What did not
+//! appear is remembered for a shorter moment, and the number of waiters is bounded, so that probing for names stays cheap.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::request::Reference;
+use crate::request::decision_log::{At, Outcome, Steps};
+use crate::routing::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
+
+/// How patient a miss is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// How long a miss may wait.
+    pub(crate) wait: Duration,
+    /// How long a miss that waited in vain is remembered.
+    pub(crate) memory: Duration,
+    /// How long a miss that is remembered may wait. Not zero: what was probed a moment ago may have been created since.
+    pub(crate) wait_remembered: Duration,
+    /// How many requests may wait at once.
+    pub(crate) waiters: usize,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_millis(500),
+            memory: Duration::from_millis(1000),
+            wait_remembered: Duration::from_millis(100),
+            waiters: 4096,
+        }
+    }
+}
+
+/// Where a request goes; owned, so that it can be kept while the table changes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Route {
+    /// To a shard, as this logical cluster.
+    Shard {
+        /// The shard.
+        index: ShardIndex,
+        /// Its name.
+        name: Arc<str>,
+        /// Its base URL.
+        url: Arc<str>,
+        /// The id of the logical cluster.
+        cluster: Arc<str>,
+        /// The type of its workspace, `path:name`.
+        workspace_type: Option<Arc<str>>,
+        /// Another shard had it until a moment ago: see [`resumes`](crate::request::resume::resumes).
+        recently_moved: bool,
+    },
+    /// To whatever serves this URL.
+    Mount(Box<str>),
+    /// The workspace exists but is not to be entered through this path: 503.
+    Unavailable,
+    /// Not everything has been read yet: 503, a retry helps.
+    NotSynced,
+    /// Not found: 403.
+    Unknown,
+    /// Not found, and too many requests wait already: 503, a retry helps.
+    Busy,
+}
+
+/// What labels behind a mount are: `root:a:mount:x`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LabelsBehindMounts {
+    /// A workspace that does not exist: 403.
+    Refused,
+    /// Nothing; the mount itself is meant, as in kcp.
+    Ignored,
+}
+
+/// Whether the caller may wait for the index.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Caller {
+    /// It presented a certificate or a token; nobody has judged them yet.
+    WithCredentials,
+    /// It presented nothing and gets the answer of this moment.
+    Anonymous,
+}
+
+/// Whether the table hears of changes at the moment they happen.
+pub(crate) trait Freshness: Send + Sync {
+    /// Whether the watches of a shard are open; of all shards for `None`.
+    fn is_watching(&self, shard: Option<ShardIndex>) -> bool;
+}
+
+/// Resolves references.
+pub(crate) struct Router {
+    table: Arc<RoutingTable>,
+    freshness: Arc<dyn Freshness>,
+    patience: ArcSwap<Patience>,
+    ignores_behind_mounts: AtomicBool,
+    waiting: AtomicUsize,
+    misses: Mutex<FxHashMap<TableKey, Miss>>,
+}
+
+/// A key that was asked for and is not in the table.
+#[derive(Debug)]
+struct Miss {
+    appeared: Arc<Notify>,
+    waiters: usize,
+    remembered_until: Option<Instant>,
+}
+
+/// Keys remembered at most; beyond it, misses are not remembered.
+const MAX_MISSES: usize = 16_384;
+
+impl Router {
+    /// A router over a table.
+    pub(crate) fn new(table: Arc<RoutingTable>, freshness: Arc<dyn Freshness>, patience: Patience) -> Self {
+        Self {
+            table,
+            freshness,
+            patience: ArcSwap::from_pointee(patience),
+            ignores_behind_mounts: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            misses: Mutex::default(),
+        }
+    }
+
+    /// Changes what labels behind mounts are from now on.
+    pub(crate) fn set_labels_behind_mounts(&self, behind_mounts: LabelsBehindMounts) {
+        self.ignores_behind_mounts.store(behind_mounts == LabelsBehindMounts::Ignored, Ordering::Relaxed);
+    }
+
+    /// Changes how patient misses are from now on.
+    pub(crate) fn set_patience(&self, patience: Patience) {
+        self.patience.store(Arc::new(patience));
+    }
+
+    /// Resolves a reference. A hit costs a look-up and the copy of the cluster's id.
+    pub(crate) fn route<'r>(
+        &'r self,
+        reference: &'r Reference<'_>,
+        caller: Caller,
+    ) -> impl Future<Output = Route> + Send + 'r {
+        self.route_telling(reference, caller, None)
+    }
+
+    /// The same, told step by step to whoever wants to know. What is rehearsed so is not remembered.
+    pub(crate) async fn route_telling(
+        &self,
+        reference: &Reference<'_>,
+        caller: Caller,
+        steps: Option<&Steps>,
+    ) -> Route {
+        let began = Instant::now();
+        if let Some(steps) = steps {
+            self.tell_walk(reference, steps);
+        }
+        loop {
+            let missing = match self.resolve(reference) {
+                Ok(route) => return route,
+                Err(missing) => missing,
+            };
+            let may_appear = missing.below_known || reference.is_id_shaped();
+            if caller == Caller::Anonymous || !may_appear {
+                if let Some(steps) = steps {
+                    steps.tell(At::Workspace, Outcome::Noted, || not_waited_for(caller));
+                }
+                return self.verdict(missing);
+            }
+            let patience = self.patience.load();
+            let is_remembered = self.is_remembered(missing.key);
+            let wait = if is_remembered { patience.wait_remembered } else { patience.wait };
+            drop(patience);
+            if let Some(steps) = steps {
+                steps.tell(At::Workspace, Outcome::Noted, || waited_for(wait, is_remembered));
+            }
+            let Some(waiter) = Waiter::register(self, missing.key) else {
+                return Route::Busy;
+            };
+            let appeared = waiter.appeared.notified();
+            tokio::pin!(appeared);
+            appeared.as_mut().enable();
+            // It may have come between the look-up and the registration.
+            match self.resolve(reference) {
+                Ok(route) => return route,
+                Err(now_missing) if now_missing.key != missing.key => continue,
+                Err(_) => {}
+            }
+            if timeout_at(began + wait, appeared).await.is_err() {
+                return match self.resolve(reference) {
+                    Ok(route) => route,
+                    Err(missing) => {
+                        if steps.is_none() {
+                            self.remember(missing.key);
+                        }
+                        self.verdict(missing)
+                    }
+                };
+            }
+        }
+    }
+
+    /// A miss is only final while the watches that would tell otherwise are open.
+    fn verdict(&self, missing: Missing) -> Route {
+        if self.freshness.is_watching(missing.shard) { Route::Unknown } else { Route::NotSynced }
+    }
+
+    /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
+    /// each batch; costs one atomic load while nothing was missed.
+    pub(crate) fn appeared(&self, keys: &[TableKey]) {
+        let mut misses = self.misses.lock();
+        if misses.is_empty() {
+            return;
+        }
+        for key in keys {
+            let Some(miss) = misses.get_mut(key) else { continue };
+            miss.remembered_until = None;
+            miss.appeared.notify_waiters();
+            if miss.waiters == 0 {
+                misses.remove(key);
+            }
+        }
+    }
+
+    fn resolve(&self, reference: &Reference<'_>) -> Result<Route, Missing> {
+        let root = self.table.load();
+        Ok(match root.resolve(reference) {
+            // As in kcp, if asked for: a shard whose URL was lost.
+            Resolution::Found(found) if found.shard.spec.url.is_empty() => Route::Unknown,
+            Resolution::Found(found) => Route::Shard {
+                index: found.shard.index,
+                name: Arc::clone(&found.shard.spec.name),
+                url: Arc::clone(&found.shard.spec.url),
+                cluster: found.cluster.into(),
+                workspace_type: found.workspace_type.cloned(),
+                recently_moved: found.recently_moved,
+            },
+            Resolution::Mount(mount) => match mount.behind {
+                Some(missing) if !self.ignores_behind_mounts.load(Ordering::Relaxed) => return Err(missing),
+                _ if mount.unavailable => Route::Unavailable,
+                _ => Route::Mount(mount.url.into()),
+            },
+            Resolution::Unavailable => Route::Unavailable,
+            Resolution::NotSynced => Route::NotSynced,
+            Resolution::Unknown(missing) => return Err(missing),
+        })
+    }
+
+    /// The walk as the table has it at this moment.
+    fn tell_walk(&self, reference: &Reference<'_>, steps: &Steps) {
+        let root = self.table.load();
+        let resolution = root.resolve_telling(reference, &mut |walked| {
+            steps.tell(At::Workspace, Outcome::Passed, || walked.to_string());
+        });
+        match resolution {
+            Resolution::Found(found) if found.recently_moved => {
+                steps.tell(At::Workspace, Outcome::Noted, || {
+                    "it has moved here from another shard a moment ago: watches have to list again".to_owned()
+                });
+            }
+            Resolution::Found(_) => {}
+            Resolution::Mount(mount) => {
+                let behind = mount.behind.map_or("", |_| "; nothing is to be found behind a mount");
+                let state = if mount.unavailable { "it, or something above it, is not ready" } else { "ready" };
+                let outcome = if mount.unavailable || mount.behind.is_some() { Outcome::Refused } else { Outcome::Passed };
+                steps.tell(At::Mount, outcome, || format!("mounted from {}: {state}{behind}", mount.url));
+            }
+            Resolution::Unavailable => steps.tell(At::Workspace, Outcome::Refused, || {
+                "a workspace of this path is Unavailable, and so is everything below it; by its id it can be reached"
+                    .to_owned()
+            }),
+            Resolution::NotSynced => steps.tell(At::Workspace, Outcome::Refused, || {
+                "it is not there, but not all shards have been read yet".to_owned()
+            }),
+            Resolution::Unknown(missing) => steps.tell(At::Workspace, Outcome::Refused, || match missing.shard {
+                Some(_) => "the logical cluster has no workspace of that name".to_owned(),
+                None => "no shard has a logical cluster of that id".to_owned(),
+            }),
+        }
+    }
+
+    fn is_remembered(&self, key: TableKey) -> bool {
+        let misses = self.misses.lock();
+        misses.get(&key).and_then(|miss| miss.remembered_until).is_some_and(|until| Instant::now() < until)
+    }
+
+    fn remember(&self, key: TableKey) {
+        let now = Instant::now();
+        let mut misses = self.misses.lock();
+        if misses.len() >= MAX_MISSES {
+            misses
+                .retain(|_, miss| miss.waiters > 0 || miss.remembered_until.is_some_and(|until| now < until));
+        }
+        if misses.len() < MAX_MISSES
+            && let Some(miss) = misses.get_mut(&key)
+        {
+            miss.remembered_until = Some(now + self.patience.load().memory);
+        }
+    }
+}
+
+fn not_waited_for(caller: Caller) -> String {
+    match caller {
+        Caller::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
+        Caller::WithCredentials => {
+            "a name at the top is no generated id: it is not about to appear".to_owned()
+        }
+    }
+}
+
+fn waited_for(wait: Duration, is_remembered: bool) -> String {
+    let why =
+        if is_remembered { ", less than usual because it was asked for in vain a moment ago" } else { "" };
+    format!("it may be about to appear: waits up to {} ms{why}", wait.as_millis())
+}
+
+/// One waiting request; leaves the books when dropped, also when its client went away.
+struct Waiter<'r> {
+    router: &'r Router,
+    key: TableKey,
+    appeared: Arc<Notify>,
+}
+
+impl<'r> Waiter<'r> {
+    fn register(router: &'r Router, key: TableKey) -> Option<Self> {
+        if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.load().waiters {
+            router.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let mut misses = router.misses.lock();
+        let miss = misses.entry(key).or_insert_with(|| Miss {
+            appeared: Arc::default(),
+            waiters: 0,
+            remembered_until: None,
+        });
+        miss.waiters += 1;
+        let appeared = Arc::clone(&miss.appeared);
+        Some(Self { router, key, appeared })
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.router.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut misses = self.router.misses.lock();
+        if let Some(miss) = misses.get_mut(&self.key) {
+            miss.waiters -= 1;
+            if miss.waiters == 0 && miss.remembered_until.is_none() {
+                misses.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+    use crate::routing::table::{
+        Change, ClusterRecord, Page, ShardSpec, TableWriter, WorkspaceRecord, WorkspaceTarget,
+    };
+
+    struct World {
+        writer: TableWriter,
+        router: Arc<Router>,
+        shard: ShardIndex,
+        watching: Arc<AtomicBool>,
+    }
+
+    impl Freshness for AtomicBool {
+        fn is_watching(&self, _shard: Option<ShardIndex>) -> bool {
+            self.load(Ordering::Relaxed)
+        }
+    }
+
+    impl World {
+        fn new(patience: Patience) -> Self {
+            let mut writer = TableWriter::new();
+            let spec = ShardSpec {
+                name: "root".into(),
+                url: "https://root.example".into(),
+                labels: Arc::default(),
+                cordoned: false,
+                marks: crate::routing::table::PickMarks::default(),
+            };
+            let shard = writer.put_shard(spec).unwrap();
+            writer.shards_listed();
+            let watching = Arc::new(AtomicBool::new(true));
+            let router =
+                Arc::new(Router::new(writer.table(), Arc::clone(&watching) as Arc<dyn Freshness>, patience));
+            let mut world = Self { writer, router, shard, watching };
+            world.apply(vec![
+                Change::ListClusters(Page::whole(vec![cluster("root")])),
+                Change::ListWorkspaces(Page::whole(Vec::new())),
+            ]);
+            world
+        }
+
+        fn apply(&mut self, changes: Vec<Change>) {
+            let keys = self.writer.apply(changes.into_iter().map(|change| (self.shard, change)).collect());
+            self.router.appeared(&keys);
+        }
+
+        fn ask(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {
+            let router = Arc::clone(&self.router);
+            tokio::spawn(async move {
+                let reference = Reference::parse(reference).unwrap();
+                outcome(router.route(&reference, Caller::WithCredentials).await)
+            })
+        }
+
+        async fn until_waiting(&self, count: usize) {
+            while self.router.waiting.load(Ordering::Relaxed) < count {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn cluster(id: &str) -> ClusterRecord {
+        ClusterRecord { id: id.into(), workspace_type: None, migrating: false }
+    }
+
+    fn workspace(parent: &str, name: &str, child: &str) -> Change {
+        leading_to(parent, name, WorkspaceTarget::Cluster(child.into()))
+    }
+
+    fn leading_to(parent: &str, name: &str, target: WorkspaceTarget) -> Change {
+        let (parent, name) = (parent.into(), name.into());
+        Change::PutWorkspace(WorkspaceRecord { parent, name, target, unavailable: false })
+    }
+
+    fn outcome(route: Route) -> String {
+        match route {
+            Route::Shard { name, cluster, .. } => format!("{name}/{cluster}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    const ID: &str = "2hzqkbz7v4xk1d0q";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_miss_waits_for_every_step_of_its_path() {
+        let mut world = World::new(Patience::default());
+        let answers: Vec<_> = (0..10).map(|_| world.ask("root:new")).collect();
+        world.until_waiting(10).await;
+        world.apply(vec![workspace("root", "new", ID)]);
+        // The workspace is there, its logical cluster is not.
+        world.until_waiting(10).await;
+        world.apply(vec![Change::PutCluster(cluster(ID))]);
+        for answer in answers {
+            assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+        }
+        assert!(world.router.misses.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_generated_id_waits_and_a_name_does_not() {
+        let mut world = World::new(Patience::default());
+        let start = Instant::now();
+        assert_eq!(world.ask("org").await.unwrap(), "Unknown");
+        assert_eq!(world.ask("system:admin").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let answer = world.ask(ID);
+        world.until_waiting(1).await;
+        world.apply(vec![Change::PutCluster(cluster(ID))]);
+        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_appear_is_remembered_until_it_does() {
+        let mut world = World::new(Patience::default());
+        let start = Instant::now();
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(600), "remembered");
+        // Its creation has been seen: somebody may ask for it in earnest now.
+        world.apply(vec![leading_to("root", "nope", WorkspaceTarget::Pending)]);
+        let answer = world.ask("root:nope");
+        world.until_waiting(1).await;
+        world.apply(vec![workspace("root", "nope", ID), Change::PutCluster(cluster(ID))]);
+        assert_eq!(answer.await.unwrap(), format!("root/{ID}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_miss_is_not_remembered_for_ever() {
+        let world = World::new(Patience::default());
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        tokio::time::advance(Duration::from_millis(1001)).await;
+        let start = Instant::now();
+        assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_are_bounded_and_leave_when_their_client_does() {
+        let world = World::new(Patience { waiters: 2, ..Patience::default() });
+        let first = world.ask("root:a");
+        let second = world.ask("root:b");
+        world.until_waiting(2).await;
+        assert_eq!(world.ask("root:c").await.unwrap(), "Busy");
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert_eq!(world.router.waiting.load(Ordering::Relaxed), 1);
+        assert_eq!(world.ask("root:c").await.unwrap(), "Unknown");
+        assert_eq!(second.await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_unknown_while_a_watch_is_cut() {
+        let world = World::new(Patience::default());
+        world.watching.store(false, Ordering::Relaxed);
+        for reference in ["root:new", ID, "name"] {
+            assert_eq!(world.ask(reference).await.unwrap(), "NotSynced", "{reference}");
+        }
+        world.watching.store(true, Ordering::Relaxed);
+        assert_eq!(world.ask("root:new").await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn labels_behind_a_mount_are_a_miss_unless_they_are_ignored() {
+        let url = "https://x.example/clusters/y";
+        for (behind_mounts, unavailable, expected) in [
+            (LabelsBehindMounts::Refused, false, ["Mount(\"https://x.example/clusters/y\")", "Unknown"]),
+            (LabelsBehindMounts::Refused, true, ["Unavailable", "Unknown"]),
+            (LabelsBehindMounts::Ignored, false, ["Mount(\"https://x.example/clusters/y\")"; 2]),
+            (LabelsBehindMounts::Ignored, true, ["Unavailable"; 2]),
+        ] {
+            let mut world = World::new(Patience::default());
+            let mount = WorkspaceRecord {
+                parent: "root".into(),
+                name: "m".into(),
+                target: WorkspaceTarget::Mount(url.into()),
+                unavailable,
+            };
+            world.apply(vec![Change::PutWorkspace(mount)]);
+            world.router.set_labels_behind_mounts(behind_mounts);
+            for (reference, expected) in ["root:m", "root:m:x:y"].into_iter().zip(expected) {
+                assert_eq!(world.ask(reference).await.unwrap(), expected, "{reference} {behind_mounts:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_shows_no_credential_does_not_wait() {
+        let world = World::new(Patience::default());
+        let start = Instant::now();
+        let reference = Reference::parse("root:new").unwrap();
+        assert_eq!(world.router.route(&reference, Caller::Anonymous).await, Route::Unknown);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+}

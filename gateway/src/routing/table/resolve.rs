@@ -1,0 +1,191 @@
+//! From a reference to the shard that serves it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::request::Reference;
+use crate::routing::table::bucket::{Entry, Flags, SEPARATOR};
+use crate::routing::table::{Root, ShardEntry, ShardIndex, TableKey, cluster, types, workspace};
+
+/// What the table says about a reference, borrowed from one view.
+#[derive(Debug)]
+pub(crate) enum Resolution<'t> {
+    /// A logical cluster on a shard.
+    Found(Found<'t>),
+    /// The walk ended at a mounted workspace.
+    Mount(Mount<'t>),
+    /// The workspace exists but is not to be entered through this path.
+    Unavailable,
+    /// Not found, but not everything has been read yet.
+    NotSynced,
+    /// Not found.
+    Unknown(Missing),
+}
+
+/// Where a logical cluster lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'t> {
+    /// The shard that answers for it.
+    pub(crate) shard: &'t ShardEntry,
+    /// The id of the logical cluster.
+    pub(crate) cluster: &'t str,
+    /// The workspace's type, `path:name`.
+    pub(crate) workspace_type: Option<&'t Arc<str>>,
+    /// Another shard answered for it until a moment ago: a watch must not go on from a revision of that one.
+    pub(crate) recently_moved: bool,
+}
+
+/// A workspace that something else serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mount<'t> {
+    /// The URL that serves it.
+    pub(crate) url: &'t str,
+    /// It, or something above it, is not to be entered: 503.
+    pub(crate) unavailable: bool,
+    /// What the reference names behind the mount, for callers who take that for a miss. kcp ignores these labels.
+    pub(crate) behind: Option<Missing>,
+}
+
+/// What was not there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Missing {
+    /// What a later batch would have to bring.
+    pub(crate) key: TableKey,
+    /// Everything above it is known, so that it may well be about to appear.
+    pub(crate) below_known: bool,
+    /// The shard that would have to bring it; `None` if that may be any.
+    pub(crate) shard: Option<ShardIndex>,
+}
+
+/// A step of the walk to a logical cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Walked<'t> {
+    /// A shard answers for a logical cluster.
+    Cluster { id: &'t str, shard: &'t str, workspace_type: Option<&'t Arc<str>> },
+    /// A workspace is there.
+    Workspace { key: &'t [u8], leads_to: &'t str, is_mount: bool, unavailable: bool },
+}
+
+impl fmt::Display for Walked<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster { id, shard, workspace_type } => {
+                write!(formatter, "logical cluster {id} is on shard {shard}")?;
+                workspace_type.map_or(Ok(()), |name| write!(formatter, ", of type {name}"))
+            }
+            Self::Workspace { key, leads_to, is_mount, unavailable } => {
+                let name = String::from_utf8_lossy(key);
+                let name = name.rsplit_once(char::from(SEPARATOR)).map_or(&*name, |(_, name)| name);
+                let unavailable = if *unavailable { ", and is Unavailable" } else { "" };
+                if *is_mount {
+                    return write!(formatter, "workspace {name} is mounted{unavailable}");
+                }
+                write!(formatter, "workspace {name} leads to logical cluster {leads_to}{unavailable}")
+            }
+        }
+    }
+}
+
+impl Root {
+    /// Resolves a reference on this view. Two probes per label, each of some adjacent lines of memory; the two of one
+    /// label wait for theirs at the same time. No lock, no allocation.
+    ///
+    /// The walk is kcp's: the first label is the id of a logical cluster, each further label a workspace in
+    /// the cluster reached so far. An unavailable workspace makes everything below it unavailable, but only
+    /// if the whole path exists. A mount is a leaf.
+    pub(crate) fn resolve<'t>(&'t self, reference: &'t Reference<'_>) -> Resolution<'t> {
+        self.resolve_telling(reference, &mut |_| {})
+    }
+
+    /// The same, told label by label.
+    pub(crate) fn resolve_telling<'t>(
+        &'t self,
+        reference: &'t Reference<'_>,
+        tell: &mut impl FnMut(Walked<'t>),
+    ) -> Resolution<'t> {
+        let (mut id, mut names) = reference.labels();
+        let mut unavailable = false;
+        let mut below_known = false;
+        loop {
+            // By the id as the path or the record above has it, so that it does not wait for the memory of the
+            // cluster's own record but is asked for before that.
+            let below = names.next().map(|name| workspace(self.workspace_key(id, name), id, name));
+            if let Some(below) = below {
+                self.bucket(below.number).fetch(below);
+            }
+            let Some(current) = self.owner(id) else {
+                return self.missing_cluster(id, below_known);
+            };
+            tell(Walked::Cluster {
+                id,
+                shard: &current.shard.spec.name,
+                workspace_type: current.workspace_type,
+            });
+            let Some(below) = below else {
+                return if unavailable { Resolution::Unavailable } else { Resolution::Found(current) };
+            };
+            let found =
+                self.bucket(below.number).find(below).find(|entry| entry.shard == current.shard.index.0);
+            let Some(found) = found else {
+                return self.missing_workspace(below.number, current);
+            };
+            let Entry { flags, value, .. } = found;
+            unavailable |= flags.has(Flags::UNAVAILABLE);
+            let Ok(value) = std::str::from_utf8(value) else {
+                return self.missing_workspace(below.number, current);
+            };
+            let (is_mount, is_away) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
+            tell(Walked::Workspace { key: found.key, leads_to: value, is_mount, unavailable: is_away });
+            if flags.has(Flags::MOUNT) {
+                let behind = names.next().map(|_| Missing {
+                    key: TableKey(below.number),
+                    below_known: false,
+                    shard: Some(current.shard.index),
+                });
+                return Resolution::Mount(Mount { url: value, unavailable, behind });
+            }
+            (id, below_known) = (value, true);
+        }
+    }
+
+    /// The shard that answers for a logical cluster.
+    pub(crate) fn owner_of<'t>(&'t self, id: &'t str) -> Option<&'t ShardEntry> {
+        self.owner(id).map(|found| found.shard)
+    }
+
+    fn owner<'t>(&'t self, id: &'t str) -> Option<Found<'t>> {
+        let key = self.cluster_key(id);
+        let entry = self.bucket(key).find(cluster(key, id)).find(|entry| entry.flags.has(Flags::OWNER))?;
+        let shard = self.shards.get(ShardIndex(entry.shard))?;
+        let number = entry.value.try_into().map_or(types::NO_TYPE, u32::from_le_bytes);
+        Some(Found {
+            shard,
+            cluster: id,
+            workspace_type: types::name_of(&self.types, number),
+            // Empty but for a minute and a half after a move.
+            recently_moved: !self.moved.is_empty() && self.moved.contains_key(&key),
+        })
+    }
+
+    /// Nobody claims this logical cluster; final only if every shard has been heard.
+    fn missing_cluster(&self, id: &str, below_known: bool) -> Resolution<'_> {
+        if self.is_synced() {
+            Resolution::Unknown(Missing { key: TableKey(self.cluster_key(id)), below_known, shard: None })
+        } else {
+            Resolution::NotSynced
+        }
+    }
+
+    /// The parent has no such workspace; final only if its shard's workspaces have been read.
+    fn missing_workspace(&self, key: u64, parent: Found<'_>) -> Resolution<'_> {
+        if parent.shard.workspaces_synced {
+            Resolution::Unknown(Missing {
+                key: TableKey(key),
+                below_known: true,
+                shard: Some(parent.shard.index),
+            })
+        } else {
+            Resolution::NotSynced
+        }
+    }
+}

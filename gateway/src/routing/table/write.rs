@@ -1,0 +1,317 @@
+//! The one writer of the table.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use tokio::time::Instant;
+
+use crate::routing::table::bucket::{Flags, Key, Kind};
+use crate::routing::table::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
+use crate::routing::table::draft::{Draft, Moved};
+use crate::routing::table::moves::Moves;
+use crate::routing::table::restore::Restoration;
+use crate::routing::table::shards::{ShardIndex, ShardSpec};
+use crate::routing::table::types::{NO_TYPE, TypeNumbers};
+use crate::routing::table::{
+    BUCKETS, Root, RoutingTable, ShardCounts, TableKey, bucket_index, cluster, workspace,
+};
+
+/// Changes the table. There is exactly one, so that batches cannot overwrite each other.
+#[derive(Debug)]
+pub(crate) struct TableWriter {
+    table: Arc<RoutingTable>,
+    types: TypeNumbers,
+    moves: Moves,
+    /// What the lists that are being read have named so far, by the numbers of keys: 9 to 18 bytes per object, until
+    /// the list is complete.
+    listed: FxHashMap<(ShardIndex, Kind), FxHashSet<u64>>,
+}
+
+impl TableWriter {
+    /// An empty table: every look-up answers that it is not synced.
+    pub(crate) fn new() -> Self {
+        let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(Root::empty()) });
+        Self { table, types: TypeNumbers::default(), moves: Moves::default(), listed: FxHashMap::default() }
+    }
+
+    /// The table for readers.
+    pub(crate) fn table(&self) -> Arc<RoutingTable> {
+        Arc::clone(&self.table)
+    }
+
+    /// An empty restoration for this table.
+    pub(crate) fn restoration(&self) -> Restoration {
+        Restoration::new(self.copy())
+    }
+
+    /// Puts what was restored in place of a table to which nothing has been written yet.
+    pub(crate) fn restore(&mut self, restored: Restoration) {
+        let root = restored.finish();
+        self.types = TypeNumbers::of(&root.types);
+        self.swap(root);
+    }
+
+    /// Makes a shard known, or changes what is known about it; its entries stay. `None` if there is no room for
+    /// another shard.
+    pub(crate) fn put_shard(&mut self, spec: ShardSpec) -> Option<ShardIndex> {
+        let mut root = self.copy();
+        let known = root.shards.find(&spec.name).map(|shard| (shard.index, shard.spec == spec));
+        let index = match known {
+            Some((index, true)) => return Some(index),
+            Some((index, false)) => {
+                if let Some(shard) = Arc::make_mut(&mut root.shards).get_mut(index) {
+                    shard.spec = spec;
+                }
+                index
+            }
+            None => Arc::make_mut(&mut root.shards).add(spec)?,
+        };
+        root.make_room_for_counts();
+        root.version += 1;
+        self.swap(root);
+        Some(index)
+    }
+
+    /// Forgets a shard and everything that it told.
+    pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
+        self.listed.retain(|(shard, _), _| *shard != index);
+        let mut edit = Edit::of(self.copy());
+        edit.retain(index, None, |_| false);
+        Arc::make_mut(&mut edit.root.shards).remove(index);
+        if let Some(counts) = edit.root.counts.get_mut(usize::from(index.0)) {
+            *counts = ShardCounts::default();
+        }
+        edit.root.version += 1;
+        self.finish(edit);
+    }
+
+    /// The list of shards is complete.
+    pub(crate) fn shards_listed(&mut self) {
+        let mut root = self.copy();
+        if !root.shards.listed {
+            Arc::make_mut(&mut root.shards).listed = true;
+            self.swap(root);
+        }
+    }
+
+    /// When [`TableWriter::forget_moves`] has something to do.
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.moves.next_expiry()
+    }
+
+    /// Forgets the moves that are old enough.
+    pub(crate) fn forget_moves(&mut self) {
+        let mut root = self.copy();
+        self.moves.forget(&mut root.moved, Instant::now());
+        self.swap(root);
+    }
+
+    /// Applies a batch atomically and returns the keys that it touched. Costs one copy of 128 pointers, and per touched
+    /// bucket a copy of it and at most one of its page's 128 pointers; the end of a list looks at all of the shard's
+    /// keys. Changes of a shard that is not known (any more) are dropped.
+    pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
+        let mut edit = Edit::of(self.copy());
+        for (shard, change) in batch {
+            if edit.root.shards.get(shard).is_none() {
+                continue;
+            }
+            match change {
+                Change::PutCluster(record) => _ = self.put_cluster(&mut edit, shard, &record),
+                Change::RemoveCluster(id) => {
+                    let key = edit.root.cluster_key(&id);
+                    edit.change(shard, cluster(key, &id), |draft, key| draft.remove(key, shard.0));
+                }
+                Change::ListClusters(page) => self.list_clusters(&mut edit, shard, &page),
+                Change::PutWorkspace(record) => _ = put_workspace(&mut edit, shard, &record),
+                Change::RemoveWorkspace { parent, name } => {
+                    let key = edit.root.workspace_key(&parent, &name);
+                    let key = workspace(key, &parent, &name);
+                    edit.change(shard, key, |draft, key| draft.remove(key, shard.0));
+                }
+                Change::ListWorkspaces(page) => self.list_workspaces(&mut edit, shard, &page),
+            }
+        }
+        let touched = std::mem::take(&mut edit.touched);
+        self.finish(edit);
+        touched
+    }
+
+    fn list_clusters(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<ClusterRecord>) {
+        let mut seen = self.begin_page(shard, Kind::Cluster, page.is_first);
+        for record in &page.records {
+            seen.insert(self.put_cluster(edit, shard, record));
+        }
+        if page.is_last {
+            edit.retain(shard, Some(Kind::Cluster), |number| seen.contains(&number));
+            edit.synced(shard, Kind::Cluster);
+        } else {
+            self.listed.insert((shard, Kind::Cluster), seen);
+        }
+    }
+
+    fn list_workspaces(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
+        let mut seen = self.begin_page(shard, Kind::Workspace, page.is_first);
+        for record in &page.records {
+            seen.insert(put_workspace(edit, shard, record));
+        }
+        if page.is_last {
+            edit.retain(shard, Some(Kind::Workspace), |number| seen.contains(&number));
+            edit.synced(shard, Kind::Workspace);
+        } else {
+            self.listed.insert((shard, Kind::Workspace), seen);
+        }
+    }
+
+    fn begin_page(&mut self, shard: ShardIndex, kind: Kind, is_first: bool) -> FxHashSet<u64> {
+        let seen = self.listed.remove(&(shard, kind));
+        if is_first { FxHashSet::default() } else { seen.unwrap_or_default() }
+    }
+
+    fn put_cluster(&mut self, edit: &mut Edit, shard: ShardIndex, record: &ClusterRecord) -> u64 {
+        let number = match record.workspace_type.as_deref() {
+            Some(name) => self.types.number(&mut edit.root.types, name),
+            None => NO_TYPE,
+        };
+        let flags = if record.migrating { Flags::MIGRATING } else { Flags::default() };
+        let key = edit.root.cluster_key(&record.id);
+        edit.change(shard, cluster(key, &record.id), |draft, key| {
+            draft.put(key, shard.0, flags, &number.to_le_bytes())
+        });
+        key
+    }
+
+    fn finish(&mut self, edit: Edit) {
+        let Edit { mut root, drafts, .. } = edit;
+        let now = Instant::now();
+        for (index, mut draft) in drafts {
+            self.moves.note(&mut root.moved, &draft.take_owner_changes(), now);
+            if let Some(changed) = draft.finish() {
+                root.set_bucket(index, changed);
+                root.version += 1;
+            }
+        }
+        if self.types.are_many() {
+            let used = root.used_types();
+            self.types.sweep(&mut root.types, &used);
+        }
+        self.swap(root);
+    }
+
+    fn copy(&self) -> Root {
+        Root::clone(&self.table.root.load())
+    }
+
+    #[expect(clippy::needless_pass_by_ref_mut, reason = "two writers at once would lose changes")]
+    fn swap(&mut self, root: Root) {
+        self.table.root.store(Arc::new(root));
+    }
+}
+
+impl Default for TableWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A view under change.
+struct Edit {
+    root: Root,
+    drafts: FxHashMap<usize, Draft>,
+    touched: Vec<TableKey>,
+}
+
+impl Edit {
+    fn of(root: Root) -> Self {
+        Self { root, drafts: FxHashMap::default(), touched: Vec::new() }
+    }
+
+    fn change(&mut self, shard: ShardIndex, key: Key<'_>, change: impl FnOnce(&mut Draft, Key<'_>) -> Moved) {
+        self.touched.push(TableKey(key.number));
+        let index = bucket_index(key.number);
+        let draft = self.drafts.entry(index).or_insert_with(|| Draft::of(self.root.bucket_at(index)));
+        let moved = change(draft, key);
+        if let Some(counter) = self.root.counter(shard, key.kind) {
+            *counter = match moved {
+                Moved::Added => *counter + 1,
+                Moved::Removed => counter.saturating_sub(1),
+                Moved::Same => *counter,
+            };
+        }
+    }
+
+    /// Removes what a shard had of a kind (of any kind for `None`) and is not to be kept. Copies only buckets that
+    /// lose something.
+    fn retain(&mut self, shard: ShardIndex, kind: Option<Kind>, keep: impl Fn(u64) -> bool) {
+        for index in 0..BUCKETS {
+            let root = &self.root;
+            let number = |kind: Kind, stored: &[u8]| root.stored_number(kind, stored);
+            let draft = match self.drafts.entry(index) {
+                Entry::Occupied(draft) => draft.into_mut(),
+                Entry::Vacant(place) => {
+                    let bucket = root.bucket_at(index);
+                    let loses = bucket.entries().any(|entry| {
+                        let of = entry.flags.kind();
+                        entry.shard == shard.0
+                            && kind.is_none_or(|kind| kind == of)
+                            && !keep(number(of, entry.key))
+                    });
+                    if !loses {
+                        continue;
+                    }
+                    place.insert(Draft::of(bucket))
+                }
+            };
+            let removed = draft.retain(shard.0, kind, number, &keep);
+            // Without a kind the shard goes as a whole, and its counts with it.
+            if let Some(counter) = kind.and_then(|kind| self.root.counter(shard, kind)) {
+                *counter = counter.saturating_sub(removed);
+            }
+        }
+    }
+
+    fn synced(&mut self, shard: ShardIndex, kind: Kind) {
+        let is_known = self.root.shards.get(shard).is_none_or(|entry| entry.was_listed(kind));
+        if !is_known && let Some(entry) = Arc::make_mut(&mut self.root.shards).get_mut(shard) {
+            entry.listed(kind);
+        }
+    }
+}
+
+fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
+    let number = edit.root.workspace_key(&record.parent, &record.name);
+    let flags = if record.unavailable { Flags::UNAVAILABLE } else { Flags::default() };
+    edit.change(shard, workspace(number, &record.parent, &record.name), |draft, key| match &record.target {
+        WorkspaceTarget::Cluster(id) => draft.put(key, shard.0, flags, id.as_bytes()),
+        WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
+        WorkspaceTarget::None | WorkspaceTarget::Unmounted => draft.remove(key, shard.0),
+        WorkspaceTarget::KeptMount => draft.keep_mount(key, shard.0, flags),
+        WorkspaceTarget::Pending => Moved::Same,
+    });
+    number
+}
+
+impl Root {
+    pub(super) fn make_room_for_counts(&mut self) {
+        let mut counts = std::mem::take(&mut self.counts).into_vec();
+        counts.resize(self.shards.slots(), ShardCounts::default());
+        self.counts = counts.into();
+    }
+
+    pub(super) fn counter(&mut self, shard: ShardIndex, kind: Kind) -> Option<&mut u32> {
+        let counts = self.counts.get_mut(usize::from(shard.0))?;
+        Some(match kind {
+            Kind::Cluster => &mut counts.clusters,
+            Kind::Workspace => &mut counts.workspaces,
+        })
+    }
+
+    fn used_types(&self) -> FxHashSet<u32> {
+        let clusters = self
+            .buckets()
+            .flat_map(|bucket| bucket.entries())
+            .filter(|entry| entry.flags.kind() == Kind::Cluster);
+        clusters.filter_map(|entry| Some(u32::from_le_bytes(entry.value.try_into().ok()?))).collect()
+    }
+}

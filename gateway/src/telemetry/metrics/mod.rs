@@ -1,0 +1,562 @@
+//! What is counted and timed. Names and buckets of kcp's front proxy are kept; ours begin with `fairlead_`.
+//!
+//! How many series there are depends on doors, servers and files, never on workspaces or clients: what an answer of a
+//! shard or a request could make more of is [`Capped`]. `observe/series.rs` has the formula.
+
+mod capped;
+pub(crate) mod gauges;
+pub(crate) mod listeners;
+#[cfg(test)]
+mod series;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fairlead_process::{Metrics, MetricsError};
+use http::Method;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+};
+
+use crate::request::RequestClass;
+use crate::telemetry::metrics::listeners::DoorMetrics;
+use crate::telemetry::top::Measure;
+use capped::Capped;
+pub(crate) use listeners::DoorSeries;
+use listeners::{ByDoorAndClass, Places};
+
+/// kcp's buckets for whole requests, in seconds.
+const REQUEST_BUCKETS: &[f64] = &[
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// Ours for phases: what a gateway adds lies below a millisecond.
+const PHASE_BUCKETS: &[f64] = &[
+    0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
+];
+/// Ours for the time to the first byte. It is told by door, server and class, so each bucket is many series.
+const FIRST_BYTE_BUCKETS: &[f64] =
+    &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+/// Ours for whole requests, from a small GET to a watch of an hour.
+const TOTAL_BUCKETS: &[f64] =
+    &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 300.0, 1800.0, 3600.0];
+/// Pairs of method and code that kcp's histogram tells apart. Shards choose codes, and clients methods.
+const MAX_OUTCOMES: usize = 96;
+/// Pairs of code and reason of our own answers.
+const MAX_ANSWERS: usize = 64;
+/// Workspaces told of by each measure; which they are is found out at each scrape.
+const TOP: usize = 10;
+
+/// All metrics of the gateway.
+pub(crate) struct GatewayMetrics {
+    registry: Metrics,
+    /// By method (its place in [`METHODS`], or beyond) and code.
+    requests: Capped<(usize, u16), HistogramVec>,
+    /// Those of `requests` with code 200, by method, which is nearly all.
+    successes: [OnceLock<Histogram>; 9],
+    request_bytes: IntCounterVec,
+    response_bytes: IntCounterVec,
+    tls_errors: IntCounterVec,
+    indexed: IntGaugeVec,
+    workspaces: IntGaugeVec,
+    first_byte: HistogramVec,
+    total: HistogramVec,
+    open: [IntGauge; CLASSES.len()],
+    own_answers: Capped<(u16, &'static str), IntCounterVec>,
+    forged_headers: IntCounter,
+    limited: IntCounterVec,
+    slow_bodies: IntCounter,
+    untaken_answers: IntCounter,
+    concurrency: IntGaugeVec,
+    left_alone: IntGaugeVec,
+    healthy: IntGaugeVec,
+    addresses: IntGaugeVec,
+    ejections: IntCounterVec,
+    doors: Places,
+    index_age: GaugeVec,
+    index_restarts: IntGaugeVec,
+    index_relists: IntGaugeVec,
+    index_lag: Gauge,
+    synced: Gauge,
+    table_bytes: IntGauge,
+    connections: IntGaugeVec,
+    most_connections: IntGauge,
+    handshakes: IntCounterVec,
+    peers_refused: IntCounterVec,
+    phases: HistogramVec,
+    /// By the measures of [`Measure::ALL`].
+    top: [GaugeVec; Measure::ALL.len()],
+    top_watches: IntGaugeVec,
+}
+
+/// The metrics of one shard, looked up once.
+#[derive(Debug)]
+pub(crate) struct ShardMetrics {
+    /// Of requests and of answers; not for backends that are no shards.
+    body_bytes: Option<[Late; 2]>,
+    first_byte: ByDoorAndClass,
+    total: ByDoorAndClass,
+    tls_errors: [Late; 5],
+    ejections: Late,
+}
+
+/// What the metrics of a server are made for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Server {
+    /// A shard, by its name.
+    Shard,
+    /// Something else that a path is mapped to. kcp has no name for it in its metrics.
+    Backend,
+}
+
+/// A counter that is there once it has counted something, as kcp's are.
+#[derive(Clone, Debug)]
+struct Late {
+    all: IntCounterVec,
+    labels: Vec<String>,
+    one: OnceLock<IntCounter>,
+}
+
+impl Late {
+    fn new(all: &IntCounterVec, labels: &[&str]) -> Self {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        Self { all: all.clone(), labels, one: OnceLock::new() }
+    }
+
+    fn add(&self, count: u64) {
+        if count > 0 {
+            self.one.get_or_init(|| self.all.with_label_values(&self.labels)).inc_by(count);
+        }
+    }
+}
+
+/// The shard in kcp's metrics where there is none, or none is known.
+const UNKNOWN: &str = "unknown";
+
+/// Why a TLS handshake with a shard failed, as kcp tells them apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TlsErrorKind {
+    /// Signed by nobody we trust.
+    UnknownCa,
+    /// Out of its time.
+    ExpiredCertificate,
+    /// The peer does not speak TLS.
+    CipherMismatch,
+    /// Not for this name.
+    HostnameMismatch,
+    /// Anything else about the certificate.
+    Other,
+}
+
+/// A phase that is the gateway's own time. The first two are those of a connection, the others those of a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Phase {
+    /// From the accepted connection to the beginning of TLS: waiting for a lane, and for who the client is.
+    Accept,
+    /// The TLS handshake.
+    Tls,
+    /// Finding out who it is.
+    Auth,
+    /// Finding the shard, patience included.
+    Route,
+    /// Waiting for a shard that has enough to do; only of requests that waited.
+    Queue,
+    /// Getting a stream to the shard.
+    Connect,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Accept, Self::Tls, Self::Auth, Self::Route, Self::Queue, Self::Connect];
+    /// Those of a request.
+    pub(crate) const OF_REQUEST: [Self; 4] = [Self::Auth, Self::Route, Self::Queue, Self::Connect];
+
+    /// The name used as a metric label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Tls => "tls",
+            Self::Auth => "auth",
+            Self::Route => "route",
+            Self::Queue => "queue",
+            Self::Connect => "upstream_connect",
+        }
+    }
+}
+
+const CLASSES: [RequestClass; 4] =
+    [RequestClass::Read, RequestClass::Write, RequestClass::Watch, RequestClass::Upgrade];
+const TLS_ERRORS: [(TlsErrorKind, &str); 5] = [
+    (TlsErrorKind::UnknownCa, "unknown_ca"),
+    (TlsErrorKind::ExpiredCertificate, "expired_cert"),
+    (TlsErrorKind::CipherMismatch, "cipher_mismatch"),
+    (TlsErrorKind::HostnameMismatch, "hostname_mismatch"),
+    (TlsErrorKind::Other, "other"),
+];
+
+/// The methods that metrics know by name.
+static METHODS: [(Method, &str); 9] = [
+    (Method::GET, "get"),
+    (Method::POST, "post"),
+    (Method::PUT, "put"),
+    (Method::PATCH, "patch"),
+    (Method::DELETE, "delete"),
+    (Method::HEAD, "head"),
+    (Method::OPTIONS, "options"),
+    (Method::CONNECT, "connect"),
+    (Method::TRACE, "trace"),
+];
+
+impl GatewayMetrics {
+    /// Registers everything. Once per process.
+    ///
+    /// # Errors
+    /// When called twice with the same registry.
+    pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
+        let (shard, cluster) = (&["shard"], &["cluster"]);
+        let by_door_shard_and_class = &["listener", "shard", "class"];
+        let phases = registry.histograms(
+            "fairlead_gateway_phase_duration_seconds",
+            "Time in a phase: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
+            &["listener", "phase"],
+            PHASE_BUCKETS,
+        )?;
+        let open = registry.int_gauges(
+            "fairlead_gateway_requests_open",
+            "Requests being answered, by what kind of exchange they are.",
+            &["class"],
+        )?;
+        Ok(Self {
+            successes: Default::default(),
+            registry: registry.clone(),
+            requests: Capped::new(
+                registry.histograms(
+                    "proxy_request_duration_seconds",
+                    "[ALPHA] Latency of requests, watches and upgrades included, by method and code.",
+                    &["method", "code"],
+                    REQUEST_BUCKETS,
+                )?,
+                MAX_OUTCOMES,
+            ),
+            request_bytes: registry.counters(
+                "kcp_backend_rq_body_bytes",
+                "[ALPHA] Bytes of request bodies sent to a shard, counted when the request ends.",
+                shard,
+            )?,
+            response_bytes: registry.counters(
+                "kcp_backend_rs_body_bytes",
+                "[ALPHA] Bytes of response bodies received from a shard, counted when the request ends.",
+                shard,
+            )?,
+            tls_errors: registry.counters(
+                "kcp_listener_tls_connection_error",
+                "[ALPHA] Failed TLS handshakes with a shard, by the kind of failure.",
+                &["shard", "error_type"],
+            )?,
+            workspaces: registry.int_gauges(
+                "fairlead_gateway_shard_workspaces",
+                "Logical clusters of workspaces that live on a shard.",
+                shard,
+            )?,
+            indexed: registry.int_gauges(
+                "kcp_indexed_logicalclusters",
+                "[ALPHA] Workspaces in the index whose parent lives on a shard.",
+                shard,
+            )?,
+            first_byte: registry.histograms(
+                "fairlead_gateway_first_byte_duration_seconds",
+                "Time from the request to the head of the shard's answer.",
+                by_door_shard_and_class,
+                FIRST_BYTE_BUCKETS,
+            )?,
+            total: registry.histograms(
+                "fairlead_gateway_request_duration_seconds",
+                "Time from the request to the end of the answer.",
+                by_door_shard_and_class,
+                TOTAL_BUCKETS,
+            )?,
+            open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
+            own_answers: Capped::new(
+                registry.counters(
+                    "fairlead_gateway_answers_total",
+                    "Answers that the gateway gave itself, by code and reason.",
+                    &["code", "why"],
+                )?,
+                MAX_ANSWERS,
+            ),
+            forged_headers: registry.counter(
+                "fairlead_gateway_forged_identity_headers_total",
+                "Identity headers that clients sent and no shard saw.",
+            )?,
+            limited: registry.counters(
+                "fairlead_gateway_limited_total",
+                "Requests that got 429, by whose limit (all, identity, workspace) and which (rate, bytes, concurrent, watches, upgrades), and what was refused otherwise: streams (connection, headers), connections and credentials (address; connections, failures).",
+                &["listener", "scope", "limit"],
+            )?,
+            slow_bodies: registry.counter(
+                "fairlead_gateway_slow_bodies_total",
+                "Requests whose bodies came too slowly.",
+            )?,
+            untaken_answers: registry.counter(
+                "fairlead_gateway_untaken_answers_total",
+                "Answers that were broken off because their clients took nothing of them.",
+            )?,
+            concurrency: registry.int_gauges(
+                "fairlead_gateway_shard_concurrency",
+                "Requests that a shard works on (open), that wait for it (waiting), and that it may work on (limit).",
+                &["shard", "what"],
+            )?,
+            left_alone: registry.int_gauges(
+                "fairlead_gateway_shard_left_alone",
+                "1 while a shard cannot be connected to and requests for it fail at once.",
+                shard,
+            )?,
+            healthy: registry.int_gauges(
+                "fairlead_gateway_shard_healthy",
+                "0 while a shard cannot be connected to or all its addresses are ejected.",
+                shard,
+            )?,
+            addresses: registry.int_gauges(
+                "fairlead_gateway_shard_addresses",
+                "Addresses of a shard: known ones, those that are ejected because they fail, and of these those that get no requests (left_out).",
+                &["shard", "state"],
+            )?,
+            ejections: registry.counters(
+                "fairlead_gateway_ejections_total",
+                "How often an address of a server was ejected.",
+                shard,
+            )?,
+            doors: Places::new(),
+            index_age: registry.gauges(
+                "fairlead_gateway_index_age_seconds",
+                "How old the knowledge of a shard may be; 0 while its watches are open.",
+                shard,
+            )?,
+            index_restarts: registry.int_gauges(
+                "fairlead_gateway_index_watches_opened",
+                "Watches opened on a shard since it is followed.",
+                shard,
+            )?,
+            index_relists: registry.int_gauges(
+                "fairlead_gateway_index_lists_read",
+                "Complete lists read from a shard since it is followed.",
+                shard,
+            )?,
+            index_lag: registry
+                .gauges(
+                    "fairlead_gateway_index_lag_seconds",
+                    "How long the latest changes took from being read to being routed by.",
+                    &[],
+                )?
+                .with_label_values(&[] as &[&str]),
+            synced: registry
+                .gauges("fairlead_gateway_index_synced", "1 once everything was read.", &[])?
+                .with_label_values(&[] as &[&str]),
+            table_bytes: registry
+                .gauge("fairlead_gateway_table_bytes", "Heap memory of the routing table.")?,
+            connections: registry.int_gauges(
+                "fairlead_connections_open",
+                "Open connections.",
+                &["listener"],
+            )?,
+            most_connections: registry.gauge(
+                "fairlead_gateway_connections_limit",
+                "Connections that each door may have open; more of them wait in the kernel's queue.",
+            )?,
+            handshakes: registry.counters(
+                "fairlead_tls_handshakes_total",
+                "TLS handshakes by result: full, resumed, failed, timeout.",
+                &["listener", "result"],
+            )?,
+            peers_refused: registry.counters(
+                "fairlead_gateway_peers_refused_total",
+                "Connections from addresses that may not connect to the listener.",
+                &["listener"],
+            )?,
+            phases,
+            top: [
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_requests_per_second",
+                    "Requests of the busiest workspaces, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_bytes_per_second",
+                    "Bytes of bodies, both ways, of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+                registry.gauges(
+                    "fairlead_gateway_top_workspace_errors_per_second",
+                    "Answers with 5xx of the workspaces with the most, over a minute or so.",
+                    cluster,
+                )?,
+            ],
+            top_watches: registry.int_gauges(
+                "fairlead_gateway_top_workspace_watches",
+                "Open watches of the workspaces with the most.",
+                cluster,
+            )?,
+        })
+    }
+
+    /// Everything that is counted, as it is now.
+    pub(crate) fn families(&self) -> Vec<prometheus::proto::MetricFamily> {
+        self.registry.registry().gather()
+    }
+
+    /// How many connections each door may have open.
+    pub(crate) fn set_connections_limit(&self, most: usize) {
+        self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
+    }
+
+    /// What is counted of the requests at a door; `None` if there are too many doors.
+    pub(crate) fn door_series(&self, name: &str) -> Option<Arc<DoorSeries>> {
+        self.doors.of(name, &self.phases)
+    }
+
+    /// The metrics of a door's connections.
+    pub(crate) fn door(&self, name: &str) -> DoorMetrics {
+        let handshakes = |result| self.handshakes.with_label_values(&[name, result]);
+        DoorMetrics {
+            open: self.connections.with_label_values(&[name]),
+            handshakes_full: handshakes("full"),
+            handshakes_resumed: handshakes("resumed"),
+            handshakes_failed: handshakes("failed"),
+            handshakes_timeout: handshakes("timeout"),
+            peers_refused: self.peers_refused.with_label_values(&[name]),
+            connections_limited: self.limited.with_label_values(&[name, "address", "connections"]),
+        }
+    }
+
+    /// The metrics of a shard or of a mapped backend.
+    pub(crate) fn server(&self, name: &str, server: Server) -> ShardMetrics {
+        let is_shard = server == Server::Shard;
+        let shard = if is_shard { name } else { UNKNOWN };
+        let body_bytes =
+            || [&self.request_bytes, &self.response_bytes].map(|counters| Late::new(counters, &[shard]));
+        ShardMetrics {
+            body_bytes: is_shard.then(body_bytes),
+            first_byte: ByDoorAndClass::new(&self.first_byte, name),
+            total: ByDoorAndClass::new(&self.total, name),
+            tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
+            ejections: Late::new(&self.ejections, &[name]),
+        }
+    }
+
+    /// The gauge of open exchanges of one kind.
+    pub(crate) fn open(&self, class: RequestClass) -> IntGauge {
+        self.open[class as usize].clone()
+    }
+
+    /// A request has ended.
+    pub(crate) fn finished(&self, method: &Method, code: u16, duration: Duration) {
+        let known = METHODS.iter().position(|(known, _)| known == method);
+        let histogram = |code: u16| {
+            let word = known.map_or(UNKNOWN, |at| METHODS[at].1);
+            let mut digits = itoa::Buffer::new();
+            self.requests.get((known.unwrap_or(METHODS.len()), code), &[word, digits.format(code)])
+        };
+        match known {
+            Some(at) if code == 200 => {
+                self.successes[at].get_or_init(|| histogram(200)).observe(duration.as_secs_f64());
+            }
+            _ => histogram(code).observe(duration.as_secs_f64()),
+        }
+    }
+
+    /// The gateway answered by itself.
+    pub(crate) fn answered(&self, code: u16, why: &'static str) {
+        let mut digits = itoa::Buffer::new();
+        self.own_answers.get((code, why), &[digits.format(code), why]).inc();
+    }
+
+    /// A request to a mapped backend has ended that named a logical cluster of this shard.
+    pub(crate) fn mapped_body_bytes(&self, shard: &str, of_request: u64, of_response: u64) {
+        for (counters, count) in [(&self.request_bytes, of_request), (&self.response_bytes, of_response)] {
+            if count > 0 {
+                counters.with_label_values(&[shard]).inc_by(count);
+            }
+        }
+    }
+
+    /// A request got 429 by the limit of this scope and kind.
+    pub(crate) fn limited(&self, listener: &str, scope: &str, limit: &str) {
+        self.limited.with_label_values(&[listener, scope, limit]).inc();
+    }
+
+    /// A stream was refused, because its connection has too much header open.
+    pub(crate) fn heads_refused(&self, listener: &str) {
+        self.limited.with_label_values(&[listener, "connection", "headers"]).inc();
+    }
+
+    /// A connection was closed, because most of its frames mean nothing.
+    pub(crate) fn chatter_refused(&self, listener: &str) {
+        self.limited.with_label_values(&[listener, "connection", "frames"]).inc();
+    }
+
+    /// The body of a request came too slowly.
+    pub(crate) fn slow_body(&self) {
+        self.slow_bodies.inc();
+    }
+
+    /// A client took nothing of its answer.
+    pub(crate) fn untaken(&self) {
+        self.untaken_answers.inc();
+    }
+
+    /// A client sent identity headers.
+    pub(crate) fn forged(&self, count: usize) {
+        if count > 0 {
+            self.forged_headers.inc_by(count as u64);
+        }
+    }
+}
+
+impl ShardMetrics {
+    /// The head of the answer is here.
+    pub(crate) fn first_byte(&self, door: &Arc<DoorSeries>, class: RequestClass, after: Duration) {
+        self.first_byte.observe(door, class, after.as_secs_f64());
+    }
+
+    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, at the doors that there are.
+    pub(crate) fn answered(&self) -> (u64, f64) {
+        let both = [RequestClass::Read, RequestClass::Write];
+        let all = both.into_iter().map(|class| self.first_byte.of_class(class));
+        all.fold((0, 0.0), |sums, of| (sums.0 + of.0, sums.1 + of.1))
+    }
+
+    /// The exchange has ended.
+    pub(crate) fn total(&self, door: &Arc<DoorSeries>, class: RequestClass, duration: Duration) {
+        self.total.observe(door, class, duration.as_secs_f64());
+    }
+
+    /// The exchange has ended: so many bytes of bodies each way.
+    pub(crate) fn body_bytes(&self, of_request: u64, of_response: u64) {
+        if let Some([requests, responses]) = &self.body_bytes {
+            requests.add(of_request);
+            responses.add(of_response);
+        }
+    }
+
+    /// One of its addresses was ejected.
+    pub(crate) fn ejected(&self) {
+        self.ejections.add(1);
+    }
+
+    /// A handshake failed.
+    pub(crate) fn tls_error(&self, kind: TlsErrorKind) {
+        if let Some(at) = TLS_ERRORS.iter().position(|(known, _)| *known == kind) {
+            self.tls_errors[at].add(1);
+        }
+    }
+}
+
+/// Makes the metrics of a server when it is first used.
+pub(crate) type MakeMetrics = Arc<dyn Fn(&str, Server) -> ShardMetrics + Send + Sync>;
+
+/// Those of all servers.
+pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> MakeMetrics {
+    let metrics = Arc::clone(metrics);
+    Arc::new(move |name, server| metrics.server(name, server))
+}

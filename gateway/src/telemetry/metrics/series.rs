@@ -1,0 +1,169 @@
+//! How many series there are at most, and that there are not more: gateway/README.md has the same formula in words.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use fairlead_client::Names;
+use fairlead_config::DrainConfig;
+use fairlead_process::{Reloads, Shutdown, Tasks};
+use rcgen::BasicConstraints;
+
+use super::gauges::{GatewayState, IndexedShard, UpstreamState};
+use super::*;
+use crate::listener::acme::AcmeMetrics;
+use crate::policy::quota::{Kind, Scope, What};
+use crate::routing::placement::PickMetrics;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::top::TopWorkspaces;
+use crate::telemetry::trace::Tracing;
+
+/// A histogram is a series per bucket, and `+Inf`, sum and count.
+const fn histogram(buckets: &[f64]) -> usize {
+    buckets.len() + 3
+}
+
+/// Whose quota, and which; the headers and the frames of a connection, and the connections and failures of addresses.
+const QUOTAS: usize = 3 * 5 + 2 + 2;
+
+/// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
+fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
+    let phases = doors * Phase::ALL.len() * histogram(PHASE_BUCKETS);
+    let by_server =
+        doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
+    let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
+    let answers = MAX_ANSWERS + 1;
+    // Bytes each way, failed handshakes, workspaces by parent and in fact, three of the index, four of what it works on,
+    // five of its health, three of picks.
+    let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
+    // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
+    let of_doors = doors * (1 + 4 + 1 + QUOTAS + 4);
+    // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
+    let of_files = reloaded * 7;
+    // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
+    // policy and outcome 18.
+    let others = 8 + CLASSES.len() + 2 + 3 + 3 + 3 + 2 + 18;
+    let top = (Measure::ALL.len() + 1) * TOP;
+    top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
+}
+
+fn shard(number: usize) -> String {
+    format!("shard-{number}")
+}
+
+fn certificate(is_ca: rcgen::IsCa) -> String {
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.is_ca = is_ca;
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+}
+
+/// Whatever can happen, happens.
+fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
+    let registry = Metrics::new("gateway", "test").unwrap();
+    let reloads = Reloads::new(&registry).unwrap();
+    let certificates =
+        certificate(rcgen::IsCa::NoCa) + &certificate(rcgen::IsCa::Ca(BasicConstraints::Unconstrained));
+    for number in 0..reloaded {
+        let what = format!("file {number}");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(certificates.as_bytes()).unwrap();
+        let path = file.path().to_owned();
+        let read = move || std::fs::read(&path).map(drop);
+        reloads.register(&what, [file.path().to_owned()], read).unwrap();
+        drop(file);
+    }
+    reloads.check_now();
+    let metrics = GatewayMetrics::new(&registry).unwrap();
+    let series: Vec<_> = doors.iter().map(|door| metrics.door_series(door).unwrap()).collect();
+    AccessLog::new(&registry).unwrap();
+    let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
+    Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
+    PickMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
+    let moment = Duration::from_micros(1);
+    for number in 0..servers {
+        let name = shard(number);
+        let server = metrics.server(&name, Server::Shard);
+        for (door, class) in series.iter().flat_map(|door| CLASSES.map(|class| (door, class))) {
+            server.first_byte(door, class, moment);
+            server.total(door, class, moment);
+        }
+        server.body_bytes(1, 1);
+        server.ejected();
+        TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
+    }
+    let acme = AcmeMetrics::new(&registry).unwrap();
+    for (series, door) in series.iter().zip(doors) {
+        acme.everything(door);
+        metrics.door(door);
+        for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
+            let open = [Kind::Request, Kind::Watch, Kind::Upgrade].map(What::Open);
+            for what in [What::Rate, What::Bytes].into_iter().chain(open) {
+                metrics.limited(door, scope.as_str(), what.as_str());
+            }
+        }
+        metrics.heads_refused(door);
+        metrics.chatter_refused(door);
+        for what in [What::Connections, What::Failures] {
+            metrics.limited(door, Scope::Address.as_str(), what.as_str());
+        }
+        Phase::ALL.iter().for_each(|phase| series.phase(*phase, moment));
+    }
+    let odd = Method::from_bytes(b"BREW").unwrap();
+    for code in 100..1000 {
+        for method in METHODS.iter().map(|(method, _)| method).chain([&odd]) {
+            metrics.finished(method, code, moment);
+        }
+        metrics.answered(code, "probe");
+    }
+    metrics.forged(1);
+    let top = TopWorkspaces::new(std::time::Instant::now());
+    let workspaces = (0..10_000).map(|number| Arc::from(format!("c{number}")));
+    let watches: Vec<_> = workspaces
+        .map(|cluster| {
+            top.ended(&cluster, 500, 1, std::time::Instant::now());
+            top.watch(&cluster)
+        })
+        .collect();
+    let indexed_shards = (0..servers).map(|number| IndexedShard {
+        name: shard(number).into(),
+        child_workspaces: 1,
+        workspaces: 1,
+        age: None,
+        restarts: 1,
+        relists: 1,
+    });
+    let upstreams = (0..servers).map(|number| UpstreamState {
+        name: shard(number).into(),
+        open: 1,
+        waiting: 1,
+        limit: 1,
+        is_circuit_open: false,
+        is_healthy: true,
+        addresses: 1,
+        ejected: 0,
+        left_out: 0,
+    });
+    let state = GatewayState {
+        indexed_shards: indexed_shards.collect(),
+        upstreams: upstreams.collect(),
+        ..GatewayState::default()
+    };
+    let text = metrics.text(&state, &top).unwrap();
+    drop(watches);
+    String::from_utf8(text.to_vec()).unwrap()
+}
+
+fn count(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+#[test]
+fn there_are_as_many_series_as_the_formula_says_and_not_more() {
+    let names = ["internal", "edge", "operators"];
+    for (doors, servers, reloaded) in [(1, 1, 0), (1, 2, 3), (3, 1, 1), (3, 10, 20)] {
+        let text = everything(&names[..doors], servers, reloaded);
+        assert_eq!(count(&text), series(doors, servers, reloaded), "{doors} {servers} {reloaded}\n{text}");
+    }
+    assert!(series(3, 10, 20) <= 8000, "{}", series(3, 10, 20));
+}

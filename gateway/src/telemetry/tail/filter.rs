@@ -1,0 +1,144 @@
+//! Which requests somebody wants to see.
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use crate::telemetry::access_log::{Line, workspace};
+
+/// All that is named has to hold.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Filter {
+    /// As it was named: a path, or the id of a logical cluster.
+    pub(crate) workspace: Option<String>,
+    /// The logical cluster that the path led to when the reader came.
+    pub(crate) cluster: Option<Arc<str>>,
+    user: Option<String>,
+    listener: Option<String>,
+    shard: Option<String>,
+    status: Option<Codes>,
+    errors: bool,
+}
+
+/// One code, or a hundred of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Codes {
+    from: u16,
+    until: u16,
+}
+
+/// It cannot be filtered so; whoever asks has to put it better.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum BadFilter {
+    #[error("{0:?} is none of workspace, user, door, shard, status and errors")]
+    Parameter(String),
+    #[error("status {0:?} is neither a code such as 404 nor a class such as 5xx")]
+    Status(String),
+}
+
+impl Filter {
+    /// What a query says.
+    pub(crate) fn of_query(query: &str) -> Result<Self, BadFilter> {
+        let mut filter = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned();
+            match name {
+                "workspace" => filter.workspace = Some(value),
+                "user" => filter.user = Some(value),
+                "door" | "listener" => filter.listener = Some(value),
+                "shard" => filter.shard = Some(value),
+                "status" => filter.status = Some(Codes::parse(&value).ok_or(BadFilter::Status(value))?),
+                "errors" => filter.errors = !matches!(value.as_str(), "0" | "false"),
+                // What makes it an exchange without an end.
+                "watch" | "follow" => {}
+                other => return Err(BadFilter::Parameter(other.to_owned())),
+            }
+        }
+        Ok(filter)
+    }
+
+    /// Whether this one is wanted.
+    pub(super) fn wants(&self, line: &Line<'_>) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        is(&self.user, line.user)
+            && is(&self.listener, Some(line.listener))
+            && is(&self.shard, line.shard)
+            && (!self.errors || line.code >= 400)
+            && self.status.is_none_or(|codes| (codes.from..codes.until).contains(&line.code))
+            && self.is_workspace(line)
+    }
+
+    fn is_workspace(&self, line: &Line<'_>) -> bool {
+        let Some(wanted) = self.workspace.as_deref() else { return true };
+        // By whichever name somebody has asked for it.
+        let named = line.asked.and_then(|asked| workspace(asked.path));
+        named == Some(wanted)
+            || line.cluster == Some(wanted)
+            || (self.cluster.is_some() && line.cluster == self.cluster.as_deref())
+    }
+}
+
+impl Codes {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(class) = text.strip_suffix("xx") {
+            let class: u16 = class.parse().ok().filter(|class| (1..=5).contains(class))?;
+            return Some(Self { from: class * 100, until: (class + 1) * 100 });
+        }
+        let code: u16 = text.parse().ok().filter(|code| (100..600).contains(code))?;
+        Some(Self { from: code, until: code + 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::telemetry::access_log::a_line;
+
+    #[test]
+    fn each_condition_counts_and_all_of_them_together() {
+        // The line is alice's at door internal, for shard alpha and logical cluster 0rg0000000000001.
+        for (query, path, code, expected) in [
+            ("", "/x", 200, true),
+            ("watch=1", "/x", 200, true),
+            ("user=alice", "/x", 200, true),
+            ("user=bob", "/x", 200, false),
+            ("door=internal&shard=alpha", "/x", 200, true),
+            ("door=edge", "/x", 200, false),
+            ("shard=beta", "/x", 200, false),
+            ("status=404", "/x", 404, true),
+            ("status=404", "/x", 405, false),
+            ("status=4xx", "/x", 499, true),
+            ("status=4xx", "/x", 500, false),
+            ("errors=1", "/x", 399, false),
+            ("errors", "/x", 400, true),
+            ("workspace=root:org", "/clusters/root:org/api", 200, true),
+            ("workspace=root%3Aorg", "/clusters/root:org", 200, true),
+            ("workspace=root:org", "/clusters/root:org2/api", 200, false),
+            ("workspace=0rg0000000000001", "/clusters/root:org/api", 200, true),
+            ("workspace=root:org&status=5xx", "/clusters/root:org/api", 200, false),
+        ] {
+            let filter = Filter::of_query(query).unwrap();
+            assert_eq!(filter.wants(&a_line(path, code)), expected, "{query} {path} {code}");
+        }
+        let mut filter = Filter::of_query("workspace=root:org").unwrap();
+        filter.cluster = Some("0rg0000000000001".into());
+        assert!(filter.wants(&a_line("/clusters/0rg0000000000001/api", 200)), "by its id");
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (query, expected) in [
+            ("user=a&colour=red", BadFilter::Parameter("colour".to_owned())),
+            ("status=6xx", BadFilter::Status("6xx".to_owned())),
+            ("status=", BadFilter::Status(String::new())),
+            ("status=99", BadFilter::Status("99".to_owned())),
+        ] {
+            assert_eq!(Filter::of_query(query), Err(expected), "{query}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Lines of the access log for somebody who watches, as they happen.
+//!
+//! While nobody does, a request costs one atomic load. Whoever reads slowly loses lines, never the requests: each reader has
+//! a bounded queue, and is told how many found no room in it.
+
+mod filter;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::telemetry::access_log::Line;
+pub(crate) use filter::Filter;
+
+/// Where it is read.
+pub(crate) const PATH: &str = "/services/fairlead/v1/tail";
+/// Readers at a time.
+pub(crate) const MOST_READERS: usize = 16;
+/// Lines that wait for a reader; some 512 KiB.
+const QUEUE: usize = 1024;
+
+/// Everybody who watches.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    count: AtomicUsize,
+    readers: Mutex<Vec<Arc<Reader>>>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    filter: Filter,
+    queue: mpsc::Sender<Bytes>,
+    lost: AtomicU64,
+}
+
+/// What one reader gets, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    tail: Arc<Tail>,
+    reader: Arc<Reader>,
+    queue: mpsc::Receiver<Bytes>,
+}
+
+/// Too many watch already.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{MOST_READERS} others watch already")]
+pub(crate) struct TooMany;
+
+impl Tail {
+    /// Whether anybody watches.
+    pub(crate) fn is_read(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// [`TooMany`].
+    pub(crate) fn read(self: &Arc<Self>, filter: Filter) -> Result<Lines, TooMany> {
+        let mut readers = self.readers.lock();
+        if readers.len() >= MOST_READERS {
+            return Err(TooMany);
+        }
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let reader = Arc::new(Reader { filter, queue: sender, lost: AtomicU64::new(0) });
+        readers.push(Arc::clone(&reader));
+        self.count.store(readers.len(), Ordering::Relaxed);
+        Ok(Lines { tail: Arc::clone(self), reader, queue })
+    }
+
+    /// Tells everybody who wants to know of it.
+    pub(crate) fn tell(&self, line: &Line<'_>) {
+        let mut written = None;
+        for reader in self.readers.lock().iter().filter(|reader| reader.filter.wants(line)) {
+            let written = written.get_or_insert_with(|| {
+                let mut bytes = Vec::with_capacity(512);
+                line.write_to(&mut bytes);
+                Bytes::from(bytes)
+            });
+            if reader.queue.try_send(written.clone()).is_err() {
+                reader.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Lines {
+    /// The next lines, at least one, and how many were lost before those that come next.
+    pub(crate) async fn next(&mut self) -> Bytes {
+        const MOST: usize = 64;
+        let mut lines = Vec::new();
+        // The sender is beside the receiver: there is always one more.
+        self.queue.recv_many(&mut lines, MOST).await;
+        let mut text = lines.concat();
+        match self.reader.lost.swap(0, Ordering::Relaxed) {
+            0 => {}
+            lost => text.extend_from_slice(format!("{{\"lost\":{lost}}}\n").as_bytes()),
+        }
+        text.into()
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let mut readers = self.tail.readers.lock();
+        readers.retain(|reader| !Arc::ptr_eq(reader, &self.reader));
+        self.tail.count.store(readers.len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::telemetry::access_log::a_line;
+
+    #[tokio::test]
+    async fn a_slow_reader_loses_lines_and_is_told_how_many_and_others_lose_none() {
+        let tail: Arc<Tail> = Arc::default();
+        assert!(!tail.is_read());
+        let mut slow = tail.read(Filter::default()).unwrap();
+        let mut quick = tail.read(Filter::of_query("status=5xx").unwrap()).unwrap();
+        for number in 0..QUEUE + 10 {
+            tail.tell(&a_line("/x", if number == QUEUE + 9 { 503 } else { 200 }));
+        }
+        let told = String::from_utf8(quick.next().await.to_vec()).unwrap();
+        assert_eq!((told.lines().count(), told.contains("\"code\":503")), (1, true));
+        let (mut lines, mut lost) = (0, 0);
+        while lines < QUEUE {
+            let text = String::from_utf8(slow.next().await.to_vec()).unwrap();
+            for line in text.lines() {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                match line["lost"].as_u64() {
+                    Some(number) => lost += number,
+                    None => lines += 1,
+                }
+            }
+        }
+        assert_eq!((lines, lost), (QUEUE, 10));
+        drop((slow, quick));
+        tail.tell(&a_line("/x", 200));
+        assert!(!tail.is_read(), "whoever has gone costs nothing");
+    }
+
+    #[test]
+    fn readers_are_bounded() {
+        let tail: Arc<Tail> = Arc::default();
+        let readers: Vec<_> = (0..MOST_READERS).map(|_| tail.read(Filter::default()).unwrap()).collect();
+        assert_eq!(tail.read(Filter::default()).err(), Some(TooMany));
+        drop(readers);
+        assert!(tail.read(Filter::default()).is_ok());
+    }
+}

@@ -1,0 +1,351 @@
+//! Spans on their way to a collector: in batches, by a task of its own, with a bounded number of tries.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_client::{
+    Backoff, Client, ClientError, ClientOptions, Credentials, CredentialsError, Endpoint, EndpointError,
+    Names, Request, TrustRoots,
+};
+use fairlead_config::{CollectorUrl, TracingConfig};
+use fairlead_process::{Metrics, MetricsError, Shutdown};
+use http::{Method, StatusCode};
+use prometheus::IntCounter;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use crate::telemetry::access_log::beginning;
+use crate::telemetry::trace::otlp::{Traced, encode};
+
+/// Requests whose spans are sent together.
+const MAX_BATCH: usize = 512;
+/// How often a batch is sent at most.
+const MAX_TRIES: usize = 3;
+/// How long the collector may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is logged of what it says, in bytes.
+const MAX_MESSAGE: usize = 256;
+
+/// What becomes of spans.
+#[derive(Clone, Debug)]
+pub(super) struct Results {
+    pub(super) exported: IntCounter,
+    pub(super) dropped: IntCounter,
+    pub(super) failed: IntCounter,
+}
+
+impl Results {
+    pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
+        let spans = metrics.counters(
+            "fairlead_gateway_spans_total",
+            "Spans of traced requests: exported, dropped (no room in the queue), failed (the collector did not take them).",
+            &["result"],
+        )?;
+        let counter = |result| spans.with_label_values(&[result]);
+        Ok(Self { exported: counter("exported"), dropped: counter("dropped"), failed: counter("failed") })
+    }
+}
+
+/// A collector cannot be spoken to; the operator has to mend the settings.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CollectorError {
+    /// Its authorities.
+    #[error("{0} cannot be read")]
+    Read(PathBuf, #[source] std::io::Error),
+    /// Its authorities are none.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// Its address.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+}
+
+/// The way to a collector. To tell it of a request wakes nobody, except at the beginning of a batch and where many wait.
+pub(super) struct Spans {
+    // Before the bell, so that it rings when there is nobody left.
+    sender: mpsc::Sender<Box<Traced>>,
+    bell: Bell,
+}
+
+/// Rings when there is something to be done, and at the end.
+struct Bell(Arc<Notify>);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl Spans {
+    /// For at most so many that wait, and the other end.
+    pub(super) fn new(queue: usize) -> (Self, Waiting) {
+        let (sender, spans) = mpsc::channel(queue);
+        let bell = Arc::new(Notify::new());
+        (Self { sender, bell: Bell(Arc::clone(&bell)) }, Waiting { spans, bell })
+    }
+
+    /// Whether there was room.
+    pub(super) fn tell(&self, traced: Box<Traced>) -> bool {
+        let told = self.sender.try_send(traced).is_ok();
+        let most = self.sender.max_capacity();
+        // With the one that its batch began with, it is full; and what waits must not be in the way of others.
+        if most - self.sender.capacity() >= (MAX_BATCH - 1).min(most / 2) {
+            self.bell.0.notify_one();
+        }
+        told
+    }
+}
+
+/// What a collector has not been sent yet.
+pub(super) struct Waiting {
+    spans: mpsc::Receiver<Box<Traced>>,
+    bell: Arc<Notify>,
+}
+
+impl Waiting {
+    /// The next batch: when it is full, or so long after it began. Empty once there is nobody to tell of more.
+    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
+    async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
+        // The others are left where they are counted.
+        if self.spans.recv_many(batch, 1).await == 0 {
+            return;
+        }
+        let until = Instant::now() + interval;
+        let mut is_over = false;
+        while batch.len() + self.spans.len() < MAX_BATCH && !is_over && !self.spans.is_closed() {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => is_over = true,
+                () = self.bell.notified() => {
+                    if self.spans.len() >= self.spans.max_capacity() / 2 {
+                        self.take(batch).await;
+                    }
+                }
+            }
+        }
+        self.take(batch).await;
+    }
+
+    /// What is there, as far as there is room in the batch.
+    #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
+    async fn take(&mut self, batch: &mut Vec<Box<Traced>>) {
+        let there = self.spans.len().min(MAX_BATCH - batch.len());
+        if there > 0 {
+            self.spans.recv_many(batch, there).await;
+        }
+    }
+}
+
+/// Where spans go.
+pub(super) struct Collector {
+    client: Client,
+    path: String,
+    service: String,
+    interval: Duration,
+    results: Results,
+}
+
+impl Collector {
+    pub(super) fn new(
+        url: &CollectorUrl,
+        config: &TracingConfig,
+        names: &Names,
+        results: Results,
+    ) -> Result<Self, CollectorError> {
+        let endpoint = Endpoint::parse(url.server())?;
+        let roots = match &config.server_ca {
+            Some(file) => {
+                let pem =
+                    std::fs::read(file).map_err(|error| CollectorError::Read(file.to_path_buf(), error))?;
+                TrustRoots::Pem(pem)
+            }
+            None if endpoint.is_tls() => TrustRoots::System,
+            None => TrustRoots::Nothing,
+        };
+        let options =
+            ClientOptions { request_timeout: PATIENCE, names: names.clone(), ..ClientOptions::default() };
+        Ok(Self {
+            client: Client::new(endpoint, Credentials::new(roots)?, options),
+            path: url.path().to_owned(),
+            service: config.service_name.clone(),
+            interval: config.interval.get(),
+            results,
+        })
+    }
+
+    /// Sends what comes until nobody has anything to tell any more.
+    pub(super) async fn run(self, mut waiting: Waiting, shutdown: Shutdown) {
+        let mut batch = Vec::new();
+        let mut failing = false;
+        loop {
+            waiting.next(&mut batch, self.interval).await;
+            if batch.is_empty() {
+                return;
+            }
+            let (body, count) = encode(&self.service, &batch);
+            batch.clear();
+            let rejected = match self.send(body, &shutdown).await {
+                Ok(None) => None,
+                Ok(Some(Rejected { spans, message })) => Some((spans.min(count), message)),
+                Err(error) => Some((count, error.to_string())),
+            };
+            let failed = rejected.as_ref().map_or(0, |(spans, _)| *spans);
+            self.results.exported.inc_by(count - failed);
+            self.results.failed.inc_by(failed);
+            match rejected {
+                Some((spans, error)) if !std::mem::replace(&mut failing, true) => {
+                    tracing::warn!(?error, spans, "the collector does not take spans; they are lost");
+                }
+                None if std::mem::take(&mut failing) => {
+                    tracing::info!("the collector takes spans again");
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// What the collector says that it has not taken.
+    async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, NotSent> {
+        let body = bytes::Bytes::from(body);
+        let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+        let mut tries = 1;
+        loop {
+            let request = Request::new(Method::POST, self.path.as_str());
+            let request = request.with_body("application/json", body.clone());
+            let error = match self.client.request(request).await {
+                Ok(answer) if answer.status.is_success() => return Ok(Rejected::of(&answer.body)),
+                Ok(answer) => return Err(NotSent::Elsewhere(answer.status)),
+                Err(error) => error,
+            };
+            if tries >= MAX_TRIES || !error.is_retryable() || shutdown.is_draining() {
+                return Err(error.into());
+            }
+            tries += 1;
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next_delay()) => {}
+                () = shutdown.draining() => {}
+            }
+        }
+    }
+}
+
+/// A batch was not taken at all; the collector, or who has set its address, is to blame.
+#[derive(Debug, thiserror::Error)]
+enum NotSent {
+    /// Nothing came back, or an error.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Nobody is followed to another place.
+    #[error("the collector answers {0}, which is neither success nor an error: is its address right?")]
+    Elsewhere(StatusCode),
+}
+
+/// Spans that a collector has not taken although it says 200 (OTLP 1.x, "Partial Success").
+#[derive(Debug, PartialEq)]
+struct Rejected {
+    spans: u64,
+    message: String,
+}
+
+impl Rejected {
+    /// What an answer says of them. One that says nothing, or is none, has taken all.
+    fn of(body: &[u8]) -> Option<Self> {
+        let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let partial = answer.get("partialSuccess")?;
+        // 64 bits are text in protobuf's JSON, but not everybody writes them so.
+        let spans = match partial.get("rejectedSpans")? {
+            serde_json::Value::String(number) => number.parse().ok()?,
+            number => number.as_u64()?,
+        };
+        let message = partial.get("errorMessage").and_then(serde_json::Value::as_str).unwrap_or_default();
+        (spans > 0).then(|| Self { spans, message: beginning(message, MAX_MESSAGE).to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::trace::otlp::a_request;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// How many there are next, and after how long.
+    async fn next(waiting: &mut Waiting) -> (usize, Duration) {
+        let (began, mut batch) = (Instant::now(), Vec::new());
+        waiting.next(&mut batch, HOUR).await;
+        (batch.len(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_sent_when_it_is_full_or_old_or_when_there_are_no_more() {
+        let (spans, mut waiting) = Spans::new(4096);
+        let at_once = Duration::ZERO;
+        for (told, expected) in [
+            (3, (3, HOUR)),
+            (600, (512, at_once)),
+            (3, (91, HOUR)),
+            (1200, (512, at_once)),
+            (0, (512, at_once)),
+            (0, (176, HOUR)),
+        ] {
+            (0..told).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
+            assert_eq!(next(&mut waiting).await, expected, "{told}");
+        }
+        assert!(spans.tell(Box::new(a_request())));
+        drop(spans);
+        assert_eq!(next(&mut waiting).await, (1, Duration::ZERO));
+        assert_eq!(next(&mut waiting).await, (0, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_becomes_full_while_it_waits_is_sent_at_once() {
+        let (spans, mut waiting) = Spans::new(4096);
+        assert!(spans.tell(Box::new(a_request())));
+        let more = async {
+            tokio::time::sleep(HOUR / 2).await;
+            (0..MAX_BATCH).for_each(|_| assert!(spans.tell(Box::new(a_request()))));
+        };
+        let (seen, ()) = tokio::join!(next(&mut waiting), more);
+        assert_eq!(seen, (MAX_BATCH, HOUR / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_queue_holds_more_than_it_has_room_for_while_its_batch_waits() {
+        let (spans, mut waiting) = Spans::new(16);
+        let told = async {
+            for _ in 0..100 {
+                assert!(spans.tell(Box::new(a_request())));
+                tokio::task::yield_now().await;
+            }
+        };
+        let (seen, ()) = tokio::join!(next(&mut waiting), told);
+        assert_eq!(seen, (100, HOUR));
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_not_told() {
+        let (spans, _waiting) = Spans::new(16);
+        assert_eq!((0..20).filter(|_| spans.tell(Box::new(a_request()))).count(), 16);
+    }
+
+    #[test]
+    fn what_a_collector_rejects_counts_however_it_writes_the_number() {
+        let rejected = |spans, message: &str| Some(Rejected { spans, message: message.to_owned() });
+        for (body, expected) in [
+            ("", None),
+            ("{}", None),
+            ("<html>", None),
+            (r#"{"partialSuccess": {}}"#, None),
+            (r#"{"partialSuccess": null}"#, None),
+            (r#"{"partialSuccess": {"rejectedSpans": "0", "errorMessage": "a hint"}}"#, None),
+            (
+                r#"{"partialSuccess": {"rejectedSpans": "7", "errorMessage": "too old"}}"#,
+                rejected(7, "too old"),
+            ),
+            (r#"{"partialSuccess": {"rejectedSpans": 7}}"#, rejected(7, "")),
+            (r#"{"partialSuccess": {"rejectedSpans": -7}}"#, None),
+        ] {
+            assert_eq!(Rejected::of(body.as_bytes()), expected, "{body}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Spans as OTLP's JSON has them (opentelemetry-proto 1.x, "OTLP/JSON").
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Serialize, Serializer};
+
+use crate::telemetry::access_log::beginning;
+use crate::telemetry::trace::{SpanId, Trace, TraceId};
+
+/// The longest text of an attribute, in bytes.
+const MAX_TEXT: usize = 1024;
+/// `SpanKind`.
+const SERVER: u8 = 2;
+const CLIENT: u8 = 3;
+/// `StatusCode`.
+const ERROR: u8 = 2;
+
+/// A traced request that has ended.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) took: Duration,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) code: u16,
+    pub(crate) class: &'static str,
+    pub(crate) listener: Arc<str>,
+    pub(crate) client: std::net::IpAddr,
+    pub(crate) cluster: Option<Arc<str>>,
+    pub(crate) shard: Option<Arc<str>>,
+    pub(crate) why: Option<&'static str>,
+    pub(crate) phases: Vec<(&'static str, Duration)>,
+}
+
+impl Traced {
+    /// How many spans it may have.
+    pub(crate) const SPANS: u64 = 2;
+
+    /// Its own span, and that of asking the shard.
+    fn spans(&self) -> impl Iterator<Item = Span<'_>> {
+        let Trace { id, parent, span, asking, began, asked } = &*self.trace;
+        let ended = *began + self.took;
+        let own = Span {
+            trace_id: Shown(*id),
+            span_id: Shown(*span),
+            parent_span_id: parent.map(Shown),
+            name: &self.method,
+            kind: SERVER,
+            start_time_unix_nano: nanos(*began),
+            end_time_unix_nano: nanos(ended),
+            attributes: Attributes::OfRequest(self),
+            status: (self.code >= 500).then_some(State { code: ERROR }),
+        };
+        let of_shard = asked.get().map(|asked| Span {
+            trace_id: Shown(*id),
+            span_id: Shown(*asking),
+            parent_span_id: Some(Shown(*span)),
+            name: &self.method,
+            kind: CLIENT,
+            start_time_unix_nano: nanos(*began + *asked),
+            end_time_unix_nano: nanos(ended),
+            attributes: Attributes::OfAsking(self),
+            status: None,
+        });
+        [Some(own), of_shard].into_iter().flatten()
+    }
+}
+
+/// A request for the collector, and how many spans it has. Written as it is read, without a document in between.
+pub(super) fn encode(service: &str, batch: &[Box<Traced>]) -> (Vec<u8>, u64) {
+    let version = env!("CARGO_PKG_VERSION");
+    let request = Request {
+        resource_spans: [ResourceSpans {
+            resource: Resource {
+                attributes: [
+                    Attribute { key: Key::Of("service.name"), value: Value::text(service) },
+                    Attribute { key: Key::Of("service.version"), value: Value::text(version) },
+                ],
+            },
+            scope_spans: [ScopeSpans {
+                scope: Scope { name: "fairlead-gateway", version },
+                spans: Spans(batch),
+            }],
+        }],
+    };
+    let count = batch.iter().map(|traced| traced.spans().count() as u64).sum();
+    // It has nothing that is no JSON.
+    (serde_json::to_vec(&request).unwrap_or_default(), count)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'r> {
+    resource_spans: [ResourceSpans<'r>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceSpans<'r> {
+    resource: Resource<'r>,
+    scope_spans: [ScopeSpans<'r>; 1],
+}
+
+#[derive(Serialize)]
+struct Resource<'r> {
+    attributes: [Attribute<'r>; 2],
+}
+
+#[derive(Serialize)]
+struct ScopeSpans<'r> {
+    scope: Scope<'r>,
+    spans: Spans<'r>,
+}
+
+#[derive(Serialize)]
+struct Scope<'r> {
+    name: &'r str,
+    version: &'r str,
+}
+
+struct Spans<'r>(&'r [Box<Traced>]);
+
+impl Serialize for Spans<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().flat_map(|traced| traced.spans()))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Span<'r> {
+    trace_id: Shown<TraceId>,
+    span_id: Shown<SpanId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_span_id: Option<Shown<SpanId>>,
+    name: &'r str,
+    kind: u8,
+    start_time_unix_nano: Shown<u128>,
+    end_time_unix_nano: Shown<u128>,
+    attributes: Attributes<'r>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<State>,
+}
+
+#[derive(Serialize)]
+struct State {
+    code: u8,
+}
+
+enum Attributes<'r> {
+    OfRequest(&'r Traced),
+    OfAsking(&'r Traced),
+}
+
+impl Serialize for Attributes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = |key, value| Attribute { key: Key::Of(key), value: Value::text(value) };
+        match self {
+            Self::OfAsking(traced) => serializer.collect_seq([
+                text("http.request.method", &traced.method),
+                text("fairlead.shard", traced.shard.as_deref().unwrap_or_default()),
+            ]),
+            Self::OfRequest(traced) => {
+                let client = Value::StringValue(Text::Address(traced.client));
+                let always = [
+                    text("http.request.method", &traced.method),
+                    text("url.path", &traced.path),
+                    Attribute {
+                        key: Key::Of("http.response.status_code"),
+                        value: Value::IntValue(Shown(u128::from(traced.code))),
+                    },
+                    Attribute { key: Key::Of("client.address"), value: client },
+                    text("fairlead.listener", &traced.listener),
+                    text("fairlead.class", traced.class),
+                ];
+                let named = [
+                    ("fairlead.cluster", traced.cluster.as_deref()),
+                    ("fairlead.shard", traced.shard.as_deref()),
+                    ("fairlead.why", traced.why),
+                ];
+                let named = named.into_iter().filter_map(|(key, value)| Some(text(key, value?)));
+                let phases = traced.phases.iter().map(|(phase, took)| Attribute {
+                    key: Key::OfPhase(phase),
+                    value: Value::IntValue(Shown(took.as_micros())),
+                });
+                serializer.collect_seq(always.into_iter().chain(named).chain(phases))
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Attribute<'r> {
+    key: Key<'r>,
+    value: Value<'r>,
+}
+
+enum Key<'r> {
+    Of(&'r str),
+    /// How long a phase took.
+    OfPhase(&'r str),
+}
+
+impl Serialize for Key<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Of(key) => serializer.serialize_str(key),
+            Self::OfPhase(phase) => serializer.collect_str(&format_args!("fairlead.phase.{phase}_us")),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Value<'r> {
+    StringValue(Text<'r>),
+    /// 64 bits are text in protobuf's JSON.
+    IntValue(Shown<u128>),
+}
+
+impl<'r> Value<'r> {
+    fn text(value: &'r str) -> Self {
+        Self::StringValue(Text::Of(beginning(value, MAX_TEXT)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Text<'r> {
+    Of(&'r str),
+    Address(std::net::IpAddr),
+}
+
+/// As text.
+struct Shown<T>(T);
+
+impl<T: Display> Serialize for Shown<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+fn nanos(time: SystemTime) -> Shown<u128> {
+    Shown(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
+}
+
+/// One of which little is to be told.
+#[cfg(test)]
+pub(super) fn a_request() -> Traced {
+    use super::{SpanId, TraceId};
+    Traced {
+        trace: Arc::new(Trace {
+            id: TraceId([1; 16]),
+            parent: None,
+            span: SpanId([2; 8]),
+            asking: SpanId([3; 8]),
+            began: UNIX_EPOCH,
+            asked: std::sync::OnceLock::new(),
+        }),
+        took: Duration::ZERO,
+        method: "GET".to_owned(),
+        path: "/".to_owned(),
+        code: 200,
+        class: "read",
+        listener: "internal".into(),
+        client: std::net::IpAddr::from([192, 0, 2, 1]),
+        cluster: None,
+        shard: None,
+        why: None,
+        phases: Vec::new(),
+    }
+}

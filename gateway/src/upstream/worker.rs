@@ -1,0 +1,33 @@
+//! The worker thread that a task runs on. Connections to servers are kept per worker, so that a request wakes no other thread.
+
+use std::cell::Cell;
+
+thread_local! {
+    static CURRENT: Cell<Option<Lane>> = const { Cell::new(None) };
+}
+
+/// One of the worker threads, by number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Lane(usize);
+
+impl Lane {
+    /// The worker with this number.
+    pub(crate) fn new(number: usize) -> Self {
+        Self(number)
+    }
+
+    /// The worker that this code runs on; `None` on other threads.
+    pub(crate) fn current() -> Option<Self> {
+        CURRENT.get()
+    }
+
+    /// Makes this thread that of the worker.
+    pub(crate) fn enter(self) {
+        CURRENT.set(Some(self));
+    }
+
+    /// Its number, from 0.
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+}
