@@ -1,31 +1,32 @@
-//! Finds what differs between two normalised documents.
+//! Finds the differences between two normalised documents.
 
 use serde_json::Value;
 
-/// One thing that differs.
+/// A difference between kcp's and Fairlead's response.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// `/status`, `/headers/<name>`, `/body/…`: keys joined by slashes, as they are.
+    /// `/status`, `/headers/<name>`, `/body/…`: keys joined by slashes, not escaped.
     pub at: String,
-    /// What kcp says; absent if it does not.
+    /// kcp's value; `None` if it has none.
     pub theirs: Option<Value>,
+    /// Fairlead's value; `None` if it has none.
     pub ours: Option<Value>,
 }
 
-/// Compares whole answers. Where they are of different kinds, only that is found: two different things differ in
-/// everything.
-pub fn compare_answers(theirs: &Value, ours: &Value) -> Vec<Difference> {
+/// Compares whole responses. If their statuses differ, only that is reported, with the messages: the rest of two
+/// responses of different kinds differs everywhere.
+pub fn compare_responses(theirs: &Value, ours: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     if theirs["status"] != ours["status"] {
-        let brief = |answer: &Value| {
-            let said = answer.pointer("/body/message").or(answer.get("body"));
-            Some(Value::String(format!("{} {}", answer["status"], said.unwrap_or_default())))
+        let brief = |response: &Value| {
+            let message = response.pointer("/body/message").or(response.get("body"));
+            Some(Value::String(format!("{} {}", response["status"], message.unwrap_or_default())))
         };
         found.push(Difference { at: "/status".to_owned(), theirs: brief(theirs), ours: brief(ours) });
         return found;
     }
     compare("/headers", &theirs["headers"], &ours["headers"], &mut found);
-    let content_type = |answer: &Value| answer["headers"]["content-type"].as_str().map(str::to_owned);
+    let content_type = |response: &Value| response["headers"]["content-type"].as_str().map(str::to_owned);
     let (their_type, our_type) = (content_type(theirs), content_type(ours));
     let is_readable_instead =
         their_type != our_type && their_type.as_ref().is_some_and(|kind| kind.contains("protobuf"));
@@ -39,7 +40,7 @@ pub fn compare_answers(theirs: &Value, ours: &Value) -> Vec<Difference> {
     found
 }
 
-/// Adds what differs below `at`.
+/// Appends the differences below `at` to `found`.
 pub fn compare(at: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -71,7 +72,7 @@ pub fn compare(at: &str, theirs: &Value, ours: &Value, found: &mut Vec<Differenc
     }
 }
 
-/// What both lists have must come in the same order; what only one has is found elsewhere.
+/// Compares the order of the items that both lists have. Items of one list only are reported by [`compare`].
 fn compare_order(at: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
     let common = |these: &Value, those: &Value| -> Vec<Value> {
         let those = those.as_array().cloned().unwrap_or_default();

@@ -1,46 +1,49 @@
-//! The list of what differs from kcp, and why.
+//! The list of differences from kcp, with their reasons.
 
-/// Differences that have one reason.
+/// Differences with the same reason.
 #[derive(Debug)]
 pub struct Listed {
-    /// Transcripts or places, separated by commas; `*` stands for anything, here and below.
+    /// Transcripts or places, separated by commas. Here and below, `*` matches any text.
     pub place: &'static str,
-    /// `METHOD /path`, alternatives separated by `|`, or `#` and numbers of records.
+    /// `METHOD /path`, alternatives separated by `|`; or `#` and the numbers of records.
     pub on: &'static str,
-    /// Where in the answer: `/status`, `/headers/<name>`, `/body/…`.
+    /// The parts of the response: `/status`, `/headers/<name>`, `/body/…`.
     pub at: &'static [&'static str],
     pub reason: Reason,
 }
 
-/// Why something differs.
+/// The reason for a difference.
 #[derive(Debug)]
 pub enum Reason {
-    /// It should.
+    /// Fairlead behaves differently on purpose. The text gives the advantage for users.
     Deliberate(&'static str),
-    /// It should not, and a later issue changes it.
+    /// Fairlead does not have the function yet. The text names it.
     Later(&'static str),
-    /// It depends on who is faster. Need not occur.
+    /// The recording is no measure here, because of how it was made.
+    Recording(&'static str),
+    /// The difference depends on timing and need not occur.
     Timing(&'static str),
 }
 
-use Reason::{Deliberate, Later, Timing};
+use Reason::{Deliberate, Later, Recording, Timing};
 
 impl Reason {
     pub fn kind(&self) -> &'static str {
         match self {
             Deliberate(_) => "deliberate",
             Later(_) => "later",
+            Recording(_) => "recording",
             Timing(_) => "timing",
         }
     }
 
     pub fn text(&self) -> &'static str {
-        let (Deliberate(text) | Later(text) | Timing(text)) = self;
+        let (Deliberate(text) | Later(text) | Recording(text) | Timing(text)) = self;
         text
     }
 }
 
-/// The first line that fits counts.
+/// The list. The first line that matches a difference explains it.
 pub const LISTED: &[Listed] = &[
     // Everywhere.
     Listed {
@@ -48,50 +51,56 @@ pub const LISTED: &[Listed] = &[
         on: "GET */api|GET */apis|GET */api?timeout*|GET */apis?timeout*|GET */v1?timeout*|GET */v1alpha*?timeout*\
             |GET */openapi/v3*|GET */apis/tenancy.kcp.io",
         at: &["/headers/etag", "/headers/vary"],
-        reason: Deliberate("all of discovery can be revalidated and depends on Accept; in kcp, parts of it"),
+        reason: Deliberate(
+            "Every discovery document has an ETag and `Vary: Accept`, so that clients can revalidate it. In kcp, some have.",
+        ),
     },
     Listed {
         place: "*",
         on: "*",
         at: &["/protobuf"],
-        reason: Later("API server: answers in protobuf (only bodies of requests are read now)"),
+        reason: Later("API server: protobuf responses. Only request bodies are understood."),
     },
     Listed {
         place: "*",
         on: "*",
         at: &["/body*/annotations/fairlead.dev/shard-pick", "/events*/annotations/fairlead.dev/shard-pick"],
-        reason: Deliberate("a workspace says why it is on its shard"),
+        reason: Deliberate("An additional annotation of a workspace gives the reason for its placement."),
     },
     // Discovery.
     Listed {
         place: "discovery/*,objects/*",
         on: "AGGREGATED /apis",
         at: &["/body/kind"],
-        reason: Deliberate("kcp aggregates /api only; clients that ask for both fall back then"),
+        reason: Deliberate(
+            "Fairlead aggregates discovery of /apis, too, which saves one request per group version. kcp aggregates /api only.",
+        ),
     },
     Listed {
         place: "a,b,c,g",
         on: "GET */apis*",
         at: &["/headers/content-type"],
-        reason: Deliberate("kcp aggregates /api only; clients that ask for both fall back then"),
+        reason: Deliberate(
+            "Fairlead aggregates discovery of /apis, too, which saves one request per group version. kcp aggregates /api only.",
+        ),
     },
     Listed {
         place: "*",
         on: "*/apis/*admissionregistration.k8s.io*",
         at: &["/status"],
-        reason: Later("API server: admission webhooks and policies"),
+        reason: Later("API server: admission webhooks and policies."),
     },
     Listed {
         place: "*",
         on: "*/apis/*certificates.k8s.io*",
         at: &["/status"],
-        reason: Later("API server: certificate signing requests"),
+        reason: Later("API server: certificate signing requests."),
     },
     Listed {
         place: "*",
         on: "*/apis/events.k8s.io*",
         at: &["/status"],
-        reason: Later("API server: the second form of events"),
+        reason: Later("API server: the group events.k8s.io. Events of the core group are served."),
     },
     Listed {
         place: "discovery/*",
@@ -101,20 +110,20 @@ pub const LISTED: &[Listed] = &[
             "/body/groups/certificates.k8s.io",
             "/body/groups/events.k8s.io",
         ],
-        reason: Later("API server: these groups are not served yet"),
+        reason: Later("API server: groups that are not served yet."),
     },
     Listed {
         place: "*",
         on: "*/api*",
         at: &["/body*/resources/resourcequotas*"],
-        reason: Later("API server: quotas"),
+        reason: Later("API server: resource quotas."),
     },
     Listed {
         place: "*",
         on: "*kcp.io/v1alpha*",
         at: &["/body/resources/*/verbs"],
         reason: Deliberate(
-            "kcp lists the verbs of custom resources in another order than those of built-ins",
+            "The verbs are a set. Fairlead lists them in the same order for all resources, kcp in another order for custom resources.",
         ),
     },
     Listed {
@@ -122,26 +131,38 @@ pub const LISTED: &[Listed] = &[
         on: "*kcp.io/v1alpha*",
         at: &["/body/resources/*/storageVersionHash"],
         reason: Deliberate(
-            "an opaque hash that only changes with the version; kcp's contains what it hashes",
+            "The hash is opaque. Clients only compare it with an earlier one of the same server.",
         ),
     },
     Listed {
         place: "a,b,c,g",
         on: "GET */api|GET */api?timeout*|GET */openapi/v3/*",
         at: &["/headers/cache-control"],
-        reason: Deliberate("who is not allowed to see it must not get it from a shared cache"),
+        reason: Deliberate(
+            "A shared cache must not serve these documents to clients without access to the workspace. kcp marks them as public.",
+        ),
     },
     Listed {
         place: "a,b,c,g",
         on: "GET */openapi/v3*",
         at: &["/headers/accept-ranges", "/headers/expires"],
-        reason: Deliberate("documents are served whole; max-age says it"),
+        reason: Deliberate(
+            "OpenAPI documents are not served in ranges. Cache-Control has the lifetime, so Expires is not needed (RFC 9111, 5.3).",
+        ),
+    },
+    Listed {
+        place: "a,b,c,g",
+        on: "GET */openapi/v3*",
+        at: &["/body/paths/apis/apiextensions.k8s.io/v1"],
+        reason: Deliberate("An additional OpenAPI document for CRDs makes `kubectl explain crd` work."),
     },
     Listed {
         place: "a,b,c,g",
         on: "GET */openapi/v3*",
         at: &["/body/paths/*"],
-        reason: Deliberate("the documents of what can be read, edited or explained, and of CRDs themselves"),
+        reason: Later(
+            "API server: OpenAPI documents of discovery paths, /version and groups that are not served yet.",
+        ),
     },
     // Bootstrap objects.
     Listed {
@@ -149,68 +170,78 @@ pub const LISTED: &[Listed] = &[
         on: "GET /apis/rbac*",
         at: &["/body/items*"],
         reason: Deliberate(
-            "policy for Kubernetes' own controllers, nodes and schedulers, which do not run here",
+            "Roles for Kubernetes' controllers, nodes and schedulers, which do not exist in Fairlead.",
         ),
     },
     Listed {
         place: "objects/system-admin.*",
         on: "GET /api/v1/configmaps",
         at: &["/body/items*"],
-        reason: Deliberate("for aggregated servers and legacy tokens, which do not exist here"),
+        reason: Deliberate(
+            "Configuration for aggregated API servers and legacy service account tokens, which a shard does not have.",
+        ),
     },
     Listed {
         place: "objects/system-admin.*",
         on: "GET /apis/coordination.k8s.io/v1/leases",
         at: &["/body/items*"],
-        reason: Deliberate("the lease of a server's identity, for storage versions of aggregated servers"),
+        reason: Deliberate(
+            "The identity lease of an API server, which coordinates storage versions between replicas. A shard is one process.",
+        ),
     },
     Listed {
         place: "objects/system-system-crds.*",
         on: "*",
         at: &["/body/items/*/controller-gen.kubebuilder.io/version"],
-        reason: Deliberate("another tool makes them"),
+        reason: Deliberate(
+            "The annotation names the generator of the CRD. Fairlead's CRDs have another generator.",
+        ),
     },
     Listed {
         place: "objects/root",
         on: "*/clusterrole*",
         at: &["/body/items/development-user"],
-        reason: Deliberate("what the development user may do, for whom there is a door in `fairlead up`"),
+        reason: Deliberate("`fairlead up` grants its development user access to workspaces."),
     },
     Listed {
         place: "objects/root",
         on: "*/apiexports",
         at: &["/body/items/*/metadata/generation"],
-        reason: Deliberate("made with their identity; kcp adds it afterwards"),
+        reason: Deliberate(
+            "Fairlead creates an export with its identity. kcp adds the identity in a second write, which increases the generation.",
+        ),
     },
     Listed {
         place: "objects/root",
         on: "*/apiexportendpointslices",
         at: &["/body/items/*/status/endpoints"],
-        reason: Later("virtual workspaces: there is nothing to point to"),
+        reason: Later("Virtual workspaces: an endpoint slice has no endpoints without them."),
     },
     Listed {
         place: "objects/root",
         on: "*/secrets",
         at: &["/body/items/*/data/key"],
-        reason: Deliberate("secret, and so not in the recordings"),
+        reason: Recording("Secrets are redacted."),
     },
     Listed {
         place: "objects/root,b",
         on: "*/logicalclusters*",
         at: &["/body*/status/conditions/APIBindings*"],
-        reason: Later("exports: conditions of a logical cluster about its bindings"),
+        reason: Later("Exports: conditions of a logical cluster about its bindings."),
     },
     Listed {
         place: "objects/system-bound-crds.*",
         on: "*",
         at: &["/body/items/*cachedobjects.cache.kcp.io", "/body/items/*logicalclusters.core.kcp.io"],
-        reason: Deliberate("one for each schema of root's exports; in kcp, for those that were bound"),
+        reason: Deliberate(
+            "Fairlead has a bound CRD for each schema of root's exports from the start. kcp creates it with the first binding.",
+        ),
     },
     Listed {
         place: "objects/system-bound-crds.*",
         on: "*",
         at: &["/body/items/<order>"],
-        reason: Timing("ordered by UID"),
+        reason: Timing("The objects are ordered by their names, which are random UIDs."),
     },
     Listed {
         place: "objects/system-shard.*",
@@ -220,278 +251,307 @@ pub const LISTED: &[Listed] = &[
             "/body/items/*/data/fairlead.*",
             "/body/items/<order>",
         ],
-        reason: Deliberate("every shard remembers root's exports, to start while the root shard is down"),
+        reason: Deliberate(
+            "Every shard stores root's exports, so that it can start while the root shard is down.",
+        ),
     },
-    // a: without a logical cluster, and about servers.
+    // a: paths without a logical cluster, and paths of servers.
     Listed {
         place: "a",
         on: "#102,106",
         at: &["/status"],
-        reason: Later("API server: the list of paths at /"),
+        reason: Later("API server: the list of paths at /."),
     },
     Listed {
         place: "a",
         on: "#110,118,126",
         at: &["/body"],
-        reason: Deliberate("other things are checked in another program"),
+        reason: Deliberate("`?verbose` lists the checks by name. Fairlead has other checks."),
     },
     Listed {
         place: "a",
         on: "#190,193",
         at: &["/body"],
-        reason: Deliberate("other things are checked in another program"),
+        reason: Deliberate("`?verbose` lists the checks by name. Fairlead has other checks."),
     },
     Listed {
         place: "a",
         on: "#110,114,118,122,126",
         at: &["/headers/audit-id", "/headers/cache-control"],
-        reason: Deliberate("health is answered by the listener, before there is an audit"),
+        reason: Deliberate(
+            "The listener responds to health checks itself, before the request chain with its audit.",
+        ),
     },
     Listed {
         place: "a",
         on: "#138,142",
         at: &["/status"],
-        reason: Later("service account tokens: their issuer's documents"),
+        reason: Later("Service account tokens: discovery documents of their issuer."),
     },
     Listed {
         place: "a",
         on: "#166",
         at: &["/status"],
-        reason: Deliberate("404 for a group that is not served, as in Kubernetes"),
+        reason: Deliberate(
+            "A group that is not served is 404, as in Kubernetes. kcp responds with an empty list for any group.",
+        ),
     },
-    Listed { place: "a", on: "#150", at: &["/status"], reason: Deliberate("profiles of another language") },
+    Listed {
+        place: "a",
+        on: "#150",
+        at: &["/status"],
+        reason: Deliberate("The profiles of kcp are those of the Go runtime."),
+    },
     Listed {
         place: "a",
         on: "#154",
         at: &["/headers/*", "/body*"],
-        reason: Deliberate("a Status, as everywhere"),
+        reason: Deliberate("The error is a Status, as for every other path. In kcp it is plain text."),
     },
     Listed {
         place: "a,b",
         on: "GET /*",
         at: &["/headers/audit-id"],
-        reason: Deliberate("what the gateway answers itself has an Audit-Id, too"),
+        reason: Deliberate(
+            "Responses of the gateway itself have an Audit-Id, too, so that they can be found in its access log.",
+        ),
     },
     Listed {
         place: "a",
         on: "#211",
         at: &["/headers/content-encoding", "/headers/content-type"],
-        reason: Deliberate("metrics are not compressed, and have no names to escape"),
+        reason: Deliberate(
+            "Metrics are small and not compressed. No name needs escaping, so the content type has no such parameter.",
+        ),
     },
     // b: workspaces.
-    Listed { place: "b", on: "#2,3,4,6", at: &["/status"], reason: Later("home workspaces") },
+    Listed { place: "b", on: "#2,3,4,6", at: &["/status"], reason: Later("Home workspaces.") },
     Listed {
         place: "b",
         on: "#121",
         at: &["/body/message"],
-        reason: Deliberate("kcp calls it an internal error"),
+        reason: Deliberate("The message does not call an unknown workspace type an internal error."),
     },
     Listed {
         place: "b",
         on: "GET */workspaces/unschedulable",
         at: &["/body/status/conditions/WorkspaceScheduled/message"],
-        reason: Deliberate("kcp's words, and why no shard is available"),
+        reason: Deliberate("kcp's message, followed by the reason why no shard is available."),
     },
     Listed {
         place: "b",
         on: "GET */logicalclusters*",
         at: &["/body*/labels/fairlead.dev/owner-shard"],
-        reason: Deliberate("one filtered watch per peer: who owns what a shard made for another"),
+        reason: Deliberate(
+            "An additional label names the shard of the owning workspace, so that shards need one filtered watch per peer.",
+        ),
     },
     Listed {
         place: "b",
         on: "#300,301,302,314,315,316,317",
         at: &["*"],
-        reason: Timing("a workspace is deleted within milliseconds"),
+        reason: Timing("Fairlead deletes a workspace within milliseconds."),
     },
     Listed {
         place: "b",
         on: "#354,355,356",
         at: &["*"],
-        reason: Timing("a workspace is ready within milliseconds"),
+        reason: Timing("A workspace is ready within milliseconds."),
     },
     // c: ordinary objects.
     Listed {
         place: "c",
         on: "#117,122,127,132,343,344,345",
         at: &["/status"],
-        reason: Later("API server: server-side apply"),
+        reason: Later("API server: server-side apply."),
     },
     Listed {
         place: "c",
         on: "#76,81",
         at: &["/body/message", "/body/details"],
-        reason: Deliberate("says what is wrong with the patch"),
+        reason: Deliberate(
+            "The message names the operation of the JSON patch that failed. kcp's is general.",
+        ),
     },
     Listed {
         place: "c",
         on: "#195,204,206,207,208,321,322,323,324,340,341,342",
         at: &["/body/message", "/body/details"],
-        reason: Deliberate("the words of another parser"),
+        reason: Deliberate(
+            "Status, reason and code are equal. The rest of the message comes from the parser, in kcp from those of Go.",
+        ),
     },
     Listed {
         place: "c",
         on: "#251,252,253,254,257,258",
         at: &["/body/message", "/body/details"],
-        reason: Later("API server: answers in protobuf (named in the list of what is acceptable)"),
+        reason: Later("API server: protobuf responses. The message lists the acceptable media types."),
     },
     Listed {
         place: "c",
         on: "#197,199",
         at: &["/status"],
-        reason: Deliberate("nothing was compacted since: the old list is still known"),
-    },
-    Listed {
-        place: "c",
-        on: "#203",
-        at: &["/body/message"],
-        reason: Deliberate("another store has another revision"),
+        reason: Deliberate(
+            "The store still has the requested revision, so the list is served. kcp responds with 410.",
+        ),
     },
     Listed {
         place: "c",
         on: "#212",
         at: &["/body/items*", "/body/metadata*"],
-        reason: Deliberate("a limit holds for resourceVersion=0, too"),
+        reason: Deliberate(
+            "A limit is respected for resourceVersion=0, too. kcp ignores it and sends the whole list.",
+        ),
     },
     Listed {
         place: "c",
         on: "#215,220,224,225",
         at: &["/events*"],
-        reason: Timing("how much history lies between an old version and now"),
+        reason: Timing(
+            "The events between an old revision and the present depend on the history before the watch.",
+        ),
     },
     Listed {
         place: "c",
         on: "#223",
         at: &["/events/<bookmarks>*"],
-        reason: Later("API server: a bookmark before a watch times out"),
+        reason: Later("API server: a bookmark before the timeout of a watch."),
     },
     Listed {
         place: "c",
         on: "#227",
         at: &["/status"],
-        reason: Deliberate("paths that begin with /watch are deprecated since Kubernetes 1.11"),
+        reason: Deliberate(
+            "Paths with /watch are deprecated since Kubernetes 1.11. Clients use the parameter `watch` instead.",
+        ),
     },
     Listed {
         place: "c",
         on: "#222,319",
         at: &["/status"],
-        reason: Deliberate("500 for what the client did wrong"),
+        reason: Deliberate("An invalid request is 400. kcp responds with 500."),
     },
     Listed {
         place: "c",
         on: "#226",
         at: &["/events/*/kcp.io/original-api-version"],
-        reason: Deliberate("an empty annotation that says nothing"),
+        reason: Deliberate("kcp adds an empty annotation, which carries no information."),
     },
     Listed {
         place: "c",
         on: "#243,244",
         at: &["/body/rows/*/apiVersion"],
-        reason: Later("API server: rows of v1beta1 tables"),
+        reason: Later("API server: rows of v1beta1 tables."),
     },
     Listed {
         place: "c",
         on: "#245,248",
         at: &["/status"],
-        reason: Deliberate("metadata of a list is a list of metadata, and of an object an object"),
+        reason: Deliberate(
+            "PartialObjectMetadata of a list is served as a list of metadata, and vice versa. kcp responds with 406.",
+        ),
     },
     Listed {
         place: "c",
         on: "#263",
         at: &["/body/rows/*/object"],
-        reason: Deliberate("nothing instead of null"),
+        reason: Later("API server: rows without an object have the field as null."),
     },
     Listed {
         place: "c",
         on: "#313",
         at: &["/body/message"],
-        reason: Deliberate("does not tell storage keys"),
+        reason: Deliberate("The message does not contain the storage key, an internal of the server."),
     },
     Listed {
         place: "c",
         on: "#326,327,328,331",
         at: &["/body/metadata/annotations"],
-        reason: Deliberate("a dry run answers what a real one would"),
+        reason: Deliberate(
+            "A dry run returns the same object as the real request, including the annotation kcp.io/cluster.",
+        ),
     },
     Listed {
         place: "c",
         on: "#358,359",
         at: &["/status"],
-        reason: Later("API server: deletion in the foreground"),
+        reason: Later("API server: foreground deletion."),
     },
     Listed {
         place: "c",
         on: "#362",
         at: &["/body/details/causes"],
-        reason: Deliberate("one cause for one fault"),
+        reason: Deliberate("One cause per error. kcp lists the same cause twice."),
     },
     Listed {
         place: "c",
         on: "#392",
         at: &["/body/items/*/apiVersion", "/body/items/*/kind"],
-        reason: Deliberate("what was deleted is shown whole"),
+        reason: Deliberate("Deleted objects are returned with apiVersion and kind."),
     },
     Listed {
         place: "c",
         on: "*",
         at: &["/body/items/*cmssa", "/body/rows/*cmssa", "/body/items/<order>"],
         reason: Later(
-            "API server: deletion in the foreground (it was refused, so the object is still there)",
+            "API server: foreground deletion. The deletion was rejected, so the object still exists.",
         ),
     },
     Listed {
         place: "c",
         on: "#468",
         at: &["/body/rows/workspace-admin/*/internal.kcp.io/replicate"],
-        reason: Later("exports: RBAC that other shards must know is marked"),
+        reason: Later("Exports: marking the RBAC objects that other shards need."),
     },
     Listed {
         place: "c",
         on: "#481",
         at: &["/status"],
-        reason: Deliberate("500 for what the client did wrong"),
+        reason: Deliberate("An invalid object is 422. kcp responds with 500."),
     },
     Listed {
         place: "c",
         on: "#601,622",
         at: &["/body/spec/namespace", "/body/.spec.namespace"],
-        reason: Deliberate("the review says what it is about"),
+        reason: Deliberate("The review is returned with its namespace, as it was sent. kcp removes it."),
     },
     Listed {
         place: "c",
         on: "#622",
         at: &["/body/status/*"],
-        reason: Deliberate("the same rules in another order, none of them twice"),
+        reason: Deliberate(
+            "The rules are a set. Fairlead lists them in another order and without duplicates.",
+        ),
     },
     Listed {
         place: "c",
         on: "#604,605,606,609,610,613,614,617,618",
         at: &["/headers/*", "/body*", "/status"],
-        reason: Later("API server: impersonation"),
+        reason: Later("API server: impersonation."),
     },
     Listed {
         place: "c",
         on: "#625",
         at: &["/status"],
-        reason: Later("service account tokens: token reviews"),
+        reason: Later("Service account tokens: token reviews."),
     },
     Listed {
         place: "c",
         on: "*/serviceaccounts/*/token",
         at: &["/status"],
-        reason: Later("service account tokens"),
+        reason: Later("Service account tokens."),
     },
     Listed {
         place: "c",
         on: "*/resourcequotas*",
         at: &["/status", "/body*"],
-        reason: Later("API server: quotas"),
+        reason: Later("API server: resource quotas."),
     },
     Listed {
         place: "c",
         on: "#808,812",
         at: &["/status"],
-        reason: Timing("a namespace is deleted within milliseconds"),
+        reason: Timing("Fairlead deletes a namespace within milliseconds."),
     },
     // g: shards and partitions.
     Listed {
@@ -504,14 +564,14 @@ pub const LISTED: &[Listed] = &[
             "/body/items/inited",
             "/body/items/provider",
         ],
-        reason: Deliberate("the recording has workspaces of scenarios that are not replayed"),
+        reason: Recording("Workspaces of scenarios that are not replayed."),
     },
     Listed {
         place: "g",
         on: "#47,48,52,56",
         at: &["/body/rows*", "/body/items*", "/body/status"],
-        reason: Later("exports: partition sets make partitions"),
+        reason: Later("Exports: partitions of partition sets."),
     },
-    Listed { place: "g", on: "#87,93", at: &["/status"], reason: Later("exports of workspaces") },
-    Listed { place: "g", on: "#108", at: &["/body/items*"], reason: Later("exports of workspaces") },
+    Listed { place: "g", on: "#87,93", at: &["/status"], reason: Later("Exports of workspaces.") },
+    Listed { place: "g", on: "#108", at: &["/body/items*"], reason: Later("Exports of workspaces.") },
 ];

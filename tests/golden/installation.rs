@@ -1,4 +1,4 @@
-//! `fairlead up` in a directory of the test.
+//! An installation started by `fairlead up` in the test's directory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use fairlead_certs::{Client as Role, Layout};
 use fairlead_tests::harness::{binary, free_port};
 use serde_json::{Value, json};
 
-use super::wire::{Ask, Wire};
+use super::raw_client::{RawClient, RawRequest};
 
 /// A gateway, shards `root` and `shard-1` and a cache server. Stopped when dropped.
 pub struct Installation {
@@ -22,7 +22,7 @@ impl Installation {
         let program = binary("fairlead").unwrap();
         let directory = directory.join("installation");
         let port = free_port().unwrap().to_string();
-        // A file and no pipe: who waits for the end of a pipe would wait for the servers.
+        // Output goes to a file. A pipe would stay open as long as the servers run.
         let log = directory.with_extension("log");
         let output = File::create(&log).unwrap();
         let up = Command::new(&program)
@@ -39,17 +39,17 @@ impl Installation {
         installation
     }
 
-    /// kcp-admin at the gateway.
-    pub fn gateway(&self) -> Wire {
-        self.wire(&self.url("gateway"), &Role::Admin)
+    /// A client of the gateway with the certificate of kcp-admin.
+    pub fn gateway(&self) -> RawClient {
+        self.client(&self.url("gateway"), &Role::Admin)
     }
 
-    /// `system:masters` at a shard.
-    pub fn shard(&self, name: &str) -> Wire {
-        self.wire(&self.url(name), &Role::ShardAdmin)
+    /// A client of a shard with a certificate of the group `system:masters`.
+    pub fn shard(&self, name: &str) -> RawClient {
+        self.client(&self.url(name), &Role::ShardAdmin)
     }
 
-    /// The labels that the launcher of the recorded installation gave its shards.
+    /// Sets the labels that the launcher of the recorded installation set on its shards.
     pub async fn label_shards(&self) {
         let labels = [
             ("root", json!({"region": "us-east-2", "shared": "true"})),
@@ -57,15 +57,15 @@ impl Installation {
         ];
         let mut gateway = self.gateway();
         for (shard, labels) in labels {
-            let answer = gateway
-                .send(&Ask {
+            let response = gateway
+                .send(&RawRequest {
                     method: "PATCH".to_owned(),
                     path: format!("/clusters/root/apis/core.kcp.io/v1alpha1/shards/{shard}"),
                     headers: vec![("Content-Type".to_owned(), "application/merge-patch+json".to_owned())],
                     body: json!({"metadata": {"labels": labels}}).to_string().into(),
                 })
                 .await;
-            assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+            assert_eq!(response.status, 200, "{}", String::from_utf8_lossy(&response.body));
         }
     }
 
@@ -75,11 +75,11 @@ impl Installation {
         process["url"].as_str().unwrap().to_owned()
     }
 
-    fn wire(&self, url: &str, role: &Role) -> Wire {
+    fn client(&self, url: &str, role: &Role) -> RawClient {
         let layout = Layout::new(self.directory.join("pki"));
         let files = layout.client_cert(role);
         let read = |path: &Path| std::fs::read(path).unwrap();
-        Wire::new(url, &read(&layout.serving_ca()), &read(&files.certificate), &read(&files.key))
+        RawClient::new(url, &read(&layout.serving_ca()), &read(&files.certificate), &read(&files.key))
     }
 }
 

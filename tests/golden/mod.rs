@@ -1,24 +1,21 @@
-//! The recordings of a running kcp, replayed against ours.
+//! Replays the recordings of a running kcp (`tests/data/kcp`) against an installation of Fairlead.
 //!
-//! The recordings lie beside the repository and are not a part of it; who has none skips these tests. What differs
-//! is either listed in [`differences`], with a reason, or a failure; what is listed and no longer differs is a
-//! failure, too.
+//! Each difference is either listed in [`differences`], with a reason, or fails the test. A listed difference that no
+//! longer occurs fails the test, too.
 
-mod answer;
 mod compare;
 pub mod differences;
+mod initial_state;
 mod installation;
-mod normal;
-mod observed;
-mod places;
-mod recording;
+mod normalize;
+mod raw_client;
 mod replay;
+mod report;
+mod response;
 mod watches;
-mod wire;
 
+pub use initial_state::{compare_discovery, compare_objects};
 pub use installation::Installation;
-pub use normal::Side;
-pub use observed::Observer;
-pub use places::{compare_discovery, compare_objects};
-pub use recording::Recordings;
-pub use replay::{Sides, replay};
+pub use normalize::Normalizer;
+pub use replay::{NamePairs, replay};
+pub use report::Report;

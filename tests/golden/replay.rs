@@ -1,44 +1,37 @@
-//! Sends the requests of a transcript again, and compares the answers.
+//! Sends the requests of a transcript again and compares the responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairlead_tests::recordings::{Body, Exchange, Recordings, Response as Recorded};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{self, Body, document};
-use super::compare::{Difference, compare, compare_answers};
-use super::normal::Side;
-use super::observed::Observer;
-use super::recording::{Exchange, Record, Recordings};
-use super::watches::{has_ended_as, histories};
-use super::wire::{Ask, Stream, Wire};
+use super::compare::{Difference, compare, compare_responses};
+use super::normalize::Normalizer;
+use super::raw_client::{RawClient, RawRequest, Response, WatchStream};
+use super::report::Report;
+use super::response::{self, document};
+use super::watches::{histories, is_complete};
 
-/// How long controllers may take until an answer is as recorded.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that controllers have until a response is as recorded.
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Replays a transcript.
+/// Replays a transcript. The place of its differences is the letter with which its name begins.
 pub async fn replay(
     recordings: &Recordings,
     name: &str,
-    wire: &mut Wire,
-    sides: &mut Sides,
-    observer: &mut Observer,
+    client: &mut RawClient,
+    names: &mut NamePairs,
+    report: &mut Report,
 ) {
     let place = name.split('-').next().unwrap();
-    let records = recordings.transcript(name);
-    let exchanges: Vec<&Exchange> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Http(exchange) => Some(exchange.as_ref()),
-            _ => None,
-        })
-        .collect();
-    let mut replay = Replay { place, wire, sides, observer, watches: Vec::new() };
+    let exchanges = recordings.transcript(name).unwrap();
+    let mut replay = Replay { place, client, names, report, watches: Vec::new() };
     for (index, exchange) in exchanges.iter().enumerate() {
-        replay.end_watches(exchange.t_ms).await;
-        if exchange.is_watch() {
+        replay.end_watches(exchange.start_ms).await;
+        if is_watch(exchange) {
             replay.watch(exchange).await;
         } else if is_intermediate(&exchanges[index..]) {
             replay.poll(exchange).await;
@@ -49,71 +42,78 @@ pub async fn replay(
     replay.end_watches(u64::MAX).await;
 }
 
-/// What is known of both installations, and which name of theirs is which of ours.
-pub struct Sides {
-    pub theirs: Side,
-    pub ours: Side,
+/// Names of both installations, and which generated name of kcp corresponds to which of Fairlead.
+pub struct NamePairs {
+    pub theirs: Normalizer,
+    pub ours: Normalizer,
     aliases: BTreeMap<String, String>,
 }
 
-impl Sides {
-    pub fn new(theirs: Side, ours: Side) -> Self {
+impl NamePairs {
+    pub fn new(theirs: Normalizer, ours: Normalizer) -> Self {
         Self { theirs, ours, aliases: BTreeMap::new() }
     }
 }
 
 struct Replay<'a> {
     place: &'a str,
-    wire: &'a mut Wire,
-    sides: &'a mut Sides,
-    observer: &'a mut Observer,
-    watches: Vec<Watching<'a>>,
+    client: &'a mut RawClient,
+    names: &'a mut NamePairs,
+    report: &'a mut Report,
+    watches: Vec<RunningWatch<'a>>,
 }
 
-/// A watch during which other requests of the transcript happen.
-struct Watching<'a> {
+/// A watch that stays open during later requests of the transcript.
+struct RunningWatch<'a> {
     exchange: &'a Exchange,
-    stream: Stream,
+    stream: WatchStream,
     head: Vec<Difference>,
 }
 
-/// A client that waits asks the same again and again.
-fn is_intermediate(exchanges: &[&Exchange]) -> bool {
+fn recorded(exchange: &Exchange) -> &Recorded {
+    exchange.response.as_ref().expect("replayed transcripts have all responses")
+}
+
+fn is_watch(exchange: &Exchange) -> bool {
+    recorded(exchange).watch.is_some()
+}
+
+/// Whether the same GET follows: a client that waits repeats its request.
+fn is_intermediate(exchanges: &[Exchange]) -> bool {
     let [this, later @ ..] = exchanges else { return false };
-    let next = later.iter().find(|exchange| !exchange.request.url.contains("/version"));
-    next.is_some_and(|next| {
-        this.request.method == "GET" && !next.is_watch() && this.subject() == next.subject()
-    })
+    let next = later.iter().find(|exchange| !exchange.url.contains("/version"));
+    next.is_some_and(|next| this.method == "GET" && !is_watch(next) && this.subject() == next.subject())
 }
 
 impl<'a> Replay<'a> {
-    /// Compares only the status: what is seen while waiting depends on who is faster.
+    /// Compares only the status. The body seen while waiting depends on timing.
     async fn poll(&mut self, exchange: &Exchange) {
-        let answer = self.wire.send(&self.ask(exchange)).await;
-        let theirs = json!({"status": exchange.response.status});
-        let ours = json!({"status": answer.status.as_u16()});
-        let found = compare_answers(&theirs, &ours);
-        self.observer.note(self.place, exchange.seq, &exchange.subject(), &found);
+        let response = self.client.send(&self.request(exchange)).await;
+        let theirs = json!({"status": recorded(exchange).status});
+        let ours = json!({"status": response.status.as_u16()});
+        let found = compare_responses(&theirs, &ours);
+        self.report.add(self.place, exchange.seq, &exchange.subject(), &found);
     }
 
     async fn exchange(&mut self, exchange: &Exchange) {
         let subject = exchange.subject();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONTROLLER_TIMEOUT;
         let mut pause = Duration::from_millis(5);
         loop {
-            let ask = self.ask(exchange);
-            let answer = self.wire.send(&ask).await;
-            let (found, bodies) = self.compare(exchange, &answer);
-            let is_explained = Observer::is_explained(self.place, exchange.seq, &subject, &found);
-            // Only what changes nothing can be asked again, and only what controllers change is worth it.
-            let may_change = exchange.request.method == "GET" && found.iter().any(|d| changes(&d.at));
+            let request = self.request(exchange);
+            let response = self.client.send(&request).await;
+            let (found, bodies) = self.compare(exchange, &response);
+            let is_explained = Report::is_explained(self.place, exchange.seq, &subject, &found);
+            // Only a GET may be repeated, and only bodies and statuses are changed by controllers.
+            let may_change = exchange.method == "GET"
+                && found.iter().any(|d| d.at.starts_with("/body") || d.at == "/status");
             if is_explained || !may_change || Instant::now() >= deadline {
                 if let Some((theirs, ours)) = &bodies {
-                    pair(theirs, ours, "", &mut self.sides.aliases);
+                    pair(theirs, ours, "", &mut self.names.aliases);
                 }
-                pair_header(exchange, &answer.headers, &mut self.sides.aliases);
-                self.observer.note(self.place, exchange.seq, &subject, &found);
-                self.stand_in(exchange, &ask, answer.status.as_u16()).await;
+                pair_header(exchange, &response.headers, &mut self.names.aliases);
+                self.report.add(self.place, exchange.seq, &subject, &found);
+                self.replace_apply(exchange, &request, response.status.as_u16()).await;
                 return;
             }
             sleep(pause).await;
@@ -124,23 +124,23 @@ impl<'a> Replay<'a> {
     fn compare(
         &mut self,
         exchange: &Exchange,
-        answer: &super::wire::Answer,
+        response: &Response,
     ) -> (Vec<Difference>, Option<(Value, Value)>) {
-        let (their_head, their_body) = answer::recorded(exchange);
-        let (our_head, our_body) = answer::received(answer);
+        let (their_head, their_body) = response::recorded(recorded(exchange));
+        let (our_head, our_body) = response::received(response);
         if let Body::Json(body) = &their_body {
-            self.sides.theirs.learn(body);
+            self.names.theirs.learn(body);
         }
         if let Body::Json(body) = &our_body {
-            self.sides.ours.learn(body);
+            self.names.ours.learn(body);
         }
-        let mut theirs = document(&self.sides.theirs, &their_head, &their_body, &our_body);
-        let mut ours = document(&self.sides.ours, &our_head, &our_body, &their_body);
-        if exchange.response.body_omitted.is_some() {
+        let mut theirs = document(&self.names.theirs, &their_head, &their_body, &our_body);
+        let mut ours = document(&self.names.ours, &our_head, &our_body, &their_body);
+        if recorded(exchange).is_body_omitted {
             theirs["body"] = Value::Null;
             ours["body"] = Value::Null;
         }
-        let found = compare_answers(&theirs, &ours);
+        let found = compare_responses(&theirs, &ours);
         let bodies = match (their_body, our_body) {
             (Body::Json(theirs), Body::Json(ours)) => Some((theirs, ours)),
             _ => None,
@@ -148,51 +148,51 @@ impl<'a> Replay<'a> {
         (found, bodies)
     }
 
-    /// Server-side apply is a later issue. What it would have made is made in another way, so that the requests
-    /// that follow find it.
-    async fn stand_in(&mut self, exchange: &Exchange, ask: &Ask, status: u16) {
-        let is_apply = exchange.request.headers.iter().any(|(_, value)| value.contains("apply-patch"));
-        if !is_apply || exchange.response.status >= 300 || status < 300 {
+    /// Fairlead has no server-side apply yet. Writes the object that apply would have made in another way, because
+    /// later requests need it.
+    async fn replace_apply(&mut self, exchange: &Exchange, request: &RawRequest, status: u16) {
+        let is_apply = exchange.headers.iter().any(|(_, value)| value.contains("apply-patch"));
+        if !is_apply || recorded(exchange).status >= 300 || status < 300 {
             return;
         }
-        let path = ask.path.split('?').next().unwrap().to_owned();
-        let mut object: Value = serde_json::from_slice(&exchange.response.body()).unwrap();
+        let path = request.path.split('?').next().unwrap().to_owned();
+        let mut object: Value = serde_json::from_slice(&recorded(exchange).body.to_bytes()).unwrap();
         for key in ["uid", "resourceVersion", "managedFields", "creationTimestamp"] {
             object["metadata"].as_object_mut().unwrap().remove(key);
         }
-        let (method, path) = match exchange.response.status {
+        let (method, path) = match recorded(exchange).status {
             201 => ("POST", path.rsplit_once('/').unwrap().0.to_owned()),
             _ => ("PUT", path),
         };
         let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
         let body = Bytes::from(object.to_string());
-        let made = self.wire.send(&Ask { method: method.to_owned(), path, headers, body }).await;
+        let made = self.client.send(&RawRequest { method: method.to_owned(), path, headers, body }).await;
         assert!(made.status.is_success(), "{method}: {}", String::from_utf8_lossy(&made.body));
     }
 
     async fn watch(&mut self, exchange: &'a Exchange) {
-        let ask = self.ask(exchange);
-        let (stream, head) = match self.wire.watch(&ask).await {
+        let request = self.request(exchange);
+        let (stream, head) = match self.client.watch(&request).await {
             Ok(stream) => {
-                let (theirs, _) = answer::recorded(exchange);
-                let ours = answer::received_head(stream.status.as_u16(), &stream.headers);
-                (stream, compare_answers(&theirs, &ours))
+                let (theirs, _) = response::recorded(recorded(exchange));
+                let ours = response::received_head(stream.status.as_u16(), &stream.headers);
+                (stream, compare_responses(&theirs, &ours))
             }
-            Err(answer) => {
-                let (found, _) = self.compare(exchange, &answer);
-                self.observer.note(self.place, exchange.seq, &exchange.subject(), &found);
+            Err(response) => {
+                let (found, _) = self.compare(exchange, &response);
+                self.report.add(self.place, exchange.seq, &exchange.subject(), &found);
                 return;
             }
         };
-        self.watches.push(Watching { exchange, stream, head });
-        // The recorder watched without kubectl, and changed an object while it did.
-        if exchange.request.headers.iter().any(|(_, value)| value.starts_with("golden-rec")) {
-            self.change_an_object(&ask).await;
+        self.watches.push(RunningWatch { exchange, stream, head });
+        // During each watch by the recorder itself, another client of the recorder changed an object.
+        if exchange.headers.iter().any(|(_, value)| value.starts_with("golden-rec")) {
+            self.change_an_object(&request).await;
         }
     }
 
-    /// What the recorder's other client does during a watch.
-    async fn change_an_object(&mut self, watch: &Ask) {
+    /// Repeats the changes that the recorder's other client made during a watch.
+    async fn change_an_object(&mut self, watch: &RawRequest) {
         let path = watch.path.split(['?']).next().unwrap().replace("/watch/", "/");
         let path = path.strip_suffix("/w1").unwrap_or(&path).to_owned();
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "w1", "labels": {"p": "9"}}});
@@ -209,86 +209,87 @@ impl<'a> Replay<'a> {
         ];
         for (method, path, content_type, body) in changes {
             let headers = vec![("Content-Type".to_owned(), content_type.to_owned())];
-            let ask = Ask { method: method.to_owned(), path, headers, body: Bytes::from(body.to_string()) };
-            let answer = self.wire.send(&ask).await;
-            assert!(answer.status.is_success(), "{method}: {}", String::from_utf8_lossy(&answer.body));
+            let request =
+                RawRequest { method: method.to_owned(), path, headers, body: Bytes::from(body.to_string()) };
+            let response = self.client.send(&request).await;
+            assert!(response.status.is_success(), "{method}: {}", String::from_utf8_lossy(&response.body));
         }
         self.end_watches(u64::MAX).await;
     }
 
-    /// Ends the watches that had ended at a time of the transcript.
+    /// Ends the watches that had ended at this time of the transcript.
     async fn end_watches(&mut self, t_ms: u64) {
         let (ended, running): (Vec<_>, Vec<_>) = std::mem::take(&mut self.watches)
             .into_iter()
-            .partition(|watching| watching.exchange.t_ms + watching.exchange.duration_ms <= t_ms);
+            .partition(|watching| watching.exchange.start_ms + watching.exchange.duration_ms <= t_ms);
         self.watches = running;
         for watching in ended {
             self.end_watch(watching).await;
         }
     }
 
-    async fn end_watch(&mut self, mut watching: Watching<'a>) {
-        let recorded = watching.exchange.response.events();
-        recorded.iter().for_each(|event| self.sides.theirs.learn(event));
-        let ends_itself = watching.exchange.response.ended_by.as_deref() == Some("server");
+    async fn end_watch(&mut self, mut watching: RunningWatch<'a>) {
+        let watch = recorded(watching.exchange).watch.as_ref().unwrap();
+        let recorded = &watch.events;
+        recorded.iter().for_each(|event| self.names.theirs.learn(event));
+        let ends_itself = watch.ended_by_server;
         let mut seen: Vec<Value> = Vec::new();
-        let wait = timeout(2 * PATIENCE, async {
+        let wait = timeout(2 * CONTROLLER_TIMEOUT, async {
             while let Some(event) =
-                match ends_itself || !has_ended_as(&recorded, &seen, &self.sides.theirs, &self.sides.ours) {
+                match ends_itself || !is_complete(recorded, &seen, &self.names.theirs, &self.names.ours) {
                     true => watching.stream.events.recv().await,
                     false => None,
                 }
             {
-                self.sides.ours.learn(&event);
+                self.names.ours.learn(&event);
                 seen.push(event);
             }
         });
         let in_time = wait.await.is_ok();
         let mut found = watching.head;
-        let (theirs, ours) = (histories(&self.sides.theirs, &recorded), histories(&self.sides.ours, &seen));
+        let (theirs, ours) = (histories(&self.names.theirs, recorded), histories(&self.names.ours, &seen));
         compare("/events", &theirs, &ours, &mut found);
         if !in_time {
             found.push(Difference { at: "/in-time".to_owned(), theirs: Some(true.into()), ours: None });
         }
         let exchange = watching.exchange;
-        self.observer.note(self.place, exchange.seq, &exchange.subject(), &found);
+        self.report.add(self.place, exchange.seq, &exchange.subject(), &found);
     }
 
-    /// The recorded request with our names in place of theirs.
-    fn ask(&self, exchange: &Exchange) -> Ask {
+    /// The recorded request with Fairlead's names in place of kcp's.
+    fn request(&self, exchange: &Exchange) -> RawRequest {
         const DROPPED: [&str; 5] =
             ["host", "accept-encoding", "content-length", "connection", "if-modified-since"];
-        let request = &exchange.request;
-        let headers = request
+        let headers = exchange
             .headers
             .iter()
             .filter(|(name, _)| !DROPPED.contains(&name.to_ascii_lowercase().as_str()))
             .map(|(name, value)| (name.clone(), self.alias(value)))
             .collect();
-        let body = match String::from_utf8(request.body().to_vec()) {
-            Ok(text) => Bytes::from(self.alias_in(&text, &['"'])),
-            Err(_) => request.body(),
+        let body = match &exchange.body {
+            Body::Text(text) => self.alias_in(text, &['"']).into(),
+            body => body.to_bytes().into(),
         };
-        let path = self.alias_in(&request.url, &['/', '?', '&', '=', '%']);
-        Ask { method: request.method.clone(), path, headers, body }
+        let path = self.alias_in(&exchange.url, &['/', '?', '&', '=', '%']);
+        RawRequest { method: exchange.method.clone(), path, headers, body }
     }
 
     fn alias(&self, text: &str) -> String {
-        self.sides.aliases.get(text).cloned().unwrap_or_else(|| text.to_owned())
+        self.names.aliases.get(text).cloned().unwrap_or_else(|| text.to_owned())
     }
 
-    /// Replaces words, which these characters part.
+    /// Replaces the words between these separators.
     fn alias_in(&self, text: &str, separators: &[char]) -> String {
         let mut result = String::with_capacity(text.len());
         for piece in text.split_inclusive(separators) {
             let word = piece.trim_end_matches(separators);
-            // `%3D` and the like leave two digits at the beginning of the word.
+            // An escape such as `%3D` leaves two digits at the start of the word.
             let (escape, word) = match separators.contains(&'%') && result.ends_with('%') && word.len() > 2 {
                 true => word.split_at(2),
                 false => ("", word),
             };
             result.push_str(escape);
-            // A number that counts is no revision, although one may look like it.
+            // A limit or a timeout is no revision, even if the number is equal to one.
             match result.ends_with("limit=") || result.ends_with("timeoutSeconds=") {
                 true => result.push_str(word),
                 false => result.push_str(&self.alias(word)),
@@ -299,12 +300,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether somebody changes this after the request that asked for it.
-fn changes(at: &str) -> bool {
-    at.starts_with("/body") || at == "/status"
-}
-
-/// Learns which name of theirs is which of ours, where both answers have them at the same place.
+/// Learns which of kcp's generated names corresponds to which of Fairlead's: those at the same place in both bodies.
 fn pair(theirs: &Value, ours: &Value, key: &str, aliases: &mut BTreeMap<String, String>) {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
@@ -332,7 +328,7 @@ fn pair(theirs: &Value, ours: &Value, key: &str, aliases: &mut BTreeMap<String, 
             let is_name =
                 ["uid", "resourceVersion", "continue", "generated name", "serverRelativeURL"].contains(&key);
             if is_name && theirs != ours && theirs.len() > 1 {
-                // OpenAPI documents are asked for with a hash.
+                // URLs of OpenAPI documents contain a hash.
                 let hash = |url: &str| url.rsplit_once("hash=").map(|(_, hash)| hash.to_owned());
                 match (hash(theirs), hash(ours)) {
                     (Some(theirs), Some(ours)) => aliases.insert(theirs, ours),
@@ -345,7 +341,7 @@ fn pair(theirs: &Value, ours: &Value, key: &str, aliases: &mut BTreeMap<String, 
 }
 
 fn pair_header(exchange: &Exchange, ours: &http::HeaderMap, aliases: &mut BTreeMap<String, String>) {
-    let theirs = exchange.response.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("etag"));
+    let theirs = recorded(exchange).headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("etag"));
     let ours = ours.get("etag").and_then(|value| value.to_str().ok());
     if let (Some((_, theirs)), Some(ours)) = (theirs, ours) {
         aliases.insert(theirs.clone(), ours.to_owned());

@@ -1,18 +1,18 @@
-//! Compares what watches say about each object: how it began, and how it ended.
+//! Compares watches by the history of each object: its first and its last states.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::normal::Side;
+use super::normalize::Normalizer;
 
-/// The events of each object in order, runs of MODIFIED as their last one: how many changes lie between two states
-/// depends on who is faster.
-pub fn histories(side: &Side, events: &[Value]) -> Value {
+/// The events of each object in order. Of consecutive MODIFIED events only the last one is kept: the number of changes
+/// between two states depends on timing.
+pub fn histories(normalizer: &Normalizer, events: &[Value]) -> Value {
     let mut histories: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for event in events {
-        let history = histories.entry(subject(side, event)).or_default();
-        let event = json!({"type": event["type"], "object": side.value(object(event))});
+        let history = histories.entry(object_name(normalizer, event)).or_default();
+        let event = json!({"type": event["type"], "object": normalizer.value(object(event))});
         match history.last_mut() {
             Some(last) if last["type"] == "MODIFIED" && event["type"] == "MODIFIED" => *last = event,
             _ => history.push(event),
@@ -21,26 +21,27 @@ pub fn histories(side: &Side, events: &[Value]) -> Value {
     json!(histories)
 }
 
-/// Whether somebody who saw `events` saw all that `recorded` shows: the same last event of each object.
-pub fn has_ended_as(recorded: &[Value], events: &[Value], theirs: &Side, ours: &Side) -> bool {
-    let last = |side: &Side, events: &[Value]| -> BTreeMap<String, Value> {
-        events.iter().map(|event| (subject(side, event), event["type"].clone())).collect()
+/// Whether `received` has reached the end of `recorded`: the same type of the last event for each object.
+pub fn is_complete(recorded: &[Value], received: &[Value], theirs: &Normalizer, ours: &Normalizer) -> bool {
+    let last_types = |normalizer: &Normalizer, events: &[Value]| -> BTreeMap<String, Value> {
+        events.iter().map(|event| (object_name(normalizer, event), event["type"].clone())).collect()
     };
-    let (wanted, seen) = (last(theirs, recorded), last(ours, events));
-    wanted.iter().all(|(name, kind)| seen.get(name) == Some(kind))
+    let (expected, reached) = (last_types(theirs, recorded), last_types(ours, received));
+    expected.iter().all(|(name, kind)| reached.get(name) == Some(kind))
 }
 
-fn subject(side: &Side, event: &Value) -> String {
+fn object_name(normalizer: &Normalizer, event: &Value) -> String {
     let object = &event["object"];
-    let rows = object["rows"][0]["object"]["metadata"]["name"].as_str();
-    let name = rows.or(object["metadata"]["name"].as_str()).unwrap_or_default();
+    let row_name = object["rows"][0]["object"]["metadata"]["name"].as_str();
+    let name = row_name.or(object["metadata"]["name"].as_str()).unwrap_or_default();
     match event["type"].as_str() {
         Some("BOOKMARK") => "<bookmarks>".to_owned(),
-        _ => side.text(name),
+        _ => normalizer.text(name),
     }
 }
 
-/// Columns are described in the first event only, whatever object it is about.
+/// The event's object. Column definitions are masked: a table has them in the first event only, and the first event
+/// may be about any object.
 fn object(event: &Value) -> Value {
     let mut object = event["object"].clone();
     if let Some(columns) = object.get_mut("columnDefinitions") {

@@ -16,4 +16,5 @@ pub mod dashboards;
 pub mod draw;
 pub mod harness;
 pub mod load;
+pub mod recordings;
 pub mod scene;

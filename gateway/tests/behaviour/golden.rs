@@ -1,60 +1,44 @@
-//! The recordings of a real kcp-front-proxy, asked again: what it answered itself must come out the same, what it
-//! forwarded must reach a shard. Differences are listed with their reasons, and a listed one that does not occur is a
-//! fault, too.
+//! Replays the recorded requests to a kcp-front-proxy (`tests/data/kcp`) against a gateway. The gateway's own responses
+//! must equal the recorded ones; a request that the front proxy forwarded must reach a shard. Differences are listed with
+//! their reasons. A listed difference that does not occur fails the test.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use serde_json::{Value, json};
+use fairlead_tests::recordings::{Exchange, Recordings, Response};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::mapping::Mapped;
 use crate::pki::Leaf;
 use crate::world::{World, eventually};
 
-/// What differs on purpose: method and target of the requests, or their beginning with `*` at the end, and why.
+/// Deliberate differences: method and target of the request, and the reason.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
         "GET /e2e/clusters/root/x",
-        "a backend that cannot be reached is a 503 Status, after which clients try again",
+        "an unreachable backend is a 503 Status, after which clients retry; kcp sends 502 without a Status",
     ),
-    ("GET /readyz?verbose", "there are more checks than kcp's one"),
-    ("GET /readyz?exclude=informer-sync&verbose", "there are more checks than kcp's one"),
-    ("GET /readyz/informer-sync", "X-Content-Type-Options is on all plain answers"),
-    ("GET /livez/ping", "X-Content-Type-Options is on all plain answers"),
-    ("GET /metrics", "the text format's name has no word on escaping"),
+    ("GET /readyz?verbose", "the gateway has more checks than kcp's one"),
+    ("GET /readyz?exclude=informer-sync&verbose", "the gateway has more checks than kcp's one"),
+    ("GET /readyz/informer-sync", "all plain-text responses have X-Content-Type-Options"),
+    ("GET /livez/ping", "all plain-text responses have X-Content-Type-Options"),
+    ("GET /metrics", "the content type has no `escaping` parameter, because no name needs escaping"),
 ];
 
-/// One recorded exchange.
-struct Exchange {
-    sequence: u64,
-    identity: String,
-    method: String,
-    target: String,
-    head: String,
-    body: String,
-    answer: Told,
-    forwarded: bool,
-}
-
-/// What counts of an answer.
+/// The compared parts of a response.
 #[derive(Debug, Default, Eq, PartialEq)]
-struct Told {
+struct Compared {
     status: u16,
-    fields: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
     body: String,
 }
 
-const COMPARED: [&str; 4] = ["content-type", "x-content-type-options", "location", "retry-after"];
+const COMPARED_HEADERS: [&str; 4] = ["content-type", "x-content-type-options", "location", "retry-after"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_recordings_of_the_front_proxy_come_out_the_same() {
-    let file = "../../shared/golden/transcripts/h-front-proxy.jsonl";
-    let Ok(text) = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)) else {
-        return eprintln!("skipped: there are no recordings here");
-    };
+async fn responses_equal_the_recorded_ones_of_kcp_front_proxy() {
+    let exchanges = Recordings::of_the_repository().transcript("h-front-proxy").unwrap();
     let mapped = Mapped::new(|_| {
         vec![
             json!({"path": "/clusters/", "backend": "https://ignored.invalid"}),
@@ -71,117 +55,88 @@ async fn the_recordings_of_the_front_proxy_come_out_the_same() {
         world.get(Some(&user), "/clusters/root:org-1:sub-1/x").await.status == 200
     })
     .await;
-    // Anything else that is missing is missing for good once a watch is open.
+    // The index is complete once a watch is open; only then other missing workspaces are missing for good.
     eventually("the workspace is refused", async || {
         world.get(Some(&user), "/clusters/root:nope/x").await.status == 403
     })
     .await;
 
     let (mut equal, mut forwarded) = (0, 0);
-    let mut expected: BTreeMap<&str, usize> = DIFFERENCES.iter().map(|(what, _)| (*what, 0)).collect();
+    let mut expected: BTreeMap<&str, usize> = DIFFERENCES.iter().map(|(subject, _)| (*subject, 0)).collect();
     let mut faults = String::new();
-    for exchange in text.lines().filter_map(Exchange::parse) {
-        let told = exchange.repeat(world).await;
-        let what = format!("{} {}", exchange.method, exchange.target);
-        if exchange.forwarded {
-            let reached = told.status == 200 && told.body.contains("\"shard\"") || exchange.method == "HEAD";
+    for exchange in &exchanges {
+        let response = repeat(exchange, world).await;
+        let (number, subject) = (exchange.seq, exchange.subject());
+        let Some(recorded) = &exchange.response else {
+            let reached =
+                response.status == 200 && response.body.contains("\"shard\"") || exchange.method == "HEAD";
             forwarded += usize::from(reached);
             if !reached {
-                let _ = writeln!(faults, "{} {what}: {told:?} reached no shard", exchange.sequence);
+                let _ = writeln!(faults, "{number} {subject}: {response:?} reached no shard");
             }
-        } else if told == exchange.answer {
+            continue;
+        };
+        let recorded = compared(recorded);
+        if response == recorded {
             equal += 1;
-        } else if let Some(count) = expected.get_mut(what.as_str()) {
+        } else if let Some(count) = expected.get_mut(subject.as_str()) {
             *count += 1;
         } else {
-            let (number, then) = (exchange.sequence, &exchange.answer);
+            let identity = &exchange.identity;
             let _ = writeln!(
                 faults,
-                "{number} {what} ({}):\n  then {then:?}\n  now  {told:?}",
-                exchange.identity
+                "{number} {subject} ({identity}):\n  kcp  {recorded:?}\n  ours {response:?}"
             );
         }
     }
-    println!(
-        "{equal} equal, {forwarded} forwarded, {} different on purpose",
-        expected.values().sum::<usize>()
-    );
-    let idle: Vec<_> = expected.iter().filter(|(_, count)| **count == 0).collect();
+    let different: usize = expected.values().sum();
+    println!("{equal} equal, {forwarded} forwarded, {different} deliberately different");
+    let unused: Vec<_> = expected.iter().filter(|(_, count)| **count == 0).collect();
     assert!(faults.is_empty(), "{faults}");
-    assert!(idle.is_empty(), "listed as different, but equal: {idle:?}");
-    assert!(equal > 250 && forwarded > 100, "{equal} equal, {forwarded} forwarded");
+    assert!(unused.is_empty(), "listed as different, but equal: {unused:?}");
+    assert_eq!((equal, forwarded, different), (297, 122, 26), "the numbers of recorded requests");
 }
 
-impl Exchange {
-    fn parse(line: &str) -> Option<Self> {
-        let record: Value = serde_json::from_str(line).unwrap();
-        if record["kind"] != "http" || record["upstream"] != "front-proxy" {
-            return None;
-        }
-        let (request, response) = (&record["request"], &record["response"]);
-        let fields = |value: &Value| -> Vec<(String, String)> {
-            let pairs = value["headers"].as_array().unwrap().iter();
-            pairs.map(|pair| (text(&pair[0]).to_ascii_lowercase(), text(&pair[1]))).collect()
-        };
-        let mut head = String::new();
-        for (name, value) in fields(request) {
-            if !matches!(name.as_str(), "host" | "content-length" | "connection") {
-                let _ = write!(head, "{name}: {value}\r\n");
-            }
-        }
-        let answered = fields(response);
-        let method = text(&request["method"]);
-        Some(Self {
-            sequence: record["seq"].as_u64().unwrap(),
-            identity: text(&record["identity"]),
-            target: text(&request["url"]),
-            head,
-            body: text(&request["body"]),
-            forwarded: answered.iter().any(|(name, _)| name == "audit-id"),
-            answer: Told {
-                status: u16::try_from(response["status"].as_u64().unwrap()).unwrap(),
-                fields: answered.into_iter().filter(|(name, _)| COMPARED.contains(&name.as_str())).collect(),
-                body: if method == "HEAD" { String::new() } else { text(&response["body"]) },
-            },
-            method,
-        })
-    }
-
-    async fn repeat(&self, world: &World) -> Told {
-        let certificate: Option<Leaf> = match self.identity.as_str() {
-            "kcp-admin client certificate" => Some(world.operator()),
-            other if other.starts_with("self-signed") => {
-                Some(world.serving_ca.client("evil", &["system:masters"]))
-            }
-            _ => None,
-        };
-        let mut stream = world.connect(certificate.as_ref(), b"http/1.1").await;
-        let Self { method, target, head, body, .. } = self;
-        let length = match body.len() {
-            0 => String::new(),
-            length => format!("content-length: {length}\r\n"),
-        };
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}{length}\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        // Without a close_notify the end is an error; what counts is what came before.
-        let _ = stream.read_to_end(&mut answer).await;
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let mut lines = head.lines();
-        let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
-        let fields = lines.filter_map(|line| line.split_once(": "));
-        let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
-        Told {
-            status: status.unwrap_or_default(),
-            fields: fields.filter(|(name, _)| COMPARED.contains(&name.as_str())).collect(),
-            body: body.to_owned(),
-        }
+fn compared(recorded: &Response) -> Compared {
+    Compared {
+        status: recorded.status,
+        headers: recorded.headers.iter().cloned().collect(),
+        body: String::from_utf8(recorded.body.to_bytes()).unwrap(),
     }
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+/// Sends the recorded request to the gateway.
+async fn repeat(exchange: &Exchange, world: &World) -> Compared {
+    let certificate: Option<Leaf> = match exchange.identity.as_str() {
+        "kcp-admin client certificate" => Some(world.operator()),
+        other if other.starts_with("self-signed") => {
+            Some(world.serving_ca.client("evil", &["system:masters"]))
+        }
+        _ => None,
+    };
+    let mut stream = world.connect(certificate.as_ref(), b"http/1.1").await;
+    let Exchange { method, url, headers, body, .. } = exchange;
+    let mut head = format!("{method} {url} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        let _ = write!(head, "{name}: {value}\r\n");
+    }
+    let body = body.to_bytes();
+    if !body.is_empty() {
+        let _ = write!(head, "content-length: {}\r\n", body.len());
+    }
+    stream.write_all(&[head.as_bytes(), b"\r\n", &body].concat()).await.unwrap();
+    let mut response = Vec::new();
+    // Without a close_notify the end of the stream is an error; the bytes before it are valid.
+    let _ = stream.read_to_end(&mut response).await;
+    let response = String::from_utf8_lossy(&response);
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok());
+    let headers = lines.filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
+    Compared {
+        status: status.unwrap_or_default(),
+        headers: headers.filter(|(name, _)| COMPARED_HEADERS.contains(&name.as_str())).collect(),
+        body: body.to_owned(),
+    }
 }

@@ -1,9 +1,9 @@
-//! `/metrics` beside that of kcp's front proxy: its own metrics have the same names, types, labels and buckets, and what
-//! it has besides is here, too, or in the list below.
+//! Compares `/metrics` with that of kcp-front-proxy: its own metrics have the same names, types, labels and buckets. Its
+//! other metrics are served, too, or listed below with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
+use fairlead_tests::recordings::Recordings;
 use http::Method;
 
 use crate::pki::Authority;
@@ -23,29 +23,29 @@ const BUCKETS: [&str; 22] = [
     "20", "30", "45", "60", "+Inf",
 ];
 
-/// What a recorded name may begin with that has no counterpart here, and why.
-const WITHOUT: [(&str, &str); 18] = [
+/// Metrics of kcp-front-proxy that the gateway does not have: prefix of the name, and the reason.
+const OMITTED: [(&str, &str); 18] = [
     ("go_", "the runtime of another language"),
-    ("process_network_", "of the host's interfaces, not of this process"),
+    ("process_network_", "counts traffic of the host, not of the process"),
     ("process_virtual_memory_max_bytes", "a limit that no container sets"),
     ("aggregator_", "registered by a library that the proxy links and does not use"),
     ("apiextensions_", "registered by a library that the proxy links and does not use"),
-    ("apiserver_audit_", "the proxy audits nothing"),
-    ("apiserver_cel_", "of admission, which the proxy has none of"),
-    ("apiserver_delegated_authz_", "only questions about /metrics itself"),
+    ("apiserver_audit_", "the proxy has no audit log"),
+    ("apiserver_cel_", "the proxy has no admission"),
+    ("apiserver_delegated_authz_", "only requests for /metrics itself"),
     ("apiserver_", "registered by a library that the proxy links and does not use"),
     ("authenticated_user_requests", "only requests for /metrics itself"),
     ("authentication_", "only requests for /metrics itself"),
     ("authorization_", "only requests for /metrics itself"),
-    ("cardinality_", "of the metrics library"),
-    ("disabled_metrics_total", "of the metrics library"),
-    ("hidden_metrics_total", "of the metrics library"),
-    ("registered_metrics_total", "of the metrics library"),
+    ("cardinality_", "describes the metrics library"),
+    ("disabled_metrics_total", "describes the metrics library"),
+    ("hidden_metrics_total", "describes the metrics library"),
+    ("registered_metrics_total", "describes the metrics library"),
     ("workqueue_", "there are no work queues"),
     ("apiserver_client_certificate_expiration_seconds", "only requests for /metrics itself"),
 ];
 
-/// Families by name: their type, and the names of the labels of their first series.
+/// Type and label names of each family, by its name. The labels are those of the first series.
 fn families(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     types
@@ -64,7 +64,7 @@ fn families(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
         .collect()
 }
 
-/// What there is once everything that is counted has happened.
+/// The metrics after requests that increase every counter.
 async fn scrape() -> String {
     let world = World::new().await;
     let client = world.http2(Some(&world.user())).await;
@@ -83,7 +83,7 @@ async fn scrape() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_metrics_of_kcp_are_here_under_their_names() {
+async fn the_metrics_of_kcp_front_proxy_are_served_or_listed_as_omitted() {
     let text = scrape().await;
     let ours = families(&text);
     for (name, kind, labels) in OWN {
@@ -109,31 +109,20 @@ async fn the_metrics_of_kcp_are_here_under_their_names() {
         assert!(text.contains(line), "{line}\n{text}");
     }
 
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/metrics/front-proxy.tsv");
-    let Ok(recorded) = std::fs::read_to_string(recorded) else {
-        return eprintln!("the rest is skipped: there are no recordings here");
-    };
-    let mut unused: BTreeSet<&str> = WITHOUT.iter().map(|(prefix, _)| *prefix).collect();
-    for line in recorded.lines().skip(1) {
-        let mut columns = line.split('\t');
-        let (name, kind) = (columns.next().unwrap(), columns.next().unwrap());
-        let labels: Vec<String> = columns
-            .next()
-            .unwrap_or_default()
-            .split(',')
-            .filter(|l| !l.is_empty())
-            .map(str::to_owned)
-            .collect();
+    let recorded = Recordings::of_the_repository().front_proxy_metrics().unwrap();
+    assert!(recorded.len() > 100, "only {} families are recorded", recorded.len());
+    let mut unused: BTreeSet<&str> = OMITTED.iter().map(|(prefix, _)| *prefix).collect();
+    for (name, kind, labels) in &recorded {
         match ours.get(name) {
-            Some(family) => assert_eq!(*family, (kind.to_owned(), labels), "{name}"),
+            Some(family) => assert_eq!(*family, (kind.clone(), labels.clone()), "{name}"),
             None => {
-                let reasons: Vec<_> = WITHOUT.iter().filter(|(prefix, _)| name.starts_with(prefix)).collect();
-                assert!(!reasons.is_empty(), "{name} is recorded, and neither here nor excused");
+                let reasons: Vec<_> = OMITTED.iter().filter(|(prefix, _)| name.starts_with(prefix)).collect();
+                assert!(!reasons.is_empty(), "{name} is recorded, neither served nor listed as omitted");
                 for (prefix, _) in reasons {
                     unused.remove(prefix);
                 }
             }
         }
     }
-    assert!(unused.is_empty(), "excused, but not recorded: {unused:?}");
+    assert!(unused.is_empty(), "listed as omitted, but not recorded: {unused:?}");
 }

@@ -1,4 +1,4 @@
-//! Our definitions and bootstrap objects beside recordings of a real kcp, where those are at hand.
+//! Compares definitions and bootstrap objects with those of a recorded kcp (`tests/data/kcp`).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -14,29 +14,27 @@ use fairlead_api::{
 };
 use serde_json::Value;
 
-/// The recorded list, or nothing (and a word about it) where the recordings are not there.
-fn recorded(place: &str, file: &str) -> Option<Vec<Value>> {
-    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden/objects");
-    let path = directory.join(place).join(file);
-    let Ok(bytes) = std::fs::read(&path) else {
-        println!("skipped: no recording {place}/{file}");
-        return None;
-    };
+/// The recorded objects of a resource in a place, a logical cluster on one server. `path` is the path of the list below
+/// the logical cluster.
+fn recorded(place: &str, path: &str) -> Vec<Value> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/kcp/objects");
+    let file = folder.join(format!("{place}.jsonl.gz"));
+    let compressed = std::fs::File::open(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let mut text = String::new();
-    if file.ends_with(".gz") {
-        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
-    } else {
-        text = String::from_utf8(bytes).unwrap();
-    }
-    let list: Value = serde_json::from_str(&text).unwrap();
-    Some(list["items"].as_array().unwrap().clone())
+    flate2::read::GzDecoder::new(compressed).read_to_string(&mut text).unwrap();
+    let mut lists = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let list = lists.find(|list| list["path"] == path);
+    let list = list.unwrap_or_else(|| panic!("{}: no {path}", file.display()));
+    let items = list["body"]["items"].as_array().unwrap().clone();
+    assert!(!items.is_empty(), "{}: {path} is empty", file.display());
+    items
 }
 
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-/// Drops descriptions, but not a property that happens to have this name.
+/// Removes descriptions, but not a property that is named `description`.
 fn without_descriptions(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -62,11 +60,8 @@ fn assert_same(what: &str, ours: &Value, theirs: &Value) {
 
 #[test]
 fn system_crds_equal_the_recorded_ones() {
-    let Some(recorded) =
-        recorded("system-system-crds.root-shard", "customresourcedefinitions.apiextensions.k8s.io_v1.json")
-    else {
-        return;
-    };
+    let recorded =
+        recorded("system-system-crds.root-shard", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
     let mut ours: Vec<Value> =
         system_resources().map(|resource| resource.custom_resource_definition()).collect();
     ours.sort_by(|a, b| name(a).cmp(name(b)));
@@ -79,9 +74,7 @@ fn system_crds_equal_the_recorded_ones() {
 
 #[test]
 fn schemas_of_root_equal_the_recorded_ones() {
-    let Some(recorded) = recorded("root", "apiresourceschemas.apis.kcp.io_v1alpha1.json") else {
-        return;
-    };
+    let recorded = recorded("root", "/apis/apis.kcp.io/v1alpha1/apiresourceschemas");
     let mut ours: Vec<Value> =
         resources().iter().filter_map(|resource| resource.api_resource_schema()).collect();
     ours.sort_by(|a, b| name(a).cmp(name(b)));
@@ -107,8 +100,8 @@ fn by_name(objects: &[Value], kind: Option<&str>) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Annotations, labels and finalizers, without what a server adds when it is read.
-fn decoration(object: &Value) -> Value {
+/// Annotations, labels and finalizers, without the annotations that a server adds to responses.
+fn comparable_metadata(object: &Value) -> Value {
     let mut annotations = object["metadata"]["annotations"].clone();
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove("kcp.io/cluster");
@@ -124,12 +117,10 @@ fn decoration(object: &Value) -> Value {
     })
 }
 
-/// Compares our objects of a kind with a recording: names up to `missing` (name prefix, reason), then decoration and
-/// the given fields.
-fn compare(ours: &[Value], kind: &str, place: &str, file: &str, fields: &[&str], missing: &[(&str, &str)]) {
-    let Some(recorded) = recorded(place, file) else {
-        return;
-    };
+/// Compares Fairlead's objects of a kind with recorded ones: their names, except those that begin with a prefix in
+/// `missing` (prefix, reason), then annotations, labels, finalizers and the given fields.
+fn compare(ours: &[Value], kind: &str, place: &str, path: &str, fields: &[&str], missing: &[(&str, &str)]) {
+    let recorded = recorded(place, path);
     let ours = by_name(ours, Some(kind));
     let theirs = by_name(&recorded, None);
     assert!(!ours.is_empty(), "{place} {kind}");
@@ -142,7 +133,7 @@ fn compare(ours: &[Value], kind: &str, place: &str, file: &str, fields: &[&str],
             assert!(reason.is_some(), "{place}: {kind} {name} is only in the recording");
             continue;
         };
-        assert_same(&format!("{place} {name}"), &decoration(ours), &decoration(theirs));
+        assert_same(&format!("{place} {name}"), &comparable_metadata(ours), &comparable_metadata(theirs));
         for field in fields {
             assert_same(
                 &format!("{place} {name} {field}"),
@@ -169,7 +160,7 @@ fn system_admin_holds_the_recorded_policy() {
         &ours,
         "ClusterRole",
         place,
-        "clusterroles.rbac.authorization.k8s.io_v1.json.gz",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         &["/rules", "/aggregationRule"],
         &[
             ("system:controller:", "Kubernetes' controllers do not run here"),
@@ -185,7 +176,7 @@ fn system_admin_holds_the_recorded_policy() {
         &ours,
         "ClusterRoleBinding",
         place,
-        "clusterrolebindings.rbac.authorization.k8s.io_v1.json",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         &["/roleRef", "/subjects"],
         &[
             ("system:controller:", "Kubernetes' controllers do not run here"),
@@ -198,7 +189,7 @@ fn system_admin_holds_the_recorded_policy() {
         &ours,
         "Role",
         place,
-        "roles.rbac.authorization.k8s.io_v1.json",
+        "/apis/rbac.authorization.k8s.io/v1/roles",
         &["/rules"],
         &[
             ("kube-system/system:controller:", "Kubernetes' controllers do not run here"),
@@ -206,7 +197,7 @@ fn system_admin_holds_the_recorded_policy() {
             ("kube-system/system::leader-locking-", processes),
         ],
     );
-    compare(&ours, "Namespace", place, "namespaces.v1.json", &["/spec", "/status"], &[]);
+    compare(&ours, "Namespace", place, "/api/v1/namespaces", &["/spec", "/status"], &[]);
 }
 
 #[test]
@@ -217,62 +208,58 @@ fn system_shard_holds_the_recorded_bindings() {
         &ours,
         "APIBinding",
         place,
-        "apibindings.apis.kcp.io_v1alpha2.json",
+        "/apis/apis.kcp.io/v1alpha2/apibindings",
         &["/spec", "/apiVersion"],
         &[],
     );
-    compare(&ours, "Namespace", place, "namespaces.v1.json", &["/spec", "/status"], &[]);
+    compare(&ours, "Namespace", place, "/api/v1/namespaces", &["/spec", "/status"], &[]);
     compare_logical_cluster(&ours, place);
 }
 
 #[test]
 fn root_holds_the_recorded_objects() {
     let mut ours = root_phase0();
-    // What a controller fills in.
+    // The controller sets the reference to the identity.
     for export in ours.iter_mut().filter(|object| object["kind"] == "APIExport") {
         export["spec"]["identity"] =
             serde_json::json!({"secretRef": {"name": name(export), "namespace": "kcp-system"}});
     }
     ours.extend(root_phase1(&["system:authenticated"]));
     ours.push(identity_namespace());
-    let bindings = "apibindings.apis.kcp.io_v1alpha2.json";
-    let exports = "apiexports.apis.kcp.io_v1alpha2.json";
-    let types = "workspacetypes.tenancy.kcp.io_v1alpha1.json";
-    let roles = "clusterroles.rbac.authorization.k8s.io_v1.json";
-    let role_bindings = "clusterrolebindings.rbac.authorization.k8s.io_v1.json";
+    let bindings = "/apis/apis.kcp.io/v1alpha2/apibindings";
+    let exports = "/apis/apis.kcp.io/v1alpha2/apiexports";
+    let types = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes";
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role_bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let admin = [("workspace-admin", "made by the controller that serves the creator of a workspace")];
     compare(&ours, "APIBinding", "root", bindings, &["/spec", "/apiVersion"], &[]);
     compare(&ours, "APIExport", "root", exports, &["/spec", "/apiVersion"], &[]);
     compare(&ours, "WorkspaceType", "root", types, &["/spec", "/apiVersion"], &[]);
     compare(&ours, "ClusterRole", "root", roles, &["/rules"], &[]);
     compare(&ours, "ClusterRoleBinding", "root", role_bindings, &["/roleRef", "/subjects"], &admin);
-    compare(&ours, "Namespace", "root", "namespaces.v1.json", &["/spec", "/status"], &[]);
+    compare(&ours, "Namespace", "root", "/api/v1/namespaces", &["/spec", "/status"], &[]);
     compare_logical_cluster(&ours, "root");
 }
 
 /// Labels, shard and replication are set by controllers.
 fn compare_logical_cluster(ours: &[Value], place: &str) {
-    let Some(recorded) = recorded(place, "logicalclusters.core.kcp.io_v1alpha1.json") else {
-        return;
-    };
+    let recorded = recorded(place, "/apis/core.kcp.io/v1alpha1/logicalclusters");
     let ours = &by_name(ours, Some("LogicalCluster"))["cluster"];
     let mut theirs = recorded[0].clone();
     theirs["metadata"]["labels"].take();
     let annotations = theirs["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.remove("core.kcp.io/shard");
     annotations.remove("internal.kcp.io/replicate");
-    assert_same(place, &decoration(ours), &decoration(&theirs));
+    assert_same(place, &comparable_metadata(ours), &comparable_metadata(&theirs));
     assert_same(place, &ours["spec"], &theirs["spec"]);
 }
 
 #[test]
-fn a_universal_workspace_begins_with_the_recorded_objects() {
+fn a_universal_workspace_starts_with_the_recorded_objects() {
     let place = "fresh-universal";
     let fields = ["/spec", "/status"];
-    compare(&universal_workspace(), "Namespace", place, "namespaces.v1.json", &fields, &[]);
-    let Some(recorded_clusters) = recorded(place, "logicalclusters.core.kcp.io_v1alpha1.json") else {
-        return;
-    };
+    compare(&universal_workspace(), "Namespace", place, "/api/v1/namespaces", &fields, &[]);
+    let recorded_clusters = recorded(place, "/apis/core.kcp.io/v1alpha1/logicalclusters");
     let theirs = &recorded_clusters[0];
     let spec = &theirs["spec"];
     let creator: UserInfo = serde_json::from_value(spec["createdBy"].clone()).unwrap();
@@ -300,12 +287,12 @@ fn a_universal_workspace_begins_with_the_recorded_objects() {
         &bindings,
         "APIBinding",
         place,
-        "apibindings.apis.kcp.io_v1alpha2.json",
+        "/apis/apis.kcp.io/v1alpha2/apibindings",
         &["/spec", "/apiVersion"],
         &[],
     );
     let admin = workspace_admin_binding("kcp-admin");
-    let theirs = &recorded(place, "clusterrolebindings.rbac.authorization.k8s.io_v1.json").unwrap()[0];
+    let theirs = &recorded(place, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings")[0];
     for field in ["roleRef", "subjects"] {
         assert_same(field, &admin[field], &theirs[field]);
     }
@@ -313,13 +300,9 @@ fn a_universal_workspace_begins_with_the_recorded_objects() {
 
 #[test]
 fn bound_crds_equal_the_recorded_ones() {
-    let file = "customresourcedefinitions.apiextensions.k8s.io_v1.json";
-    let (Some(schemas), Some(crds)) = (
-        recorded("root", "apiresourceschemas.apis.kcp.io_v1alpha1.json"),
-        recorded("system-bound-crds.root-shard", file),
-    ) else {
-        return;
-    };
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schemas = recorded("root", "/apis/apis.kcp.io/v1alpha1/apiresourceschemas");
+    let crds = recorded("system-bound-crds.root-shard", path);
     let ours: Vec<Value> = schemas
         .iter()
         .map(|schema| bound_crd(schema, "root").unwrap())
@@ -328,12 +311,12 @@ fn bound_crds_equal_the_recorded_ones() {
         })
         .collect();
     assert_eq!(ours.len(), crds.len());
-    compare(&ours, "CustomResourceDefinition", "system-bound-crds.root-shard", file, &["/spec"], &[]);
+    compare(&ours, "CustomResourceDefinition", "system-bound-crds.root-shard", path, &["/spec"], &[]);
 }
 
 #[test]
 fn default_endpoint_slices_equal_the_recorded_ones() {
-    let exports = recorded("root", "apiexports.apis.kcp.io_v1alpha2.json").unwrap_or_default();
+    let exports = recorded("root", "/apis/apis.kcp.io/v1alpha2/apiexports");
     let ours: Vec<Value> = exports
         .iter()
         .map(|export| {
@@ -345,7 +328,7 @@ fn default_endpoint_slices_equal_the_recorded_ones() {
         &ours,
         "APIExportEndpointSlice",
         "root",
-        "apiexportendpointslices.apis.kcp.io_v1alpha1.json",
+        "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices",
         &["/spec", "/apiVersion", "/metadata/ownerReferences"],
         &[],
     );
@@ -354,14 +337,15 @@ fn default_endpoint_slices_equal_the_recorded_ones() {
 #[test]
 fn older_versions_are_read_as_recorded() {
     let places = [
-        ("root", "apiexports.apis.kcp.io"),
-        ("root", "apibindings.apis.kcp.io"),
-        ("fresh-organization", "apibindings.apis.kcp.io"),
-        ("system-shard.root-shard", "apibindings.apis.kcp.io"),
+        ("root", "apiexports"),
+        ("root", "apibindings"),
+        ("fresh-organization", "apibindings"),
+        ("system-shard.root-shard", "apibindings"),
     ];
     for (place, resource) in places {
-        let newer = recorded(place, &format!("{resource}_v1alpha2.json")).unwrap_or_default();
-        let older = recorded(place, &format!("{resource}_v1alpha1.json")).unwrap_or_default();
+        let newer = recorded(place, &format!("/apis/apis.kcp.io/v1alpha2/{resource}"));
+        let older = recorded(place, &format!("/apis/apis.kcp.io/v1alpha1/{resource}"));
+        assert_eq!(newer.len(), older.len(), "{place} {resource}");
         for (newer, older) in newer.iter().zip(&older) {
             assert_same(name(newer), &apis_to_v1alpha1(newer.clone()), older);
             assert_same(name(newer), &apis_to_v1alpha2(older.clone()).unwrap(), newer);
@@ -369,16 +353,15 @@ fn older_versions_are_read_as_recorded() {
     }
 }
 
-/// What the types of a kind read and write again is a part of what they read, and whole for the parts that kcp's own
-/// logic uses.
+/// Parsing an object into its type and serialising it again keeps all the given parts.
 #[test]
 fn types_read_the_recorded_objects() {
     fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(
         place: &str,
-        file: &str,
+        path: &str,
         parts: &[&str],
     ) {
-        for object in recorded(place, file).unwrap_or_default() {
+        for object in recorded(place, path) {
             let typed: T = serde_json::from_value(object.clone()).unwrap();
             let again = serde_json::to_value(&typed).unwrap();
             for part in parts {
@@ -392,11 +375,15 @@ fn types_read_the_recorded_objects() {
         }
     }
     let whole = ["/apiVersion", "/kind", "/spec", "/status", "/metadata/annotations", "/metadata/labels"];
-    round_trip::<WorkspaceType>("root", "workspacetypes.tenancy.kcp.io_v1alpha1.json", &whole);
-    round_trip::<LogicalCluster>("fresh-universal", "logicalclusters.core.kcp.io_v1alpha1.json", &whole);
-    round_trip::<Shard>("root", "shards.core.kcp.io_v1alpha1.json", &whole);
-    round_trip::<APIExport>("root", "apiexports.apis.kcp.io_v1alpha2.json", &whole);
-    round_trip::<APIBinding>("root", "apibindings.apis.kcp.io_v1alpha2.json", &whole);
-    round_trip::<APIExportEndpointSlice>("root", "apiexportendpointslices.apis.kcp.io_v1alpha1.json", &whole);
-    round_trip::<APIResourceSchema>("root", "apiresourceschemas.apis.kcp.io_v1alpha1.json", &whole);
+    round_trip::<WorkspaceType>("root", "/apis/tenancy.kcp.io/v1alpha1/workspacetypes", &whole);
+    round_trip::<LogicalCluster>("fresh-universal", "/apis/core.kcp.io/v1alpha1/logicalclusters", &whole);
+    round_trip::<Shard>("root", "/apis/core.kcp.io/v1alpha1/shards", &whole);
+    round_trip::<APIExport>("root", "/apis/apis.kcp.io/v1alpha2/apiexports", &whole);
+    round_trip::<APIBinding>("root", "/apis/apis.kcp.io/v1alpha2/apibindings", &whole);
+    round_trip::<APIExportEndpointSlice>(
+        "root",
+        "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices",
+        &whole,
+    );
+    round_trip::<APIResourceSchema>("root", "/apis/apis.kcp.io/v1alpha1/apiresourceschemas", &whole);
 }

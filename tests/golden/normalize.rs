@@ -1,14 +1,15 @@
-//! Takes out of answers what differs from one installation to another.
+//! Removes from responses what differs from one installation to another.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use fairlead_tests::recordings::mask_description;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// What is known about one of the two installations: names that stand for the same in both.
-pub struct Side {
-    /// From, to; e.g. a cluster's name, and whose it is.
+/// Replaces the values of one installation that vary: generated names, addresses, times, versions.
+pub struct Normalizer {
+    /// Value and replacement, for example the name of a logical cluster and `<cluster team-a>`.
     names: Vec<(String, String)>,
     known: BTreeSet<String>,
 }
@@ -22,25 +23,26 @@ static PATTERNS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"X509SHA256=[0-9a-f]{64}", "X509SHA256=<fingerprint>"),
         (r"hash=[0-9A-F]{128}", "hash=<hash>"),
         (r"(?s)-----BEGIN CERTIFICATE-----.*-----END CERTIFICATE-----", "<certificate>"),
-        // Bindings that a workspace gets have the name of the export and a hash.
+        // Default bindings are named after the export, with a random suffix.
         (r"\b((?:tenancy|topology|shards\.core|cache)\.kcp\.io)-[0-9a-z]{5}\b", "$1-<suffix>"),
         (r"\bgen-[0-9a-z]{5}\b", "gen-<suffix>"),
         (r"(resource version: )\d+", "$1<n>"),
         (r"(resource version: <n> )\(\d+\)", "$1(<n>)"),
+        (r"(resource version: <n>, current: )\d+", "$1<n>"),
     ];
     patterns.map(|(pattern, replacement)| (Regex::new(pattern).unwrap(), replacement)).into()
 });
 
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?$").unwrap());
 
-impl Side {
-    /// Authorities (`host:port`) and what they stand for.
+impl Normalizer {
+    /// Takes the servers' authorities (`host:port`), each with its replacement.
     pub fn new(authorities: &[(&str, &str)]) -> Self {
         let names = authorities.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
         Self { names, known: BTreeSet::new() }
     }
 
-    /// Learns the names of logical clusters and the identities of exports from an answer.
+    /// Learns the names of logical clusters and the identities of exports from a response.
     pub fn learn(&mut self, body: &Value) {
         match body {
             Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
@@ -74,14 +76,14 @@ impl Side {
     }
 
     fn add(&mut self, from: &str, to: &str) {
-        // `root` and the system clusters are called the same everywhere.
+        // `root` and the system clusters have the same name in every installation.
         let is_random = from.len() >= 13 && !from.contains(':');
         if is_random && self.known.insert(from.to_owned()) {
             self.names.push((from.to_owned(), to.to_owned()));
         }
     }
 
-    /// A text without what differs.
+    /// Normalises a text.
     pub fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (from, to) in &self.names {
@@ -97,7 +99,7 @@ impl Side {
         text
     }
 
-    /// A document without what differs, and with sets as maps.
+    /// Normalises a document. Lists whose items have keys become maps.
     pub fn value(&self, value: Value) -> Value {
         self.at("", value)
     }
@@ -112,13 +114,13 @@ impl Side {
     }
 
     fn object(&self, mut object: Map<String, Value>) -> Value {
-        // Who manages which field: server-side apply, a later issue.
+        // Managed fields belong to server-side apply, which Fairlead does not have yet.
         object.remove("managedFields");
-        // The recordings have none. A property that is called so is no text.
+        // The recordings have no descriptions. A property that is named so is no text.
         if object.get("description").is_some_and(Value::is_string) {
             object.remove("description");
         }
-        // Lists of custom resources say that nothing follows, those of others do not say anything.
+        // At the end of a list, custom resources have an empty continue token, others have none.
         if object.get("continue").is_some_and(|token| token == "") {
             object.remove("continue");
         }
@@ -135,12 +137,13 @@ impl Side {
             "resourceVersion" if is_number => "<version>".to_owned(),
             "continue" if !text.is_empty() => "<continue>".to_owned(),
             "gitVersion" | "gitCommit" | "goVersion" | "compiler" => "<build>".to_owned(),
-            // Placement is random in kcp, and by load in ours.
+            // kcp places workspaces at random, Fairlead by load.
             "internal.tenancy.kcp.io/shard" | "core.kcp.io/shard" if is_shard(text) => {
                 "<one of the shards>".to_owned()
             }
             "region" if text.starts_with("us-east-") => "<one of the regions>".to_owned(),
             "serverAddress" => self.text(text).replace(" shard-1>", " root>"),
+            "kubernetes.io/description" if !text.starts_with('<') => mask_description(text),
             _ => self.text(text),
         }
     }
@@ -151,7 +154,7 @@ impl Side {
         }
         let items: Vec<Value> = items.into_iter().map(|item| self.at("", item)).collect();
         match key_of(key, &items) {
-            // A list's order is compared apart from its items.
+            // The order of a list is compared apart from its items.
             Some(keys) if key == "items" || key == "rows" => {
                 let order = keys.iter().cloned().map(Value::String).collect();
                 let mut map: Map<String, Value> = keys.into_iter().zip(items).collect();
@@ -173,11 +176,11 @@ impl Side {
 }
 
 fn is_shard(text: &str) -> bool {
-    // The second forms are kcp's hashes of these names.
+    // kcp also writes the names as hashes.
     ["root", "shard-1", "1pfxsevk", "2e1tfbst"].contains(&text)
 }
 
-/// How the items of a list are told apart, if they can be.
+/// The keys of the items, if all items have one and all are distinct.
 fn key_of(key: &str, items: &[Value]) -> Option<Vec<String>> {
     let name = |item: &Value| -> Option<String> {
         let pointers: &[&str] = match key {
@@ -189,7 +192,7 @@ fn key_of(key: &str, items: &[Value]) -> Option<Vec<String>> {
             "subresources" => &["/subresource"],
             _ => return None,
         };
-        // Definitions of bound resources are called after the UID of their schema.
+        // Bound CRDs are named after the UID of their schema.
         let schema = item["metadata"]["annotations"].get("apis.kcp.io/schema-name");
         if let Some(schema) = schema.and_then(Value::as_str) {
             return Some(schema.to_owned());

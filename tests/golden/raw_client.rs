@@ -1,4 +1,4 @@
-//! Requests as they are, over HTTP/1.1 and TLS: a client library would hide what is to be compared.
+//! An HTTP/1.1 client over TLS that sends requests unchanged; a client library would hide details that are compared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,42 +18,42 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// A server and who asks it.
-pub struct Wire {
+/// A server and the client certificate for it.
+pub struct RawClient {
     authority: String,
     connector: TlsConnector,
     idle: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// A request; the path may be what no URL type accepts.
+/// A request. The path may be one that no URL type accepts.
 #[derive(Clone)]
-pub struct Ask {
+pub struct RawRequest {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
 }
 
-/// How long an answer may take to begin, and to be complete unless it is a watch.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for the response headers, and for the whole response unless it is a watch.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A complete answer.
-pub struct Answer {
+/// A complete response.
+pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// A watch that runs; its events arrive until the server ends it.
-pub struct Stream {
+/// A running watch. Events arrive until the server ends it.
+pub struct WatchStream {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub events: mpsc::UnboundedReceiver<Value>,
     reader: JoinHandle<()>,
 }
 
-impl Wire {
-    /// `url` is `https://host:port`; all are PEM.
+impl RawClient {
+    /// `url` is `https://host:port`; certificates and key are PEM.
     pub fn new(url: &str, ca: &[u8], certificate: &[u8], key: &[u8]) -> Self {
         let mut roots = rustls::RootCertStore::empty();
         for ca in CertificateDer::pem_slice_iter(ca) {
@@ -76,60 +76,63 @@ impl Wire {
         &self.authority
     }
 
-    pub async fn get(&mut self, path: &str, accept: &str) -> Answer {
+    pub async fn get(&mut self, path: &str, accept: &str) -> Response {
         let headers = vec![("Accept".to_owned(), accept.to_owned())];
-        let ask = Ask { method: "GET".to_owned(), path: path.to_owned(), headers, body: Bytes::new() };
-        self.send(&ask).await
+        let request =
+            RawRequest { method: "GET".to_owned(), path: path.to_owned(), headers, body: Bytes::new() };
+        self.send(&request).await
     }
 
-    /// Asks, and fails the test if nothing is answered.
-    pub async fn send(&mut self, ask: &Ask) -> Answer {
-        match timeout(PATIENCE, self.exchange(ask)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => panic!("{} {}: {error:?}", ask.method, ask.path),
-            Err(_) => panic!("no answer to {} {}", ask.method, ask.path),
+    /// Sends a request. Panics if there is no response.
+    pub async fn send(&mut self, request: &RawRequest) -> Response {
+        match timeout(RESPONSE_TIMEOUT, self.exchange(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => panic!("{} {}: {error:?}", request.method, request.path),
+            Err(_) => panic!("no response to {} {}", request.method, request.path),
         }
     }
 
-    async fn exchange(&mut self, ask: &Ask) -> Result<Answer, hyper::Error> {
+    async fn exchange(&mut self, request: &RawRequest) -> Result<Response, hyper::Error> {
         let mut sender = match self.idle.take() {
             Some(sender) if sender.is_ready() => sender,
             _ => self.connect().await,
         };
-        let (head, body) = sender.send_request(self.request(ask)).await?.into_parts();
+        let (head, body) = sender.send_request(self.build(request)).await?.into_parts();
         let body = body.collect().await?.to_bytes();
         if sender.ready().await.is_ok() {
             self.idle = Some(sender);
         }
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok(Response { status: head.status, headers: head.headers, body })
     }
 
-    /// Begins a watch on a connection of its own.
-    pub async fn watch(&self, ask: &Ask) -> Result<Stream, Answer> {
+    /// Starts a watch on its own connection.
+    pub async fn watch(&self, request: &RawRequest) -> Result<WatchStream, Response> {
         let mut sender = self.connect().await;
-        let response = timeout(PATIENCE, sender.send_request(self.request(ask))).await;
-        let Ok(response) = response else { panic!("no answer to {} {}", ask.method, ask.path) };
+        let response = timeout(RESPONSE_TIMEOUT, sender.send_request(self.build(request))).await;
+        let Ok(response) = response else { panic!("no response to {} {}", request.method, request.path) };
         let (head, body) = response.unwrap().into_parts();
         if !head.status.is_success() {
             let body = body.collect().await.unwrap().to_bytes();
-            return Err(Answer { status: head.status, headers: head.headers, body });
+            return Err(Response { status: head.status, headers: head.headers, body });
         }
         let (sink, events) = mpsc::unbounded_channel();
-        // The sender is kept: a connection whose sender is gone ends after the answer, which is what we want.
+        // hyper closes the connection after the response once the sender is dropped.
         let reader = tokio::spawn(async move {
             read_lines(body, &sink).await;
             drop(sender);
         });
-        Ok(Stream { status: head.status, headers: head.headers, events, reader })
+        Ok(WatchStream { status: head.status, headers: head.headers, events, reader })
     }
 
-    fn request(&self, ask: &Ask) -> Request<Full<Bytes>> {
-        let mut request =
-            Request::builder().method(ask.method.as_str()).uri(&ask.path).header("Host", &self.authority);
-        for (name, value) in &ask.headers {
-            request = request.header(name, value);
+    fn build(&self, request: &RawRequest) -> Request<Full<Bytes>> {
+        let mut builder = Request::builder()
+            .method(request.method.as_str())
+            .uri(&request.path)
+            .header("Host", &self.authority);
+        for (name, value) in &request.headers {
+            builder = builder.header(name, value);
         }
-        request.body(Full::new(ask.body.clone())).unwrap()
+        builder.body(Full::new(request.body.clone())).unwrap()
     }
 
     async fn connect(&self) -> SendRequest<Full<Bytes>> {
@@ -139,14 +142,14 @@ impl Wire {
         let tls = self.connector.connect(ServerName::try_from(host).unwrap(), tcp).await.unwrap();
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
         tokio::spawn(async move {
-            // How it ends is seen by who waits for an answer.
+            // Errors also reach the pending request, which reports them.
             drop(connection.await);
         });
         sender
     }
 }
 
-impl Drop for Stream {
+impl Drop for WatchStream {
     fn drop(&mut self) {
         self.reader.abort();
     }

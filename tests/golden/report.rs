@@ -1,4 +1,4 @@
-//! Counts what is equal, and holds what differs against the list.
+//! Counts equal responses, and checks differences against the list of expected ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,24 +6,24 @@ use std::fmt::Write;
 use super::compare::Difference;
 use super::differences::{LISTED, Listed, Reason};
 
-/// Everything that was compared so far.
+/// The results of all comparisons so far.
 #[derive(Default)]
-pub struct Observer {
-    /// For each place, how many answers were equal, differ as listed, and differ otherwise.
+pub struct Report {
+    /// For each place, the number of responses that are equal, differ as listed, and differ otherwise.
     counts: BTreeMap<String, [usize; 3]>,
     unlisted: Vec<String>,
-    /// How many differences each line of the list explained.
+    /// The number of differences that each line of the list explained.
     used: BTreeMap<usize, usize>,
 }
 
-impl Observer {
-    /// Whether all of these are listed.
+impl Report {
+    /// Whether all of these differences are listed.
     pub fn is_explained(place: &str, seq: u32, subject: &str, found: &[Difference]) -> bool {
         found.iter().all(|difference| explanation(place, seq, subject, difference).is_some())
     }
 
-    /// Takes note of what differs in one answer: nothing, if it is equal.
-    pub fn note(&mut self, place: &str, seq: u32, subject: &str, found: &[Difference]) {
+    /// Adds the differences of one response; none if it is equal.
+    pub fn add(&mut self, place: &str, seq: u32, subject: &str, found: &[Difference]) {
         let outcome = match found {
             [] => 0,
             _ if Self::is_explained(place, seq, subject, found) => 1,
@@ -38,24 +38,23 @@ impl Observer {
         }
     }
 
-    /// What is wrong: differences that nobody explained, and explanations of what no longer differs. Of the latter
-    /// only those for places that were visited.
-    pub fn complaints(&self) -> Vec<String> {
+    /// Differences that are not listed, and listed differences that did not occur.
+    pub fn faults(&self) -> Vec<String> {
         let unused = LISTED.iter().enumerate().filter(|(index, listed)| {
-            let is_needed = !matches!(listed.reason, Reason::Timing(_));
-            is_needed && !self.used.contains_key(index)
+            let is_required = !matches!(listed.reason, Reason::Timing(_));
+            is_required && !self.used.contains_key(index)
         });
         let unused = unused.map(|(_, listed)| format!("no longer differs, remove it: {listed:?}"));
         self.unlisted.iter().cloned().chain(unused).collect()
     }
 
-    /// How much was compared, and how the differences are explained.
+    /// The number of compared responses, and the reasons of the differences.
     pub fn summary(&self) -> String {
-        let mut text = String::from("place: answers that are equal, differ as listed, differ otherwise\n");
+        let mut text = String::from("place: responses that are equal, differ as listed, differ otherwise\n");
         for (place, [equal, listed, unlisted]) in &self.counts {
             let _ = writeln!(text, "  {place}: {equal}, {listed}, {unlisted}");
         }
-        for kind in ["deliberate", "later", "timing"] {
+        for kind in ["deliberate", "later", "recording", "timing"] {
             let used = self.used.iter().map(|(index, uses)| (&LISTED[*index], uses));
             let of_kind: Vec<_> = used.filter(|(listed, _)| listed.reason.kind() == kind).collect();
             let uses: usize = of_kind.iter().map(|(_, uses)| **uses).sum();
@@ -82,7 +81,7 @@ fn covers(listed: &Listed, place: &str, seq: u32, subject: &str, difference: &Di
     in_place && on_subject && listed.at.iter().any(|pattern| matches(pattern, &difference.at))
 }
 
-/// `*` stands for anything, also for nothing.
+/// `*` matches any text, also the empty one.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -94,10 +93,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 fn describe(place: &str, seq: u32, subject: &str, difference: &Difference) -> String {
-    const MOST: usize = 600;
+    const MAX_CHARACTERS: usize = 600;
     let show = |value: &Option<serde_json::Value>| {
         let text = value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
-        text.chars().take(MOST).collect::<String>()
+        text.chars().take(MAX_CHARACTERS).collect::<String>()
     };
     let (theirs, ours) = (show(&difference.theirs), show(&difference.ours));
     format!("{place} {seq} {subject}\n  at {}\n    kcp:  {theirs}\n    ours: {ours}", difference.at)
