@@ -8,7 +8,7 @@ use crate::units::{ByteSize, Fraction, Timespan};
 use crate::values::OwnPath;
 
 settings! {
-    /// A line of JSON for every request, or for some of them. gateway/README.md has its fields.
+    /// A line of JSON for every request, or for some of them. docs/gateway-observability.md has its fields.
     pub struct AccessLogConfig {
         /// Where it goes: off, stdout or file.
         to ("to"): AccessLogTarget = AccessLogTarget::Off;

@@ -40,7 +40,8 @@ settings! {
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
         /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, noCredential,
-        /// rootPath; clearedMounts, quotedGroups, stamping and remoteUid, which open holes. gateway/README.md explains each.
+        /// rootPath; clearedMounts, quotedGroups, stamping and remoteUid, which open holes.
+        /// docs/gateway-differences.md explains each.
         as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();

@@ -1,7 +1,7 @@
 //! Blanks on watches that say nothing, so that nobody on the way takes them for dead.
 //!
-//! An event of a watch in JSON is a line, and what stands before it is white space, which clients skip; README.md says
-//! which were tried. An empty line would do for most of them, but the client for Python takes it for an event. Frames of
+//! An event of a watch in JSON is a line, and what stands before it is white space, which clients skip;
+//! docs/gateway-reference.md lists those that were tried. An empty line would do for most of them, but the client for Python takes it for an event. Frames of
 //! protobuf and CBOR have no such place.
 
 use std::pin::Pin;

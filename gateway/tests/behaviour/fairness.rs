@@ -19,7 +19,7 @@ const NOISY: usize = 50 * WORKERS / (QUIET + 1);
 const REQUESTS: usize = 12;
 const ROUNDS: usize = 4;
 
-/// The settings that README.md shows.
+/// The settings that docs/gateway-limits.md shows.
 fn fair(config: &mut GatewayConfig) {
     config.upstream.concurrency = ConcurrencyConfig {
         limit: ConcurrencyPolicy::Fixed,

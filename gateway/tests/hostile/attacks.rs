@@ -24,7 +24,7 @@ pub struct Class {
     pub attacks: &'static [Attack],
 }
 
-/// Less than the reach, in words for whoever reads the figures; README.md says the same.
+/// Less than the reach, in words for whoever reads the figures; docs/gateway-limits.md says the same.
 pub struct Miss {
     pub why: &'static str,
     /// The least part of the honest requests that is served, of what is wanted of the other classes.

@@ -1,4 +1,4 @@
-//! How many series there are at most, and that there are not more: gateway/README.md has the same formula in words.
+//! How many series there are at most, and that there are not more: docs/gateway-observability.md has the same formula in words.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
