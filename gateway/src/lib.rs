@@ -36,6 +36,8 @@ pub mod fuzzing;
 pub use routing::placement::simulation;
 
 pub use process::flags::{FlagError, FrontProxyFlags, Parsed};
-pub use process::gateway::{Environment, Gateway, Refused, SharedGateway, StartError, follow_configuration};
-pub use process::lifecycle::Life;
+pub use process::gateway::{
+    Environment, Gateway, RejectedConfiguration, SharedGateway, StartError, follow_configuration,
+};
+pub use process::lifecycle::ServiceNotifier;
 pub use process::upgrade::on_upgrade_signal;

@@ -9,7 +9,7 @@ use fairlead_certs::write_self_signed;
 use fairlead_client::Names;
 use fairlead_config::{ConfigError, GatewayConfig};
 use fairlead_gateway::{
-    Environment, FlagError, FrontProxyFlags, Gateway, Life, Parsed, SharedGateway, StartError,
+    Environment, FlagError, FrontProxyFlags, Gateway, Parsed, ServiceNotifier, SharedGateway, StartError,
     follow_configuration, on_upgrade_signal,
 };
 use fairlead_process::{
@@ -142,7 +142,7 @@ fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
         let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
         let environment = environment(&config, metrics, inherited)?;
         let shutdown = environment.shutdown.clone();
-        let life = Life::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
+        let life = ServiceNotifier::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
         let gateway = Gateway::start(config, &environment)?;
         let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Runtime)?;
         environment.tasks.spawn("log files", reopening);

@@ -12,30 +12,30 @@ use tokio::time::Instant;
 use crate::admin::AdminApi;
 use crate::admin::stats_json::figures;
 use crate::admin::top_report::TopReport;
-use crate::auth::identity::{OPERATORS, SHARDS, Sender};
-use crate::pipeline::Asked;
+use crate::auth::identity::{OPERATORS, RequestIdentity, SHARDS};
+use crate::pipeline::RequestView;
 use crate::policy::listener::ShardPicks;
 use crate::request::Reference;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 use crate::routing::placement::{PickError, PickRequest};
-use crate::routing::resolver::{Caller, Route};
+use crate::routing::resolver::{CallerKind, Route};
 use crate::telemetry::tail::Filter;
 
 impl AdminApi {
-    pub(crate) fn probe(&self, uri: &Uri) -> Answer {
+    pub(crate) fn probe(&self, uri: &Uri) -> LocalResponse {
         let response = self.health.respond(uri.path(), uri.query());
-        response.map_or_else(Answer::not_found, |response| Answer::new(response, "probe"))
+        response.map_or_else(LocalResponse::not_found, |response| LocalResponse::new(response, "probe"))
     }
 
     /// The same in as few words as there are, about all checks of a probe.
-    pub(crate) fn verdict(&self, uri: &Uri) -> Answer {
+    pub(crate) fn verdict(&self, uri: &Uri) -> LocalResponse {
         let probe = if uri.path().starts_with("/livez") { "/livez" } else { "/readyz" };
         let response = self.health.respond(probe, None);
         let code = response.map_or(StatusCode::NOT_FOUND, |response| response.status());
-        Answer::plain(code, if code == StatusCode::OK { "ok" } else { "not ready" }, "probe")
+        LocalResponse::plain(code, if code == StatusCode::OK { "ok" } else { "not ready" }, "probe")
     }
 
-    pub(crate) async fn metrics(&self, sender: &Sender) -> Answer {
+    pub(crate) async fn metrics(&self, sender: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(sender, "/metrics").await {
             return refused;
         }
@@ -45,51 +45,51 @@ impl AdminApi {
             Ok(text) => {
                 let mut response = Response::new(text);
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(METRICS_CONTENT_TYPE));
-                Answer::new(response, "metrics")
+                LocalResponse::new(response, "metrics")
             }
             Err(error) => {
                 tracing::error!(%error, "the metrics cannot be printed");
-                Answer::status(&Status::internal("the metrics cannot be printed"), "internal")
+                LocalResponse::status(&Status::internal("the metrics cannot be printed"), "internal")
             }
         }
     }
 
     /// Whether the sender may see figures of the gateway: an operator, or whom the root shard lets read `/metrics`.
-    async fn may_read_metrics(&self, sender: &Sender, path: &str) -> Result<(), Answer> {
-        let Sender::Known(identity) = sender else {
-            return Err(Answer::unauthorized());
+    async fn may_read_metrics(&self, sender: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
+        let RequestIdentity::Known(identity) = sender else {
+            return Err(LocalResponse::unauthorized());
         };
         if sender.is_in(OPERATORS) {
             return Ok(());
         }
         match self.metrics_readers.may_read(identity.user()).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Answer::forbidden(&identity.user().name, "get", path)),
+            Ok(false) => Err(LocalResponse::forbidden(&identity.user().name, "get", path)),
             Err(why) => {
                 tracing::warn!(%why, "the root shard could not be asked who may read metrics");
-                Err(Answer::status(&Status::internal("the access review failed"), "internal"))
+                Err(LocalResponse::status(&Status::internal("the access review failed"), "internal"))
             }
         }
     }
 
     /// Whether the sender is an operator, who asks for what is at this path.
-    pub(crate) fn is_operator(sender: &Sender, path: &str) -> Result<(), Answer> {
+    pub(crate) fn is_operator(sender: &RequestIdentity, path: &str) -> Result<(), LocalResponse> {
         match sender {
-            Sender::PassedOn => Err(Answer::unauthorized()),
-            Sender::Known(identity) if !sender.is_in(OPERATORS) => {
-                Err(Answer::forbidden(&identity.user().name, "get", path))
+            RequestIdentity::PassedOn => Err(LocalResponse::unauthorized()),
+            RequestIdentity::Known(identity) if !sender.is_in(OPERATORS) => {
+                Err(LocalResponse::forbidden(&identity.user().name, "get", path))
             }
-            Sender::Known(_) => Ok(()),
+            RequestIdentity::Known(_) => Ok(()),
         }
     }
 
     /// Tells figures of requests since the process began.
-    pub(crate) async fn figures(&self, sender: &Sender) -> Answer {
+    pub(crate) async fn figures(&self, sender: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/figures").await {
             return refused;
         }
         let figures = figures(&self.pipeline.forwarder.telemetry.metrics.families(), SystemTime::now());
-        let mut answer = Answer::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
+        let mut answer = LocalResponse::json(StatusCode::OK, figures.to_string().into_bytes(), "figures");
         answer.forbid_storing();
         answer
     }
@@ -99,7 +99,7 @@ impl AdminApi {
         let reference = filter.workspace.as_deref().and_then(|workspace| Reference::parse(workspace).ok());
         if let Some(reference) = reference
             && let Route::Shard { cluster, .. } =
-                self.pipeline.routing.router.route(&reference, Caller::Anonymous).await
+                self.pipeline.routing.router.route(&reference, CallerKind::Anonymous).await
         {
             filter.cluster = Some(cluster);
         }
@@ -107,7 +107,7 @@ impl AdminApi {
     }
 
     /// Tells which workspaces are busy, by path where the table knows it.
-    pub(crate) async fn top_workspaces(&self, sender: &Sender) -> Answer {
+    pub(crate) async fn top_workspaces(&self, sender: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = self.may_read_metrics(sender, "/services/fairlead/v1/top").await {
             return refused;
         }
@@ -116,45 +116,51 @@ impl AdminApi {
         // The whole table is read for the paths.
         let report = tokio::task::spawn_blocking(move || TopReport::of(&top, &table)).await;
         match report.map(|report| serde_json::to_vec(&report)) {
-            Ok(Ok(body)) => Answer::json(StatusCode::OK, body, "top"),
-            Ok(Err(error)) => Answer::status(&Status::internal(error), "internal"),
-            Err(error) => Answer::status(&Status::internal(error), "internal"),
+            Ok(Ok(body)) => LocalResponse::json(StatusCode::OK, body, "top"),
+            Ok(Err(error)) => LocalResponse::status(&Status::internal(error), "internal"),
+            Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
         }
     }
 
-    /// Whether the sender may ask for picks at its door.
-    pub(crate) fn may_pick(&self, asked: &Asked<'_>, sender: &Sender) -> Result<(), Answer> {
-        if asked.connection.door.policy.load().picks == ShardPicks::Hidden {
-            return Err(Answer::not_found());
+    /// Whether the sender may ask for picks at its listener.
+    pub(crate) fn may_pick(
+        &self,
+        asked: &RequestView<'_>,
+        sender: &RequestIdentity,
+    ) -> Result<(), LocalResponse> {
+        if asked.connection.listener.policy.load().picks == ShardPicks::Hidden {
+            return Err(LocalResponse::not_found());
         }
         match sender {
-            Sender::PassedOn => Err(Answer::unauthorized()),
-            Sender::Known(identity) if !sender.is_in(SHARDS) => {
+            RequestIdentity::PassedOn => Err(LocalResponse::unauthorized()),
+            RequestIdentity::Known(identity) if !sender.is_in(SHARDS) => {
                 let path = "/services/fairlead/v1/shard-picks";
-                Err(Answer::forbidden(&identity.user().name, "create", path))
+                Err(LocalResponse::forbidden(&identity.user().name, "create", path))
             }
-            Sender::Known(_) if asked.method != Method::POST => {
-                Err(Answer::status(&Status::unknown_method(), "method"))
+            RequestIdentity::Known(_) if asked.method != Method::POST => {
+                Err(LocalResponse::status(&Status::unknown_method(), "method"))
             }
-            Sender::Known(_) => Ok(()),
+            RequestIdentity::Known(_) => Ok(()),
         }
     }
 
     /// Answers a shard's question where a workspace should live.
-    pub(crate) fn pick_shard(&self, body: &[u8]) -> Answer {
+    pub(crate) fn pick_shard(&self, body: &[u8]) -> LocalResponse {
         let request: PickRequest = match serde_json::from_slice(body) {
             Ok(request) => request,
-            Err(error) => return Answer::bad_request(format!("the question does not decode: {error}")),
+            Err(error) => {
+                return LocalResponse::bad_request(format!("the question does not decode: {error}"));
+            }
         };
         match self.picker.pick(&request, Instant::now().into_std()) {
             Ok(pick) => match serde_json::to_vec(&pick) {
-                Ok(body) => Answer::json(StatusCode::OK, body, "pick"),
-                Err(error) => Answer::status(&Status::internal(error), "internal"),
+                Ok(body) => LocalResponse::json(StatusCode::OK, body, "pick"),
+                Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
             },
             Err(error @ (PickError::Invalid(_) | PickError::Selector(_))) => {
-                Answer::bad_request(error.to_string())
+                LocalResponse::bad_request(error.to_string())
             }
-            Err(error @ PickError::NotListed) => Answer::unavailable(&error.to_string(), "not_synced"),
+            Err(error @ PickError::NotListed) => LocalResponse::unavailable(&error.to_string(), "not_synced"),
             Err(PickError::NotNow(why)) => no_shard_now(&why),
             Err(PickError::NoShardFits(why)) => no_shard_fits(&why),
         }
@@ -162,23 +168,23 @@ impl AdminApi {
 }
 
 /// 422, final: no fallback helps. The reason is ours, so it is not among Kubernetes' own.
-fn no_shard_fits(message: &str) -> Answer {
+fn no_shard_fits(message: &str) -> LocalResponse {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "NoShardFits", "code": 422,
     });
-    Answer::json(StatusCode::UNPROCESSABLE_ENTITY, body.to_string().into_bytes(), "no_shard_fits")
+    LocalResponse::json(StatusCode::UNPROCESSABLE_ENTITY, body.to_string().into_bytes(), "no_shard_fits")
 }
 
 /// 503: the shard that asks asks again. The reason tells it from whatever else is 503 on the way, after which it picks by
 /// itself.
-fn no_shard_now(message: &str) -> Answer {
+fn no_shard_now(message: &str) -> LocalResponse {
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "NoShardNow", "details": {"retryAfterSeconds": 1}, "code": 503,
     });
     let mut answer =
-        Answer::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes(), "no_shard_now");
+        LocalResponse::json(StatusCode::SERVICE_UNAVAILABLE, body.to_string().into_bytes(), "no_shard_now");
     answer.response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }

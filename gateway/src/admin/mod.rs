@@ -23,24 +23,24 @@ use http::StatusCode;
 use http::request::Parts;
 use tokio::time::Instant;
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::pipeline::dispatch::authenticates_first;
-use crate::pipeline::{Asked, RequestPipeline};
+use crate::pipeline::{RequestPipeline, RequestView};
 use crate::policy::connection::Connection;
-use crate::policy::listener::Door;
-use crate::policy::request_filter::{Turned, impersonates};
+use crate::policy::listener::Listener;
+use crate::policy::request_filter::{Rejection, impersonates};
 use crate::request::LocalEndpoint;
-use crate::request::decision_log::{At, Outcome};
-use crate::request::response::Answer;
+use crate::request::decision_log::{Stage, StageResult};
+use crate::request::response::LocalResponse;
 use crate::routing::index::IndexReport;
-use crate::routing::placement::{PickSettings, Picker};
+use crate::routing::placement::{PickSettings, Scheduler};
 use metrics_readers::MetricsReaders;
 use status::CertificateFile;
 
 /// Everything that the admin API shows or does.
 pub(crate) struct AdminApi {
     pipeline: Arc<RequestPipeline>,
-    picker: Arc<Picker>,
+    picker: Arc<Scheduler>,
     health: Health,
     index: Arc<IndexReport>,
     metrics_readers: MetricsReaders,
@@ -49,7 +49,7 @@ pub(crate) struct AdminApi {
     /// When the process began.
     started: Instant,
     /// The listeners that are open.
-    pub(crate) listeners: ArcSwap<Vec<ShownDoor>>,
+    pub(crate) listeners: ArcSwap<Vec<ListenerInfo>>,
     /// Certificate files whose expiry the status shows.
     pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct AdminApi {
 /// Parts of the gateway that the admin API needs.
 pub(crate) struct AdminParts {
     pub(crate) pipeline: Arc<RequestPipeline>,
-    pub(crate) picker: Arc<Picker>,
+    pub(crate) picker: Arc<Scheduler>,
     pub(crate) health: Health,
     pub(crate) index: Arc<IndexReport>,
     /// A client of the root shard, which is asked who may read metrics.
@@ -67,11 +67,11 @@ pub(crate) struct AdminParts {
     pub(crate) certificate_files: Vec<CertificateFile>,
 }
 
-/// A door that is listened at, for whoever shows it.
+/// A listener that is listened at, for whoever shows it.
 #[derive(Clone)]
-pub(crate) struct ShownDoor {
-    /// The door.
-    pub(crate) door: Arc<Door>,
+pub(crate) struct ListenerInfo {
+    /// The listener.
+    pub(crate) listener: Arc<Listener>,
     /// Where it listens.
     pub(crate) address: String,
     /// Its settings.
@@ -81,7 +81,7 @@ pub(crate) struct ShownDoor {
 /// What the admin API does with a request.
 pub(crate) enum AdminReply {
     /// It responds.
-    Respond(Answer),
+    Respond(LocalResponse),
     /// The client may make this call: its body is read, or a stream begins.
     Continue(AdminCall),
 }
@@ -117,7 +117,7 @@ impl AdminApi {
     }
 
     /// Authenticates and authorizes a request to an endpoint, and answers it if that takes no body.
-    pub(crate) async fn call(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> AdminReply {
+    pub(crate) async fn call(&self, asked: &RequestView<'_>, endpoint: LocalEndpoint) -> AdminReply {
         let reply = self.reply(asked, endpoint).await.unwrap_or_else(AdminReply::Respond);
         match reply {
             AdminReply::Respond(answer) => {
@@ -140,21 +140,25 @@ impl AdminApi {
         client: IpAddr,
         head: &Parts,
         body: &[u8],
-    ) -> Answer {
+    ) -> LocalResponse {
         match call {
             AdminCall::Pick => self.pick_shard(body),
             AdminCall::Explain => self.explain(connection, client, head, body).await,
-            AdminCall::Tail => Answer::not_found(),
+            AdminCall::Tail => LocalResponse::not_found(),
         }
     }
 
-    async fn reply(&self, asked: &Asked<'_>, endpoint: LocalEndpoint) -> Result<AdminReply, Answer> {
+    async fn reply(
+        &self,
+        asked: &RequestView<'_>,
+        endpoint: LocalEndpoint,
+    ) -> Result<AdminReply, LocalResponse> {
         // Whoever acts for somebody else must not see what only he may: shards would judge by the other one.
         if !matches!(endpoint, LocalEndpoint::Live | LocalEndpoint::Ready)
             && asked.headers.keys().any(|name| impersonates(name.as_str()))
         {
-            asked.tell(At::Identity, Outcome::Refused, || Turned::Impersonates.to_string());
-            return Err(Answer::from(Turned::Impersonates));
+            asked.tell(Stage::Identity, StageResult::Refused, || Rejection::Impersonates.to_string());
+            return Err(LocalResponse::from(Rejection::Impersonates));
         }
         let identify = || self.pipeline.identify(asked);
         let answer = match endpoint {
@@ -185,12 +189,12 @@ impl AdminApi {
 
     /// What checks say names shards and files. Where nobody learns anything before he is known, strangers learn whether all
     /// is well.
-    async fn answer_probe(&self, asked: &Asked<'_>) -> Answer {
+    async fn answer_probe(&self, asked: &RequestView<'_>) -> LocalResponse {
         if authenticates_first(asked) {
             let verdict = self.verdict(asked.uri);
             let is_asked = matches!(asked.uri.path(), "/livez" | "/readyz") && asked.uri.query().is_none();
             let says_all = is_asked && verdict.response.status() == StatusCode::OK;
-            if says_all || !matches!(self.pipeline.identify(asked).await, Ok(Sender::Known(_))) {
+            if says_all || !matches!(self.pipeline.identify(asked).await, Ok(RequestIdentity::Known(_))) {
                 return verdict;
             }
         }

@@ -14,10 +14,10 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::admin::AdminApi;
-use crate::admin::ShownDoor;
-use crate::auth::identity::Sender;
-use crate::request::response::Answer;
-use crate::upstream::{Fault, ShardReport, Standing};
+use crate::admin::ListenerInfo;
+use crate::auth::identity::RequestIdentity;
+use crate::request::response::LocalResponse;
+use crate::upstream::{EndpointStatus, Fault, ShardReport};
 
 /// A certificate in a file, and what for.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ struct StatusReport {
     uptime_seconds: u64,
     synced: bool,
     draining: bool,
-    doors: Vec<DoorStatus>,
+    listeners: Vec<ListenerStatus>,
     shards: Vec<ShardStatus>,
     certificates: Vec<CertificateStatus>,
     reloads: Vec<ReloadStatus>,
@@ -41,7 +41,7 @@ struct StatusReport {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DoorStatus {
+struct ListenerStatus {
     name: Arc<str>,
     /// Where it listens.
     address: String,
@@ -79,7 +79,7 @@ struct ShardStatus {
     healthy: bool,
     /// Requests for it fail at once.
     left_alone: bool,
-    /// Doors with an `upstreamIdentity` whose requests for it fail at once.
+    /// Listeners with an `upstreamIdentity` whose requests for it fail at once.
     left_alone_by: Vec<Arc<str>>,
     /// How many addresses it has, as far as anybody has asked.
     addresses: usize,
@@ -124,7 +124,7 @@ struct ReloadStatus {
 
 impl AdminApi {
     /// Tells an operator.
-    pub(crate) async fn status(&self, sender: &Sender) -> Answer {
+    pub(crate) async fn status(&self, sender: &RequestIdentity) -> LocalResponse {
         if let Err(refused) = Self::is_operator(sender, "/services/fairlead/v1/status") {
             return refused;
         }
@@ -133,25 +133,25 @@ impl AdminApi {
         let certificates = tokio::task::spawn_blocking(read).await.unwrap_or_default();
         match serde_json::to_vec(&self.report(certificates)) {
             Ok(body) => {
-                let mut answer = Answer::json(StatusCode::OK, body, "status");
+                let mut answer = LocalResponse::json(StatusCode::OK, body, "status");
                 answer.forbid_storing();
                 answer
             }
-            Err(error) => Answer::status(&fairlead_process::Status::internal(error), "internal"),
+            Err(error) => LocalResponse::status(&fairlead_process::Status::internal(error), "internal"),
         }
     }
 
-    /// Doors that are somebody of their own to a shard, and do not get through to it.
+    /// Listeners that are somebody of their own to a shard, and do not get through to it.
     fn leaving_alone(&self, shard: &str) -> Vec<Arc<str>> {
-        let doors = self.listeners.load();
-        let cut_off = doors.iter().filter(|shown| {
-            let frame = shown.door.frame.load();
+        let listeners = self.listeners.load();
+        let cut_off = listeners.iter().filter(|shown| {
+            let frame = shown.listener.frame.load();
             frame
                 .sender
                 .as_ref()
                 .is_some_and(|sender| self.pipeline.forwarder.upstreams.leaves_alone(shard, sender))
         });
-        cut_off.map(|shown| Arc::clone(&shown.door.name)).collect()
+        cut_off.map(|shown| Arc::clone(&shown.listener.name)).collect()
     }
 
     fn report(&self, certificates: Vec<CertificateStatus>) -> StatusReport {
@@ -205,7 +205,7 @@ impl AdminApi {
             uptime_seconds: self.started.elapsed().as_secs(),
             synced: root.is_synced(),
             draining: self.shutdown.is_announced(),
-            doors: self.listeners.load().iter().map(DoorStatus::of).collect(),
+            listeners: self.listeners.load().iter().map(ListenerStatus::of).collect(),
             shards,
             certificates,
             reloads: reloads.collect(),
@@ -213,14 +213,14 @@ impl AdminApi {
     }
 }
 
-impl DoorStatus {
-    fn of(shown: &ShownDoor) -> Self {
-        let ShownDoor { door, address, config } = shown;
-        Self { name: Arc::clone(&door.name), address: address.clone(), policy: policy(config) }
+impl ListenerStatus {
+    fn of(shown: &ListenerInfo) -> Self {
+        let ListenerInfo { listener, address, config } = shown;
+        Self { name: Arc::clone(&listener.name), address: address.clone(), policy: policy(config) }
     }
 }
 
-fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
+fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
     let ejected = addresses.ejected.iter().map(|(address, out)| EjectedAddress {
         address: address.to_string(),
         why: out.fault,
@@ -231,16 +231,16 @@ fn ejected(addresses: &Standing) -> Vec<EjectedAddress> {
     ejected.collect()
 }
 
-/// What a door is for, to be read in one glance.
-fn policy(door: &DoorConfig) -> Vec<String> {
-    let authentication = &door.authentication;
+/// What a listener is for, to be read in one glance.
+fn policy(listener: &DoorConfig) -> Vec<String> {
+    let authentication = &listener.authentication;
     let mut told = Vec::new();
     let mut tell = |holds: bool, says: &dyn Fn() -> String| {
         if holds {
             told.push(says());
         }
     };
-    tell(door.client_ca.is_some(), &|| "client certificates".to_owned());
+    tell(listener.client_ca.is_some(), &|| "client certificates".to_owned());
     tell(authentication.request_header.client_ca.is_some(), &|| {
         "request headers of front proxies".to_owned()
     });
@@ -252,25 +252,29 @@ fn policy(door: &DoorConfig) -> Vec<String> {
     tell(authentication.configuration.is_some(), &|| "structured authentication".to_owned());
     tell(authentication.webhook.is_some(), &|| "token webhook".to_owned());
     tell(authentication.workspaces, &|| "workspaces' own issuers".to_owned());
-    let tokens = match door.tokens {
+    let tokens = match listener.tokens {
         TokenPolicy::PassThrough => "other tokens go to shards",
         TokenPolicy::Refuse => "no other tokens",
     };
     tell(true, &|| tokens.to_owned());
-    tell(door.authenticate_first, &|| "authenticates before routing".to_owned());
-    tell(!door.hosts.is_empty(), &|| format!("hosts: {}", door.hosts.join(", ")));
-    tell(door.peers.allow.is_some(), &|| "listed peers only".to_owned());
-    tell(door.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
-    tell(door.refused.impersonation, &|| "no impersonation".to_owned());
-    tell(!door.refused.users.is_empty(), &|| format!("refuses users: {}", door.refused.users.join(", ")));
-    tell(!door.refused.groups.is_empty(), &|| format!("refuses groups: {}", door.refused.groups.join(", ")));
+    tell(listener.authenticate_first, &|| "authenticates before routing".to_owned());
+    tell(!listener.hosts.is_empty(), &|| format!("hosts: {}", listener.hosts.join(", ")));
+    tell(listener.peers.allow.is_some(), &|| "listed peers only".to_owned());
+    tell(listener.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
+    tell(listener.refused.impersonation, &|| "no impersonation".to_owned());
+    tell(!listener.refused.users.is_empty(), &|| {
+        format!("refuses users: {}", listener.refused.users.join(", "))
+    });
+    tell(!listener.refused.groups.is_empty(), &|| {
+        format!("refuses groups: {}", listener.refused.groups.join(", "))
+    });
     tell(!authentication.drop_groups.is_empty(), &|| {
         format!("drops groups: {}", authentication.drop_groups.join(", "))
     });
-    tell(door.quotas != fairlead_config::DoorQuotasConfig::default(), &|| "quotas".to_owned());
-    tell(door.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
-    tell(door.shard_pick, &|| "answers shards' picks".to_owned());
-    tell(door.admin_page, &|| "admin page".to_owned());
+    tell(listener.quotas != fairlead_config::DoorQuotasConfig::default(), &|| "quotas".to_owned());
+    tell(listener.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
+    tell(listener.shard_pick, &|| "answers shards' picks".to_owned());
+    tell(listener.admin_page, &|| "admin page".to_owned());
     told
 }
 
@@ -279,13 +283,13 @@ pub(crate) fn certificate_files(config: &GatewayConfig) -> Vec<CertificateFile> 
     let mut files = Vec::new();
     let mut add =
         |what: String, file: &std::path::Path| files.push(CertificateFile { what, file: file.to_owned() });
-    for door in &config.listeners {
-        add(format!("listener {}", door.name), &door.serving.certificate);
-        for named in &door.tls.server_names {
-            add(format!("listener {}: {}", door.name, named.names.join(", ")), &named.certificate);
+    for listener in &config.listeners {
+        add(format!("listener {}", listener.name), &listener.serving.certificate);
+        for named in &listener.tls.server_names {
+            add(format!("listener {}: {}", listener.name, named.names.join(", ")), &named.certificate);
         }
-        if let Some(file) = &door.client_ca {
-            add(format!("listener {}: client authorities", door.name), file);
+        if let Some(file) = &listener.client_ca {
+            add(format!("listener {}: client authorities", listener.name), file);
         }
     }
     if config.paths.mapping_file.is_none() {

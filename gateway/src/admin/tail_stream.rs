@@ -7,50 +7,53 @@ use http::{Response, StatusCode};
 use tokio::time::timeout;
 
 use crate::admin::AdminApi;
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::forward::date;
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::local_response::answer_itself;
-use crate::forward::request_context::Context;
-use crate::forward::stream_deadline::Ending;
+use crate::forward::request_context::RequestContext;
+use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::{CLIENT_LEFT, Forwarder};
-use crate::request::response::Answer;
-use crate::telemetry::tail::{Filter, Lines, TooMany};
+use crate::request::response::LocalResponse;
+use crate::telemetry::tail::{Filter, LogSubscription, TooManySubscribers};
 
 impl AdminApi {
     /// Streams requests as they end to a client that may see them; returns the status code that it got.
-    pub(crate) async fn tail<C: Client>(
+    pub(crate) async fn tail<C: DownstreamExchange>(
         &self,
         forwarder: &Forwarder,
         client: &mut C,
-        context: &Context,
+        context: &RequestContext,
         head: &Parts,
     ) -> u16 {
         let lines = match Filter::of_query(head.uri.query().unwrap_or_default()) {
             Ok(filter) => forwarder.telemetry.tail.read(self.with_cluster(filter).await),
             Err(bad) => {
-                let answer = Answer::bad_request(bad.to_string());
+                let answer = LocalResponse::bad_request(bad.to_string());
                 return answer_itself(forwarder, client, context, &head.method, answer).await;
             }
         };
         match lines {
             Ok(lines) => stream(forwarder, client, context, lines).await,
-            Err(error @ TooMany) => {
-                let answer = Answer::unavailable(&error.to_string(), "busy");
+            Err(error @ TooManySubscribers) => {
+                let answer = LocalResponse::unavailable(&error.to_string(), "busy");
                 answer_itself(forwarder, client, context, &head.method, answer).await
             }
         }
     }
 }
 
-async fn stream<C: Client>(
+async fn stream<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
-    context: &Context,
-    mut lines: Lines,
+    context: &RequestContext,
+    mut lines: LogSubscription,
 ) -> u16 {
-    let sender = context.seen.with(|noted| noted.identity.clone()).map_or(Sender::PassedOn, Sender::Known);
-    let ending = Ending::new(forwarder.drain(context.connection()), &sender, forwarder.number());
+    let sender = context
+        .seen
+        .with(|noted| noted.identity.clone())
+        .map_or(RequestIdentity::PassedOn, RequestIdentity::Known);
+    let ending = StreamDeadline::new(forwarder.drain(context.connection()), &sender, forwarder.number());
     tokio::select! {
         () = ending.reached() => {}
         sent = send(forwarder, client, &mut lines) => {
@@ -68,7 +71,11 @@ async fn stream<C: Client>(
 }
 
 /// Sends lines for as long as somebody takes them.
-async fn send<C: Client>(forwarder: &Forwarder, client: &mut C, lines: &mut Lines) -> Option<()> {
+async fn send<C: DownstreamExchange>(
+    forwarder: &Forwarder,
+    client: &mut C,
+    lines: &mut LogSubscription,
+) -> Option<()> {
     let (mut begin, ()) = Response::new(()).into_parts();
     begin.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     begin.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

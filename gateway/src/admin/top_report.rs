@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::routing::table::Root;
-use crate::telemetry::top::{Busy, Measure, TopWorkspaces};
+use crate::telemetry::top::{BusyCluster, Measure, TopWorkspaces};
 
 /// Workspaces told of by each measure.
 const TOLD: usize = 100;
@@ -49,8 +49,8 @@ impl TopReport {
         let busy = [&requests, &bytes, &errors].into_iter().flatten().map(|busy| &*busy.cluster);
         let paths = table.paths(busy.chain(watches.iter().map(|(cluster, _)| &**cluster)));
         let path = |cluster: &str| paths.get(cluster).cloned();
-        let named = |all: &[Busy]| {
-            let one = |busy: &Busy| BusyWorkspace {
+        let named = |all: &[BusyCluster]| {
+            let one = |busy: &BusyCluster| BusyWorkspace {
                 cluster: busy.cluster.to_string(),
                 path: path(&busy.cluster),
                 per_second: rounded(busy.per_second),

@@ -1,4 +1,4 @@
-//! Who sends a request, at the door that it came through.
+//! Who sends a request, at the listener that it came through.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,8 +8,8 @@ use http::Uri;
 use http::header::HeaderMap;
 
 use crate::policy::connection::Connection;
-use crate::policy::listener::Tokens;
-use crate::request::decision_log::Steps;
+use crate::policy::listener::UnauthenticatedTokenPolicy;
+use crate::request::decision_log::DecisionLog;
 
 /// The group of shards, who may ask for picks.
 pub(crate) const SHARDS: &str = "system:fairlead:shard";
@@ -18,7 +18,7 @@ pub(crate) const OPERATORS: &str = "system:kcp:admin";
 
 /// What the gateway knows about a request's sender.
 #[derive(Clone, Debug)]
-pub(crate) enum Sender {
+pub(crate) enum RequestIdentity {
     /// Known here; asserted to the shard.
     Known(Arc<Identity>),
     /// Not judged here: the shard gets the request without an identity and judges what it carries.
@@ -31,7 +31,7 @@ pub(crate) enum Sender {
 pub(crate) struct Rejected(String);
 
 /// A workspace that trusts issuers of its own.
-pub(crate) struct Home<'h> {
+pub(crate) struct WorkspaceAuthScope<'h> {
     /// Its authenticators.
     pub(crate) authenticator: &'h WorkspaceAuthenticator,
     /// The id of its logical cluster, the only place where identities of those issuers count.
@@ -47,53 +47,53 @@ pub(crate) async fn identify(
     connection: &Connection,
     headers: &HeaderMap,
     target: &Uri,
-    home: Option<&Home<'_>>,
-    steps: Option<&Steps>,
-) -> Result<Sender, Rejected> {
+    home: Option<&WorkspaceAuthScope<'_>>,
+    steps: Option<&DecisionLog>,
+) -> Result<RequestIdentity, Rejected> {
     let observer = steps.map(|steps| steps as &dyn Observer);
-    let policy = connection.door.policy.load();
+    let policy = connection.listener.policy.load();
     let presented = connection.credentials.is_presented();
     if !presented && !policy.credentials_needed && home.is_none() {
         return match policy.tokens {
-            Tokens::Refuse if shows_token(headers) => {
-                Err(Rejected(format!("tokens are not accepted at door {}", connection.door.name)))
+            UnauthenticatedTokenPolicy::Refuse if shows_token(headers) => {
+                Err(Rejected(format!("tokens are not accepted at listener {}", connection.listener.name)))
             }
-            _ => Ok(Sender::PassedOn),
+            _ => Ok(RequestIdentity::PassedOn),
         };
     }
     let now = SystemTime::now();
     let outcome = match home {
         None => policy.chain.authenticate_before(observer, &connection.credentials, headers, now).await,
-        Some(Home { authenticator, cluster }) => {
+        Some(WorkspaceAuthScope { authenticator, cluster }) => {
             let (chain, credentials) = (&policy.chain, &connection.credentials);
             // Boxed, because few workspaces have any, and every request's task would have room for it.
             Box::pin(chain.authenticate_in(observer, credentials, headers, now, authenticator, cluster)).await
         }
     };
     match outcome {
-        Outcome::Identified(identity) => Ok(Sender::Known(identity)),
+        Outcome::Identified(identity) => Ok(RequestIdentity::Known(identity)),
         // Shards know service accounts and static tokens that nobody here does; where a certificate was shown, it has to
         // be good.
         Outcome::Rejected(rejection)
             if home.is_some()
                 && !presented
                 && !policy.credentials_needed
-                && policy.tokens == Tokens::PassOn
+                && policy.tokens == UnauthenticatedTokenPolicy::PassOn
                 && rejection.is_unjudged() =>
         {
-            Ok(Sender::PassedOn)
+            Ok(RequestIdentity::PassedOn)
         }
         Outcome::Anonymous
             if policy.anonymous.as_ref().is_some_and(|anonymous| anonymous.admits(target.path())) =>
         {
-            Ok(Sender::Known(Identity::anonymous()))
+            Ok(RequestIdentity::Known(Identity::anonymous()))
         }
         Outcome::Anonymous => Err(Rejected("no credential".to_owned())),
         Outcome::Rejected(rejection) => Err(Rejected(rejection.to_string())),
     }
 }
 
-impl Sender {
+impl RequestIdentity {
     /// Whether the sender has proved to be in a group.
     pub(crate) fn is_in(&self, group: &str) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! How a door's authenticators are made from its settings, and made anew when a file among them changes.
+//! How a listener's authenticators are made from its settings, and made anew when a file among them changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -18,13 +18,13 @@ use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
 use parking_lot::Mutex;
 
-use crate::policy::listener::Tokens;
-use crate::policy::listener::{AnswerPolicy, Door, DoorPolicy, ShardPicks};
-use crate::policy::request_filter::Screen;
+use crate::policy::listener::UnauthenticatedTokenPolicy;
+use crate::policy::listener::{Listener, RequestPolicy, ResponsePolicy, ShardPicks};
+use crate::policy::request_filter::RequestFilter;
 
-/// A door's settings, and everything else that its authenticators are made of.
-pub(crate) struct DoorAuthentication {
-    door: String,
+/// A listener's settings, and everything else that its authenticators are made of.
+pub(crate) struct ListenerAuthentication {
+    listener: String,
     config: ArcSwap<DoorConfig>,
     /// Changes with the settings: what is made between two reloads has both from the same.
     as_kcp: ArcSwap<Vec<KcpBehaviour>>,
@@ -39,7 +39,7 @@ pub(crate) struct DoorAuthentication {
 pub(crate) struct PreparedPolicy {
     config: Arc<DoorConfig>,
     as_kcp: Arc<Vec<KcpBehaviour>>,
-    policy: DoorPolicy,
+    policy: RequestPolicy,
     issuers: Option<Arc<JwtAuthenticator>>,
 }
 
@@ -75,15 +75,15 @@ pub(crate) enum AuthenticationError {
     Webhook(#[from] WebhookError),
 }
 
-impl DoorAuthentication {
-    /// Of a door with these settings.
+impl ListenerAuthentication {
+    /// Of a listener with these settings.
     pub(crate) fn new(
         config: DoorConfig,
         as_kcp: &[KcpBehaviour],
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            door: config.name.clone(),
+            listener: config.name.clone(),
             config: ArcSwap::from_pointee(config),
             as_kcp: ArcSwap::from_pointee(as_kcp.to_vec()),
             lookup,
@@ -92,28 +92,28 @@ impl DoorAuthentication {
         })
     }
 
-    /// Makes the door, and keeps its policy fresh.
+    /// Makes the listener, and keeps its policy fresh.
     ///
     /// # Errors
     /// [`LoadError`] if something cannot be loaded now; later the last good policy stays.
     pub(crate) fn open(
         self: &Arc<Self>,
         reloads: &Reloads,
-        door: impl FnOnce(DoorPolicy) -> Door,
-    ) -> Result<Arc<Door>, LoadError> {
+        listener: impl FnOnce(RequestPolicy) -> Listener,
+    ) -> Result<Arc<Listener>, LoadError> {
         let what = self.what();
         let files = self.files();
-        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Weak<Door>>::new()));
+        let (this, opened) = (Arc::clone(self), Arc::new(std::sync::OnceLock::<Weak<Listener>>::new()));
         let target = Arc::clone(&opened);
-        let first: Arc<Mutex<Option<DoorPolicy>>> = Arc::default();
+        let first: Arc<Mutex<Option<RequestPolicy>>> = Arc::default();
         let made = Arc::clone(&first);
         reloads.register_naming(&what, files, move || {
             let _turn = this.turn.lock();
             let prepared = this.prepared(this.config.load_full(), this.as_kcp.load_full())?;
             this.begin(prepared.issuers);
-            // Whoever looks at files does not keep the door.
+            // Whoever looks at files does not keep the listener.
             match target.get().map(Weak::upgrade) {
-                Some(Some(door)) => door.policy.store(Arc::new(prepared.policy)),
+                Some(Some(listener)) => listener.policy.store(Arc::new(prepared.policy)),
                 Some(None) => {}
                 None => *made.lock() = Some(prepared.policy),
             }
@@ -121,10 +121,10 @@ impl DoorAuthentication {
         })?;
         let policy = first.lock().take();
         // `register_naming` has loaded once, or failed.
-        let policy = policy.unwrap_or_else(DoorPolicy::closed);
-        let door = Arc::new(door(policy));
-        let _ = opened.set(Arc::downgrade(&door));
-        Ok(door)
+        let policy = policy.unwrap_or_else(RequestPolicy::closed);
+        let listener = Arc::new(listener(policy));
+        let _ = opened.set(Arc::downgrade(&listener));
+        Ok(listener)
     }
 
     /// Makes a policy of other settings; nothing changes yet.
@@ -140,12 +140,12 @@ impl DoorAuthentication {
     }
 
     /// Puts it in force.
-    pub(crate) fn apply(&self, prepared: PreparedPolicy, door: &Door, reloads: &Reloads) {
+    pub(crate) fn apply(&self, prepared: PreparedPolicy, listener: &Listener, reloads: &Reloads) {
         let turn = self.turn.lock();
         self.config.store(prepared.config);
         self.as_kcp.store(prepared.as_kcp);
         self.begin(prepared.issuers);
-        door.policy.store(Arc::new(prepared.policy));
+        listener.policy.store(Arc::new(prepared.policy));
         // Whoever looks at the files holds their lock when he asks for the turn.
         drop(turn);
         reloads.follow(&self.what(), &self.files());
@@ -160,7 +160,7 @@ impl DoorAuthentication {
 
     /// What it is called in logs and metrics.
     fn what(&self) -> String {
-        format!("credentials of door {}", self.door)
+        format!("credentials of listener {}", self.listener)
     }
 
     /// Everything that the authenticators are made of, also what a kubeconfig among it names.
@@ -217,21 +217,21 @@ impl DoorAuthentication {
             chain = chain.with(tokens);
         }
         let filter = GroupFilter::from_flags(&authentication.pass_on_groups, &authentication.drop_groups);
-        let policy = DoorPolicy {
+        let policy = RequestPolicy {
             chain: chain.filter_groups(filter).build(),
             credentials_needed: needs_credentials(&config, &as_kcp),
             anonymous,
             tokens: match config.tokens {
-                TokenPolicy::PassThrough => Tokens::PassOn,
-                TokenPolicy::Refuse => Tokens::Refuse,
+                TokenPolicy::PassThrough => UnauthenticatedTokenPolicy::PassOn,
+                TokenPolicy::Refuse => UnauthenticatedTokenPolicy::Refuse,
             },
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
             picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
             admin_page: config.admin_page,
-            screen: Screen::new(&config),
+            screen: RequestFilter::new(&config),
             trace_context: config.trace_context,
-            answers: AnswerPolicy {
+            answers: ResponsePolicy {
                 no_store: config.no_store,
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },

@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 
 use crate::request::Reference;
 use crate::routing::index::ShardClients;
-use crate::routing::resolver::{Caller, Route, Router};
+use crate::routing::resolver::{CallerKind, Route, WorkspaceResolver};
 
 /// Finds objects on whichever shard has them.
 pub(crate) struct ShardLookup {
-    router: Arc<Router>,
+    router: Arc<WorkspaceResolver>,
     clients: ShardClients,
     /// By base URL: a client keeps its connections.
     known: ArcSwap<FxHashMap<Arc<str>, Client>>,
@@ -22,7 +22,7 @@ pub(crate) struct ShardLookup {
 
 impl ShardLookup {
     /// Asks with the credentials of the index.
-    pub(crate) fn new(router: Arc<Router>, clients: ShardClients) -> Self {
+    pub(crate) fn new(router: Arc<WorkspaceResolver>, clients: ShardClients) -> Self {
         Self { router, clients, known: ArcSwap::default() }
     }
 
@@ -32,7 +32,7 @@ impl ShardLookup {
             return Ok(None);
         };
         let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
-        let (name, url, cluster) = match self.router.route(&reference, Caller::WithCredentials).await {
+        let (name, url, cluster) = match self.router.route(&reference, CallerKind::WithCredentials).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::Busy => {
                 return Err(failed(&"the index has not seen its workspace yet"));

@@ -34,7 +34,7 @@ impl WorkspaceAuthenticators {
         Self { known, built: Mutex::new(LruCache::new(KEPT)) }
     }
 
-    /// Who judges tokens in workspaces of a type besides the door, if anybody does. For a type without configurations,
+    /// Who judges tokens in workspaces of a type besides the listener, if anybody does. For a type without configurations,
     /// as most are, one look-up in a map.
     pub(crate) fn of(&self, workspace_type: &Arc<str>) -> Option<Arc<WorkspaceAuthenticator>> {
         let configurations = self.known.configurations(workspace_type);

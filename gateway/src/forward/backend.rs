@@ -6,7 +6,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use crate::forward::downstream::Left;
+use crate::forward::downstream::ClientDisconnected;
 use crate::forward::failure::{Broken, Failure};
 use crate::upstream::{Lease, StreamPermit};
 
@@ -81,8 +81,8 @@ impl Download {
     }
 }
 
-impl From<Left> for Failure {
-    fn from(_: Left) -> Self {
+impl From<ClientDisconnected> for Failure {
+    fn from(_: ClientDisconnected) -> Self {
         Self::ClientLeft
     }
 }

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 
 use crate::forward::downstream::BodyError;
 use crate::forward::headers::NotForwarded;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 use crate::telemetry::metrics::TlsErrorKind;
 use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamError};
 
@@ -69,7 +69,7 @@ pub(crate) enum Broken {
 impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::Left(_) => Self::ClientLeft,
+            BodyError::ClientDisconnected(_) => Self::ClientLeft,
             BodyError::Malformed(why) => Self::Malformed(why),
         }
     }
@@ -88,51 +88,51 @@ impl Failure {
     }
 
     /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
-    pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<Answer> {
+    pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<LocalResponse> {
         Some(match self {
             Self::ClientLeft | Self::Untaken => return None,
-            Self::SlowBody => Answer::request_timeout(),
-            Self::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
+            Self::SlowBody => LocalResponse::request_timeout(),
+            Self::Malformed(why) => LocalResponse::bad_request(format!("the request is malformed: {why}")),
             Self::Unreachable => unreachable_answer(unreachable),
             Self::Overloaded(overloaded) => {
-                Answer::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
+                LocalResponse::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
             }
-            Self::Unsent => Answer::unavailable(
+            Self::Unsent => LocalResponse::unavailable(
                 "the shard takes nothing of the body, and too much of this connection waits",
                 "uploads_wait",
             ),
-            Self::Timeout | Self::Hung => Answer::gateway_timeout(),
-            Self::Refused => Answer::unavailable("the shard takes no more requests", "refused"),
+            Self::Timeout | Self::Hung => LocalResponse::gateway_timeout(),
+            Self::Refused => LocalResponse::unavailable("the shard takes no more requests", "refused"),
             Self::Shard(_) => match unreachable {
-                Unreachable::ServiceUnavailable => Answer::bad_gateway(),
+                Unreachable::ServiceUnavailable => LocalResponse::bad_gateway(),
                 Unreachable::BadGateway => empty_bad_gateway("bad_gateway"),
             },
             Self::Over => {
-                Answer::unavailable("the gateway is going away or the credential has expired", "over")
+                LocalResponse::unavailable("the gateway is going away or the credential has expired", "over")
             }
             Self::Internal(_) => {
                 let status = fairlead_process::Status::internal("the gateway could not forward the request");
-                Answer::status(&status, "internal")
+                LocalResponse::status(&status, "internal")
             }
         })
     }
 }
 
 /// Nothing reached the shard, so a retry is safe whatever the method: 503, where kcp has an empty 502.
-pub(crate) fn unreachable_answer(unreachable: Unreachable) -> Answer {
+pub(crate) fn unreachable_answer(unreachable: Unreachable) -> LocalResponse {
     match unreachable {
         Unreachable::ServiceUnavailable => {
-            Answer::unavailable("the shard cannot be reached", "connect_failed")
+            LocalResponse::unavailable("the shard cannot be reached", "connect_failed")
         }
         Unreachable::BadGateway => empty_bad_gateway("connect_failed"),
     }
 }
 
 /// What kcp says of a shard that did not answer, whatever the reason.
-fn empty_bad_gateway(why: &'static str) -> Answer {
+fn empty_bad_gateway(why: &'static str) -> LocalResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::BAD_GATEWAY;
-    Answer::new(response, why)
+    LocalResponse::new(response, why)
 }
 
 /// Whether the shard is known not to have looked at the request.

@@ -9,10 +9,10 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Request, Version};
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::request::RequestClass;
-use crate::request::identity_headers::{AssertionNames, Believed, KcpStamping};
+use crate::request::identity_headers::{IdentityHeaderNames, KcpStamping, TrustedIdentityHeaders};
 
 /// Reads header lines. What goes on says who asks in our words only, and keeps nothing of the client's connection.
 ///
@@ -20,16 +20,16 @@ use crate::request::identity_headers::{AssertionNames, Believed, KcpStamping};
 /// If that does not hold.
 pub fn headers(input: &[u8]) {
     let incoming = fields(input);
-    let custom = AssertionNames {
+    let custom = IdentityHeaderNames {
         user: HeaderName::from_static("x-custom-user"),
         group: HeaderName::from_static("x-custom-group"),
         extra_prefix: "x-custom-extra-".into(),
     };
-    for sender in [Sender::PassedOn, alice()] {
+    for sender in [RequestIdentity::PassedOn, alice()] {
         for names in [None, Some(&custom)] {
             let Some((outgoing, class)) = forwarded(&incoming, &sender, names) else { continue };
             let expected: &[&str] = match (&sender, names) {
-                (Sender::PassedOn, _) => &[],
+                (RequestIdentity::PassedOn, _) => &[],
                 (_, None) => &["x-remote-extra-scopes: a", "x-remote-group: team", "x-remote-user: alice"],
                 (_, Some(_)) => &["x-custom-extra-scopes: a", "x-custom-group: team", "x-custom-user: alice"],
             };
@@ -47,15 +47,15 @@ pub fn headers(input: &[u8]) {
 
 fn forwarded(
     incoming: &HeaderMap,
-    sender: &Sender,
-    names: Option<&AssertionNames>,
+    sender: &RequestIdentity,
+    names: Option<&IdentityHeaderNames>,
 ) -> Option<(HeaderMap, RequestClass)> {
     let mut outgoing: Parts = Request::new(()).into_parts().0;
     outgoing.headers = incoming.clone();
     let class = RequestClass::of(&outgoing.method, "/", None, Version::HTTP_11, incoming);
     let path_and_query = PathAndQuery::from_static("/clusters/root/api");
     let believed = names.map(|names| {
-        let mut believed = Believed::default();
+        let mut believed = TrustedIdentityHeaders::default();
         believed.assertion(names);
         believed
     });
@@ -104,12 +104,12 @@ fn claims(headers: &HeaderMap, custom: bool) -> Vec<String> {
     said
 }
 
-fn alice() -> Sender {
+fn alice() -> RequestIdentity {
     let user = UserInfo {
         name: "alice".into(),
         groups: vec!["team".into()],
         extra: [("scopes".to_owned(), vec!["a".to_owned()])].into(),
         uid: None,
     };
-    Sender::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+    RequestIdentity::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
 }

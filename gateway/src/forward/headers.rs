@@ -14,10 +14,10 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::{self, PathAndQuery, Scheme};
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::MOUNT_HOPS;
-use crate::request::identity_headers::{AssertionNames, Believed, KcpStamping};
+use crate::request::identity_headers::{IdentityHeaderNames, KcpStamping, TrustedIdentityHeaders};
 use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
@@ -25,9 +25,9 @@ const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 /// What the gateway has decided about a request.
 pub(crate) struct Forwarded<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
-    pub(crate) sender: &'f Sender,
-    pub(crate) asserted_by: Option<&'f AssertionNames>,
-    pub(crate) believed: Option<&'f Believed>,
+    pub(crate) sender: &'f RequestIdentity,
+    pub(crate) asserted_by: Option<&'f IdentityHeaderNames>,
+    pub(crate) believed: Option<&'f TrustedIdentityHeaders>,
     pub(crate) as_kcp: KcpStamping,
     pub(crate) hops: Option<u32>,
     pub(crate) client: IpAddr,
@@ -89,7 +89,7 @@ pub(crate) fn prepare(
     let uid = headers.get(X_REMOTE_UID).filter(|_| keeps_uid).cloned();
     let forged = strip_identity_headers(headers)
         + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
-    if let Sender::Known(identity) = forwarded.sender {
+    if let RequestIdentity::Known(identity) = forwarded.sender {
         // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
         if identity.method() == fairlead_authn::Method::BearerToken {
             remove_bearer_token(headers);
@@ -97,7 +97,7 @@ pub(crate) fn prepare(
         match forwarded.asserted_by {
             None => identity.headers().map_err(Unstampable::clone)?.stamp(headers),
             // Not kept beside the identity: backends with names of their own are rare.
-            Some(AssertionNames { user, group, extra_prefix }) => {
+            Some(IdentityHeaderNames { user, group, extra_prefix }) => {
                 IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn prepare(
 }
 
 /// Removes what a client says about itself in further headers that somebody believes.
-fn strip_believed(headers: &mut HeaderMap, believed: &Believed) -> usize {
+fn strip_believed(headers: &mut HeaderMap, believed: &TrustedIdentityHeaders) -> usize {
     let before = headers.len();
     for name in headers.keys().filter(|name| believed.include(name)).cloned().collect::<Vec<_>>() {
         headers.remove(name);
@@ -186,25 +186,29 @@ mod tests {
     use super::*;
     use fairlead_authn::{Identity, Method, UserInfo};
 
-    fn alice() -> Sender {
+    fn alice() -> RequestIdentity {
         let user = UserInfo {
             name: "alice".into(),
             groups: vec!["team".into(), "system:authenticated".into()],
             extra: [("authentication.kcp.io/scopes".to_owned(), vec!["cluster:a".to_owned()])].into(),
             uid: None,
         };
-        Sender::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
+        RequestIdentity::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
     }
 
     /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
-    fn forwarded(fields: &[(&str, &str)], sender: &Sender, class: RequestClass) -> (Vec<String>, usize) {
+    fn forwarded(
+        fields: &[(&str, &str)],
+        sender: &RequestIdentity,
+        class: RequestClass,
+    ) -> (Vec<String>, usize) {
         forwarded_as(KcpStamping::default(), fields, sender, class)
     }
 
     fn forwarded_as(
         as_kcp: KcpStamping,
         fields: &[(&str, &str)],
-        sender: &Sender,
+        sender: &RequestIdentity,
         class: RequestClass,
     ) -> (Vec<String>, usize) {
         let (mut outgoing, ()) = http::Request::new(()).into_parts();
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn an_unjudged_request_carries_no_identity_and_keeps_its_token() {
         let fields = [("authorization", "Bearer t"), ("x-remote-user", "root"), ("impersonate-user", "bob")];
-        let (lines, forged) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        let (lines, forged) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Read);
         assert_eq!(lines, ["authorization: Bearer t", "impersonate-user: bob"]);
         assert_eq!(forged, 1);
     }
@@ -316,7 +320,7 @@ mod tests {
         for (user, extra_prefix, expected) in
             [("x-remote-uid", "x-mine-", "alice"), ("x-mine", "x-remote-", ""), ("x-mine", "x-mine-", "root")]
         {
-            let names = AssertionNames {
+            let names = IdentityHeaderNames {
                 user: usual(user),
                 group: usual("x-groups"),
                 extra_prefix: extra_prefix.into(),
@@ -347,9 +351,9 @@ mod tests {
     #[test]
     fn only_upgrades_keep_their_handshake() {
         let fields = [("connection", "Upgrade, x-remote-user"), ("upgrade", "SPDY/3.1"), ("te", "trailers")];
-        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Upgrade);
+        let (lines, _) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Upgrade);
         assert_eq!(lines, ["connection: Upgrade", "te: trailers", "upgrade: SPDY/3.1"]);
-        let (lines, _) = forwarded(&fields, &Sender::PassedOn, RequestClass::Read);
+        let (lines, _) = forwarded(&fields, &RequestIdentity::PassedOn, RequestClass::Read);
         assert_eq!(lines, ["te: trailers"]);
     }
 

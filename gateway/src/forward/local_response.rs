@@ -7,19 +7,19 @@ use tokio::time::timeout;
 
 use crate::forward::Forwarder;
 use crate::forward::date;
-use crate::forward::downstream::{Client, Left};
+use crate::forward::downstream::{ClientDisconnected, DownstreamExchange};
 use crate::forward::exchange::drain;
-use crate::forward::request_context::Context;
+use crate::forward::request_context::RequestContext;
 use crate::forward::telemetry;
-use crate::request::response::{AUDIT_ID, Answer};
+use crate::request::response::{AUDIT_ID, LocalResponse};
 
 /// Answers without a shard; returns the code.
-pub(crate) async fn answer_itself<C: Client>(
+pub(crate) async fn answer_itself<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
-    context: &Context,
+    context: &RequestContext,
     method: &Method,
-    answer: Answer,
+    answer: LocalResponse,
 ) -> u16 {
     let (head, body) = own_head(forwarder, context, answer);
     let code = head.status.as_u16();
@@ -32,16 +32,20 @@ pub(crate) async fn answer_itself<C: Client>(
         client.flush().await
     };
     let untaken = forwarder.slow_clients.load().answer.get();
-    match timeout(untaken, written).await.unwrap_or(Err(Left)) {
+    match timeout(untaken, written).await.unwrap_or(Err(ClientDisconnected)) {
         Ok(()) => drain(client).await,
-        Err(Left) => tracing::debug!("the client left before it could be told"),
+        Err(ClientDisconnected) => tracing::debug!("the client left before it could be told"),
     }
     code
 }
 
 /// The head and the body of an answer of the gateway itself.
-pub(crate) fn own_head(forwarder: &Forwarder, context: &Context, answer: Answer) -> (response::Parts, Bytes) {
-    let Answer { response, why, .. } = answer;
+pub(crate) fn own_head(
+    forwarder: &Forwarder,
+    context: &RequestContext,
+    answer: LocalResponse,
+) -> (response::Parts, Bytes) {
+    let LocalResponse { response, why, .. } = answer;
     let (mut head, body) = (*response).into_parts();
     context.seen.answered(why, body.len());
     forwarder.telemetry.metrics.answered(head.status.as_u16(), why);

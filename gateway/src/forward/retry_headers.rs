@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// What a map of headers says.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Box<[u8]>);
+pub(crate) struct RetryHeaders(Box<[u8]>);
 
 /// Its sizes: of a name and of a value, and whether the value is a secret.
 const SIZES: usize = 2 + 4 + 1;
 
-impl Spare {
+impl RetryHeaders {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let size = headers.iter().map(|(name, value)| SIZES + name.as_str().len() + value.len()).sum();
         let mut packed = Vec::with_capacity(size);
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn what_is_packed_is_what_is_unpacked() {
         let mut headers = HeaderMap::new();
-        assert_eq!(Spare::of(&headers).unpack(), headers);
+        assert_eq!(RetryHeaders::of(&headers).unpack(), headers);
         let mut secret = HeaderValue::from_static("Bearer x");
         secret.set_sensitive(true);
         headers.append(http::header::AUTHORIZATION, secret);
@@ -68,7 +68,7 @@ mod tests {
         for _ in 0..500 {
             headers.append(http::header::COOKIE, HeaderValue::from_static("y"));
         }
-        let unpacked = Spare::of(&headers).unpack();
+        let unpacked = RetryHeaders::of(&headers).unpack();
         assert_eq!(unpacked, headers);
         assert!(unpacked[http::header::AUTHORIZATION].is_sensitive());
         let groups: Vec<_> = unpacked.get_all("x-remote-group").iter().collect();

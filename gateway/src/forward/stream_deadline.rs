@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use fairlead_process::Drain;
 use tokio::time::Instant;
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 
 /// The end of one watch or tunnel.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct StreamDeadline {
     /// `None` if it goes on until it is cut off.
     drain: Option<Drain>,
     /// Spreads the ends of a drain over its window.
@@ -17,15 +17,15 @@ pub(crate) struct Ending {
     expires: Option<Instant>,
 }
 
-impl Ending {
+impl StreamDeadline {
     /// The end of an exchange of `sender`; `number` differs between exchanges.
-    pub(crate) fn new(drain: Option<Drain>, sender: &Sender, number: u64) -> Self {
+    pub(crate) fn new(drain: Option<Drain>, sender: &RequestIdentity, number: u64) -> Self {
         let expires = match sender {
             // What ends after all time that can be counted does not end.
-            Sender::Known(identity) => identity.expires().and_then(|at| {
+            RequestIdentity::Known(identity) => identity.expires().and_then(|at| {
                 Instant::now().checked_add(at.duration_since(SystemTime::now()).unwrap_or_default())
             }),
-            Sender::PassedOn => None,
+            RequestIdentity::PassedOn => None,
         };
         Self { drain, number, expires }
     }

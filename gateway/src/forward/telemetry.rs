@@ -10,14 +10,14 @@ use http::request::Parts;
 use http::{HeaderValue, Method};
 use smallvec::SmallVec;
 
-use crate::forward::request_context::{Context, Kept, KeptPath};
+use crate::forward::request_context::{LogFields, LogPath, RequestContext};
 use crate::forward::target::Forward;
 use crate::request::RequestClass;
 use crate::request::response::AUDIT_ID;
 use crate::telemetry::Telemetry;
-use crate::telemetry::access_log::{Asked, Line, Outcome, beginning};
-use crate::telemetry::metrics::Phase;
-use crate::telemetry::request_stats::Noted;
+use crate::telemetry::access_log::{Line, LoggedOutcome, LoggedRequest, beginning};
+use crate::telemetry::metrics::RequestStage;
+use crate::telemetry::request_stats::RequestAnnotations;
 use crate::telemetry::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -27,11 +27,11 @@ const MAX_KEPT: usize = 2048;
 const MAX_METHOD: usize = 32;
 const MAX_VALUE: usize = 256;
 /// Phases of a request, the first byte and the end.
-const TIMES: usize = Phase::OF_REQUEST.len() + 2;
+const TIMES: usize = RequestStage::OF_REQUEST.len() + 2;
 
-/// A request is here. At a door that begins traces anew, what the client says of one goes no further.
-pub(crate) fn on_request(telemetry: &Telemetry, context: &mut Context, head: &mut Parts) {
-    let policy = context.connection().door.policy.load().trace_context;
+/// A request is here. At a listener that begins traces anew, what the client says of one goes no further.
+pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, head: &mut Parts) {
+    let policy = context.connection().listener.policy.load().trace_context;
     if policy == TraceContextPolicy::Restart {
         head.headers.remove(TRACEPARENT);
         head.headers.remove(TRACESTATE);
@@ -41,54 +41,52 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut Context, head: &mu
     if !is_logged && !is_traced {
         return;
     }
-    // At the other doors nothing is there any more.
+    // At the other listeners nothing is there any more.
     let parent = Parent::of(&head.headers);
     context.trace = telemetry.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
-        context.kept = Some(Box::new(Kept {
-            asked: Some((
-                head.version,
-                KeptPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()),
-            )),
+        context.kept = Some(Box::new(LogFields {
+            asked: Some((head.version, LogPath::from_slice(beginning(head.uri.path(), MAX_KEPT).as_bytes()))),
             impersonated: head.headers.get(IMPERSONATE_USER).map(own),
             trace: context.trace.as_ref().map(|trace| trace.id).or(parent.map(|parent| parent.trace)),
-            ..Kept::default()
+            ..LogFields::default()
         }));
     }
 }
 
 /// Something is here that is no request.
-pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut Context) {
+pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut RequestContext) {
     if telemetry.access_log.is_on() || telemetry.tail.is_read() {
         context.kept = Some(Box::default());
     }
 }
 
 /// A request is on its way to a server.
-pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut Context) {
+pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
     if context.class == RequestClass::Watch {
-        let watch = |noted: &Noted| noted.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster));
+        let watch =
+            |noted: &RequestAnnotations| noted.cluster.as_ref().map(|cluster| telemetry.top.watch(cluster));
         context.watching = context.seen.with(watch);
     }
 }
 
 /// Tells the server of the request's trace.
-pub(crate) fn inject_traceparent(context: &Context, headers: &mut HeaderMap) {
+pub(crate) fn inject_traceparent(context: &RequestContext, headers: &mut HeaderMap) {
     if let Some(trace) = &context.trace {
         trace.stamp(headers, context.began.elapsed());
     }
 }
 
 /// The head of the shard's answer is here.
-pub(crate) fn on_first_byte(context: &Context, forward: &Forward) {
+pub(crate) fn on_first_byte(context: &RequestContext, forward: &Forward) {
     let waited = context.began.elapsed();
-    let door = &context.connection().door.series;
-    forward.upstream.metrics.first_byte(door, context.class, waited);
+    let listener = &context.connection().listener.series;
+    forward.upstream.metrics.first_byte(listener, context.class, waited);
     context.seen.first_byte(waited);
 }
 
 /// An answer has these headers, whoever gave it.
-pub(crate) fn on_response_headers(context: &Context, headers: &HeaderMap) {
+pub(crate) fn on_response_headers(context: &RequestContext, headers: &HeaderMap) {
     if let Some(kept) = &context.kept
         && let Some(id) = headers.get(AUDIT_ID)
     {
@@ -116,21 +114,21 @@ fn text(kept: &[u8]) -> &str {
 /// noted of it is used.
 pub(crate) fn on_complete(
     telemetry: &Telemetry,
-    context: &Context,
+    context: &RequestContext,
     method: &Method,
     code: u16,
     forward: Option<&Forward>,
 ) {
-    let (duration, door) = (context.began.elapsed(), &context.connection().door.series);
+    let (duration, listener) = (context.began.elapsed(), &context.connection().listener.series);
     telemetry.metrics.finished(method, code, duration);
-    for phase in Phase::OF_REQUEST {
+    for phase in RequestStage::OF_REQUEST {
         if let Some(took) = context.seen.took(phase) {
-            door.phase(phase, took);
+            listener.phase(phase, took);
         }
     }
     if let Some(forward) = forward {
         let metrics = &forward.upstream.metrics;
-        metrics.total(door, context.class, duration);
+        metrics.total(listener, context.class, duration);
         metrics.body_bytes(context.request_bytes, context.response_bytes);
         if let Some(shard) = &forward.about {
             telemetry.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
@@ -144,7 +142,7 @@ pub(crate) fn on_complete(
             telemetry.top.ended(cluster, code, bytes, context.began + duration);
         }
         if let Some(kept) = &context.kept {
-            let ended = Ended { telemetry, context, noted, kept, method, code, forward, duration };
+            let ended = CompletedRequest { telemetry, context, noted, kept, method, code, forward, duration };
             ended.log();
             ended.trace();
         }
@@ -153,21 +151,21 @@ pub(crate) fn on_complete(
 }
 
 /// A request of which more is told than figures.
-struct Ended<'e> {
+struct CompletedRequest<'e> {
     telemetry: &'e Telemetry,
-    context: &'e Context,
-    noted: &'e Noted,
-    kept: &'e Kept,
+    context: &'e RequestContext,
+    noted: &'e RequestAnnotations,
+    kept: &'e LogFields,
     method: &'e Method,
     code: u16,
     forward: Option<&'e Forward>,
     duration: Duration,
 }
 
-impl Ended<'_> {
+impl CompletedRequest<'_> {
     fn log(&self) {
         let (context, noted, kept) = (self.context, self.noted, self.kept);
-        let outcome = Outcome {
+        let outcome = LoggedOutcome {
             code: self.code,
             took: (!context.class.is_long_running()).then_some(self.duration),
             is_write: context.class == RequestClass::Write,
@@ -186,10 +184,10 @@ impl Ended<'_> {
         let line = Line {
             time: SystemTime::now(),
             audit_id: kept.audit_id.get().map(SmallVec::as_slice),
-            listener: &connection.door.name,
+            listener: &connection.listener.name,
             client: context.client,
             connection: connection.id,
-            asked: asked.map(|(protocol, path)| Asked {
+            asked: asked.map(|(protocol, path)| LoggedRequest {
                 protocol: *protocol,
                 method: self.method.as_str(),
                 path: text(path),
@@ -227,7 +225,7 @@ impl Ended<'_> {
             path: path.unwrap_or_default(),
             code: self.code,
             class: self.context.class.as_str(),
-            listener: Arc::clone(&self.context.connection().door.name),
+            listener: Arc::clone(&self.context.connection().listener.name),
             client: self.context.client,
             cluster: self.noted.cluster.clone(),
             shard: self.forward.map(|forward| Arc::clone(&forward.upstream.name)),
@@ -239,7 +237,7 @@ impl Ended<'_> {
     /// How long everything took, of what there was.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
         let seen = &self.context.seen;
-        let phases = Phase::OF_REQUEST.into_iter().map(|phase| (phase.as_str(), seen.took(phase)));
+        let phases = RequestStage::OF_REQUEST.into_iter().map(|phase| (phase.as_str(), seen.took(phase)));
         let all = phases.chain([("first_byte", seen.got_first_byte()), ("total", Some(self.duration))]);
         let mut count = 0;
         for (place, (name, took)) in times.iter_mut().zip(all.filter_map(|(name, took)| Some((name, took?))))

@@ -20,19 +20,19 @@ use tokio::time::{sleep, timeout};
 use tokio_util::io::InspectReader;
 
 use crate::forward::backend::Download;
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::Exchange;
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
 use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::forward::local_response::answer_itself;
-use crate::forward::request_context::Context;
-use crate::forward::stream_deadline::Ending;
+use crate::forward::request_context::RequestContext;
+use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
 use crate::forward::{CLIENT_LEFT, Forwarder};
 use crate::request::is_hop_by_hop;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 use http::request::Parts;
 
 /// How long a shard may go on after its client has said all that it had to say.
@@ -42,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub(crate) struct Upgrade {
     pub(crate) forward: Forward,
     pub(crate) head: Parts,
-    pub(crate) context: Context,
+    pub(crate) context: RequestContext,
 }
 
 /// A shard that has switched protocols.
@@ -51,11 +51,11 @@ pub(crate) struct Tunnel {
     pub(crate) headers: HeaderMap,
     upgraded: Upgraded,
     upgrade: Box<Upgrade>,
-    ending: Ending,
+    ending: StreamDeadline,
 }
 
 /// Forwards an upgrade request. If the shard does not switch, or cannot be asked, the client is answered here.
-pub(crate) async fn open<C: Client>(
+pub(crate) async fn open<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
     mut upgrade: Box<Upgrade>,
@@ -65,7 +65,7 @@ pub(crate) async fn open<C: Client>(
         match ask(forwarder, client, &mut upgrade).await {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let drain = forwarder.drain(upgrade.context.connection());
-                let ending = Ending::new(drain, &upgrade.forward.sender, forwarder.number());
+                let ending = StreamDeadline::new(drain, &upgrade.forward.sender, forwarder.number());
                 telemetry::on_response_headers(&upgrade.context, response.headers());
                 if let Some(ticket) = &mut upgrade.forward.ticket {
                     ticket.switched();
@@ -79,8 +79,14 @@ pub(crate) async fn open<C: Client>(
                     }
                     Err(error) => {
                         tracing::debug!(%error, "the shard did not switch protocols after all");
-                        answer_itself(forwarder, client, &upgrade.context, &method, Answer::bad_gateway())
-                            .await
+                        answer_itself(
+                            forwarder,
+                            client,
+                            &upgrade.context,
+                            &method,
+                            LocalResponse::bad_gateway(),
+                        )
+                        .await
                     }
                 }
             }
@@ -103,7 +109,7 @@ pub(crate) async fn open<C: Client>(
             },
         }
     } else {
-        let answer = Answer::bad_request("an upgrade request must not have a body");
+        let answer = LocalResponse::bad_request("an upgrade request must not have a body");
         answer_itself(forwarder, client, &upgrade.context, &method, answer).await
     };
     finished(forwarder, &upgrade, &method, code);
@@ -111,7 +117,7 @@ pub(crate) async fn open<C: Client>(
 }
 
 /// Sends the request and waits for the answer.
-async fn ask<C: Client>(
+async fn ask<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
     upgrade: &mut Upgrade,

@@ -12,14 +12,14 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
-use crate::policy::backlog::Untaken;
+use crate::policy::backlog::ConnectionBacklog;
 use crate::policy::client_address::is_word_of_carriers;
 use crate::policy::request_filter::impersonates;
-use crate::request::identity_headers::Believed;
+use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::request::is_hop_by_hop;
-use crate::upstream::Part;
+use crate::upstream::BodyPart;
 
 /// How long a server may take over a body is said elsewhere.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -29,7 +29,7 @@ const LEAST_RATE: u64 = 512;
 /// Where the body goes.
 pub(crate) enum Sink {
     Http2(SendStream<Bytes>),
-    Http1(mpsc::Sender<Part>),
+    Http1(mpsc::Sender<BodyPart>),
     /// Nowhere: it means nothing, or nobody wants it any more.
     Nowhere,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Upload {
     /// Boxed, because they are rare.
     trailers: Option<Box<HeaderMap>>,
     /// Further headers by which the server is told who asks.
-    believed: Option<Arc<Believed>>,
+    believed: Option<Arc<TrustedIdentityHeaders>>,
     /// Bytes that the client has sent, and for how long it was waited for.
     received: u64,
     waited: Duration,
@@ -71,7 +71,7 @@ impl Upload {
     }
 
     /// The same without what these headers say: the server would believe them in trailers, too.
-    pub(crate) fn hiding(self, believed: Option<&Arc<Believed>>) -> Self {
+    pub(crate) fn hiding(self, believed: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
         Self { believed: believed.cloned(), ..self }
     }
 
@@ -87,10 +87,10 @@ impl Upload {
 
     /// Does the next bit of work and returns how many bytes it sent. When everything was sent it waits for the client
     /// to go away, which for a body that is not there yet may take `patience`. May be dropped at any time.
-    pub(crate) async fn step<C: Client>(
+    pub(crate) async fn step<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
-        unsent: &Untaken,
+        unsent: &ConnectionBacklog,
         patience: Duration,
     ) -> Result<usize, Failure> {
         if !self.chunk.is_empty() {
@@ -132,7 +132,7 @@ impl Upload {
     }
 
     /// Only the time counts for which the client was waited for: the server may be slow, too.
-    async fn read_some<C: Client>(
+    async fn read_some<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
         patience: Duration,
@@ -147,10 +147,10 @@ impl Upload {
     }
 
     /// Waits for room, as long as its client does and not too much waits.
-    async fn send_some_in_time<C: Client>(
+    async fn send_some_in_time<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
-        unsent: &Untaken,
+        unsent: &ConnectionBacklog,
     ) -> Result<usize, Failure> {
         let waiting = client.unsent();
         tokio::select! {
@@ -179,7 +179,7 @@ impl Upload {
                 Ok(place) => {
                     let part = std::mem::take(&mut self.chunk);
                     let size = part.len();
-                    place.send(Part::Frame(Frame::data(part)));
+                    place.send(BodyPart::Frame(Frame::data(part)));
                     Some(size)
                 }
                 Err(_) => None,
@@ -207,10 +207,10 @@ impl Upload {
                     && let Ok(place) = Box::pin(parts.reserve()).await
                     && let Some(trailers) = self.trailers.take()
                 {
-                    place.send(Part::Frame(Frame::trailers(*trailers)));
+                    place.send(BodyPart::Frame(Frame::trailers(*trailers)));
                 }
                 if let Ok(place) = Box::pin(parts.reserve()).await {
-                    place.send(Part::End);
+                    place.send(BodyPart::End);
                 }
             }
             Sink::Nowhere => {}
@@ -231,7 +231,7 @@ pub(crate) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<u
 }
 
 /// Trailers say nothing about who sends them and from where, nor about the message that they end.
-fn without_claims(mut trailers: HeaderMap, believed: Option<&Believed>) -> HeaderMap {
+fn without_claims(mut trailers: HeaderMap, believed: Option<&TrustedIdentityHeaders>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);
     let unwanted = |name: &&http::HeaderName| {

@@ -7,7 +7,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Where a stream of events is after the bytes that went by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Boundary {
+pub(crate) enum WatchFraming {
     /// Each event is a line of JSON.
     Lines {
         /// Whether the last byte ended one.
@@ -22,7 +22,7 @@ pub(crate) enum Boundary {
     },
 }
 
-impl Boundary {
+impl WatchFraming {
     /// At the beginning of an answer with these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -74,10 +74,10 @@ mod tests {
 
     use super::*;
 
-    fn of(content_type: &str) -> Boundary {
+    fn of(content_type: &str) -> WatchFraming {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
-        Boundary::of(&headers)
+        WatchFraming::of(&headers)
     }
 
     /// Whether it is between two events after each of these parts.

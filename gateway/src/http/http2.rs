@@ -14,17 +14,17 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 
-use crate::forward::downstream::{BodyError, Client, Left, NO_STORE};
+use crate::forward::downstream::{BodyError, ClientDisconnected, DownstreamExchange, NO_STORE};
 use crate::forward::upload::some_room;
 use crate::http::HttpServer;
 use crate::http::http2_settings::server_builder;
 use crate::http::serve::serve;
-use crate::policy::connection::{Connection, HeldHead};
+use crate::policy::connection::{Connection, HeaderMemoryGuard};
 use crate::request::host;
 use crate::request::target_size;
 use crate::upstream::write_coalescer::coalesce;
 
-/// How long a client that has come to a door that drains has for its first request.
+/// How long a client that has come to a listener that drains has for its first request.
 const LULL: Duration = Duration::from_secs(1);
 /// A last part up to this size is handed over at once, whatever window there is. The library keeps it until then.
 const SMALL: usize = 16 << 10;
@@ -51,7 +51,7 @@ pub(super) async fn serve_connection(
     let stream = Chatter::of_client(stream);
     let farewell = stream.farewell();
     let (stream, mut writer) = coalesce(stream);
-    let options = server_builder(&connection.door.frame.load().limits);
+    let options = server_builder(&connection.listener.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
     // The library begins with a write, and somebody has to see to it.
@@ -116,7 +116,7 @@ pub(super) async fn serve_connection(
                         }
                     }
                     None => {
-                        server.forwarder().telemetry.metrics.heads_refused(&connection.door.name);
+                        server.forwarder().telemetry.metrics.heads_refused(&connection.listener.name);
                         // It may be sent again, once others are answered.
                         respond.send_reset(Reason::REFUSED_STREAM);
                     }
@@ -134,7 +134,7 @@ pub(super) async fn serve_connection(
             }
             Some(Err(error)) if error.get_io().is_some_and(said_too_much) => {
                 tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
-                return server.forwarder().telemetry.metrics.chatter_refused(&connection.door.name);
+                return server.forwarder().telemetry.metrics.chatter_refused(&connection.listener.name);
             }
             // Mostly clients that close the connection without a word.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
@@ -152,7 +152,7 @@ fn size<B>(request: &Request<B>) -> usize {
 fn spawn_request(
     server: Arc<HttpServer>,
     connection: Arc<Connection>,
-    held: HeldHead,
+    held: HeaderMemoryGuard,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
@@ -163,7 +163,7 @@ fn spawn_request(
     let expects = head.headers.get(header::EXPECT);
     let expects_continue =
         expects.is_some_and(|expect| expect.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let no_store = connection.door.policy.load().answers.no_store;
+    let no_store = connection.listener.policy.load().answers.no_store;
     let mut client = Http2 {
         body,
         read: 0,
@@ -203,24 +203,24 @@ struct Http2 {
     /// Nobody on the way may keep the answer.
     no_store: bool,
     /// Its head, as long as there is no answer.
-    held: Option<HeldHead>,
+    held: Option<HeaderMemoryGuard>,
 }
 
-impl Client for Http2 {
+impl DownstreamExchange for Http2 {
     fn is_done(&self) -> bool {
         self.body.is_end_stream()
     }
 
     async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
-            self.respond.send_informational(go_on()).map_err(|_| Left)?;
+            self.respond.send_informational(go_on()).map_err(|_| ClientDisconnected)?;
         }
         // What was read here is passed on before more is read. Until then it counts as unsent.
         let sent = std::mem::take(&mut self.read);
         if sent > 0 {
             let _ = self.body.flow_control().release_capacity(sent);
         }
-        let chunk = self.body.data().await.transpose().map_err(|_| Left)?;
+        let chunk = self.body.data().await.transpose().map_err(|_| ClientDisconnected)?;
         self.read = chunk.as_ref().map_or(0, Bytes::len);
         Ok(chunk)
     }
@@ -235,7 +235,7 @@ impl Client for Http2 {
     }
 
     async fn trailers(&mut self) -> Result<Option<HeaderMap>, BodyError> {
-        Ok(self.body.trailers().await.map_err(|_| Left)?)
+        Ok(self.body.trailers().await.map_err(|_| ClientDisconnected)?)
     }
 
     async fn left(&mut self) {
@@ -247,11 +247,11 @@ impl Client for Http2 {
         .await;
     }
 
-    async fn interim(&mut self, head: Response<()>) -> Result<(), Left> {
-        self.respond.send_informational(head).map_err(|_| Left)
+    async fn interim(&mut self, head: Response<()>) -> Result<(), ClientDisconnected> {
+        self.respond.send_informational(head).map_err(|_| ClientDisconnected)
     }
 
-    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
+    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), ClientDisconnected> {
         for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE] {
             head.headers.remove(name);
         }
@@ -259,7 +259,10 @@ impl Client for Http2 {
             head.headers.insert(header::CACHE_CONTROL, NO_STORE);
         }
         let code = head.status.as_u16();
-        let answer = self.respond.send_response(Response::from_parts(head, ()), ended).map_err(|_| Left)?;
+        let answer = self
+            .respond
+            .send_response(Response::from_parts(head, ()), ended)
+            .map_err(|_| ClientDisconnected)?;
         (self.answer, self.code, self.ended) = (Some(answer), Some(code), ended);
         self.held = None;
         Ok(())
@@ -269,31 +272,31 @@ impl Client for Http2 {
         self.code
     }
 
-    async fn write(&mut self, mut chunk: Bytes, ended: bool) -> Result<(), Left> {
-        let answer = self.answer.as_mut().ok_or(Left)?;
+    async fn write(&mut self, mut chunk: Bytes, ended: bool) -> Result<(), ClientDisconnected> {
+        let answer = self.answer.as_mut().ok_or(ClientDisconnected)?;
         if ended && chunk.len() <= SMALL {
             self.ended = true;
-            return answer.send_data(chunk, true).map_err(|_| Left);
+            return answer.send_data(chunk, true).map_err(|_| ClientDisconnected);
         }
         while !chunk.is_empty() {
             answer.reserve_capacity(chunk.len());
             let room = match some_room(answer).await {
                 Some(Ok(room)) => room.min(chunk.len()),
-                _ => return Err(Left),
+                _ => return Err(ClientDisconnected),
             };
             let part = chunk.split_to(room);
             self.ended = ended && chunk.is_empty();
-            answer.send_data(part, self.ended).map_err(|_| Left)?;
+            answer.send_data(part, self.ended).map_err(|_| ClientDisconnected)?;
         }
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), Left> {
+    async fn flush(&mut self) -> Result<(), ClientDisconnected> {
         Ok(())
     }
 
-    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), Left> {
-        let answer = self.answer.as_mut().ok_or(Left)?;
+    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), ClientDisconnected> {
+        let answer = self.answer.as_mut().ok_or(ClientDisconnected)?;
         if self.ended {
             return Ok(());
         }
@@ -302,7 +305,7 @@ impl Client for Http2 {
             Some(trailers) => answer.send_trailers(trailers),
             None => answer.send_data(Bytes::new(), true),
         }
-        .map_err(|_| Left)
+        .map_err(|_| ClientDisconnected)
     }
 
     fn abort(&mut self) {

@@ -8,19 +8,19 @@ use http::request::Parts;
 use http::{HeaderMap, Request};
 
 use crate::admin::{AdminCall, AdminReply};
-use crate::forward::downstream::{BodyError, Client};
+use crate::forward::downstream::{BodyError, DownstreamExchange};
 use crate::forward::exchange::{Exchange, drain};
 use crate::forward::local_response::answer_itself;
-use crate::forward::request_context::Context;
+use crate::forward::request_context::RequestContext;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
 use crate::forward::tunnel::Upgrade;
 use crate::http::HttpServer;
-use crate::pipeline::{Action, Asked, refusal};
+use crate::pipeline::{Action, RequestView, refusal};
 use crate::policy::connection::Connection;
 use crate::request::RequestClass;
 use crate::request::host;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 
 /// Largest body of a request to the admin API.
 const MAX_ADMIN_BODY_BYTES: usize = 64 << 10;
@@ -34,12 +34,12 @@ pub(super) enum After {
 }
 
 /// Serves one request. `fault` is what is wrong with its host.
-pub(super) async fn serve<C: Client>(
+pub(super) async fn serve<C: DownstreamExchange>(
     server: &HttpServer,
     connection: &Arc<Connection>,
     client: &mut C,
     head: &mut Parts,
-    fault: Option<host::Fault>,
+    fault: Option<host::HostError>,
 ) -> After {
     let forwarder = server.forwarder();
     let class =
@@ -48,9 +48,9 @@ pub(super) async fn serve<C: Client>(
     let said = connection.said.client_of(peer, &mut head.headers);
     let address = said.unwrap_or(peer);
     let open = forwarder.telemetry.metrics.open(class);
-    let mut context = Context::begin(class, address, connection.begin_request(), open);
+    let mut context = RequestContext::begin(class, address, connection.begin_request(), open);
     if class == RequestClass::Watch {
-        context.keep_alive = connection.door.policy.load().answers.keep_alive;
+        context.keep_alive = connection.listener.policy.load().answers.keep_alive;
     }
     telemetry::on_request(&forwarder.telemetry, &mut context, head);
     let decided = match refusal(&said, fault, &head.method) {
@@ -59,7 +59,7 @@ pub(super) async fn serve<C: Client>(
             let Parts { method, uri, headers, .. } = &*head;
             let seen = &context.seen;
             let (sender, steps) = (None, None);
-            let asked = Asked { method, uri, headers, class, address, connection, sender, seen, steps };
+            let asked = RequestView { method, uri, headers, class, address, connection, sender, seen, steps };
             decide(server, &asked).await
         }
     };
@@ -92,12 +92,12 @@ pub(super) async fn serve<C: Client>(
 /// What to do with a request, after the admin API has had its say.
 enum Decided {
     Forward(Forward),
-    Respond(Answer),
+    Respond(LocalResponse),
     /// The admin API reads a body or writes a stream.
     Admin(AdminCall),
 }
 
-async fn decide(server: &HttpServer, asked: &Asked<'_>) -> Decided {
+async fn decide(server: &HttpServer, asked: &RequestView<'_>) -> Decided {
     match server.pipeline.decide(asked).await {
         Action::Forward(forward) => Decided::Forward(forward),
         Action::Respond(answer) => Decided::Respond(answer),
@@ -110,11 +110,11 @@ async fn decide(server: &HttpServer, asked: &Asked<'_>) -> Decided {
 }
 
 /// Serves a call of the admin API that has a body or a stream; returns the status code.
-async fn serve_admin<C: Client>(
+async fn serve_admin<C: DownstreamExchange>(
     server: &HttpServer,
     client: &mut C,
     call: AdminCall,
-    context: &Context,
+    context: &RequestContext,
     head: &Parts,
 ) -> u16 {
     if call == AdminCall::Tail {
@@ -128,19 +128,21 @@ async fn serve_admin<C: Client>(
     answer_itself(server.forwarder(), client, context, &head.method, answer).await
 }
 
-async fn read_body<C: Client>(client: &mut C) -> Result<BytesMut, Answer> {
+async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, LocalResponse> {
     let mut body = BytesMut::new();
     loop {
         match client.read().await {
             Ok(Some(chunk)) if body.len() + chunk.len() > MAX_ADMIN_BODY_BYTES => {
                 let status = fairlead_process::Status::request_entity_too_large(MAX_ADMIN_BODY_BYTES as u64);
-                return Err(Answer::status(&status, "body_too_large"));
+                return Err(LocalResponse::status(&status, "body_too_large"));
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
-            Err(BodyError::Malformed(why)) => return Err(Answer::bad_request(why)),
+            Err(BodyError::Malformed(why)) => return Err(LocalResponse::bad_request(why)),
             // The client has disconnected: the response is not read.
-            Err(BodyError::Left(_)) => return Err(Answer::bad_request("the request was broken off")),
+            Err(BodyError::ClientDisconnected(_)) => {
+                return Err(LocalResponse::bad_request("the request was broken off"));
+            }
         }
     }
 }

@@ -17,78 +17,78 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::listener::bound::BoundDoor;
-use crate::listener::connection_limit::Slots;
+use crate::listener::bound::BoundListener;
+use crate::listener::connection_limit::ConnectionLimit;
 use crate::listener::pingora_app::ClientStream;
 use crate::listener::socket::AcceptedSocket;
-use crate::listener::workers::Lanes;
+use crate::listener::workers::Workers;
 use crate::policy::connection::Connection;
-use crate::policy::listener::{Door, Frame};
-use crate::policy::quota::{Exceeded, What};
-use crate::telemetry::metrics::Phase;
-use crate::upstream::read_ahead::Gulp;
+use crate::policy::listener::{ConnectionPolicy, Listener};
+use crate::policy::quota::{Exceeded, LimitKind};
+use crate::telemetry::metrics::RequestStage;
+use crate::upstream::read_ahead::ReadAhead;
 
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
-/// How a bound door is served.
-pub(crate) struct Serving {
-    /// The door.
-    pub(crate) door: Arc<Door>,
+/// How a bound listener is served.
+pub(crate) struct ListenerRuntime {
+    /// The listener.
+    pub(crate) listener: Arc<Listener>,
     /// Ends it.
     pub(crate) shutdown: Shutdown,
     /// Where connections are served.
-    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) lanes: Arc<Workers>,
     /// A place for each connection.
-    pub(crate) slots: Arc<Slots>,
+    pub(crate) slots: Arc<ConnectionLimit>,
     /// Nobody is let in before this is true.
     pub(crate) gate: watch::Receiver<bool>,
 }
 
 /// Serves until the drain is done: when it begins nothing is accepted any more, open connections are told, and this
 /// returns when the last one has ended or the window is over.
-pub(crate) async fn serve<A>(listener: Arc<BoundDoor>, serving: Serving, app: Arc<A>)
+pub(crate) async fn serve<A>(bound: Arc<BoundListener>, runtime: ListenerRuntime, app: Arc<A>)
 where
     A: ServerApp + Send + Sync + 'static,
 {
-    let slots = Arc::clone(&serving.slots);
+    let slots = Arc::clone(&runtime.slots);
     let (drain, draining) = watch::channel(false);
     let tracker = TaskTracker::new();
-    let mut gate = serving.gate.clone();
-    let serving = Arc::new(serving);
+    let mut gate = runtime.gate.clone();
+    let runtime = Arc::new(runtime);
     tokio::select! {
-        () = serving.shutdown.draining() => {}
+        () = runtime.shutdown.draining() => {}
         // If nobody will open it any more, the process ends.
         _ = gate.wait_for(|is_open| *is_open) => {}
     }
     if !*gate.borrow() {
         // Whoever waits here is a client of the predecessor, which goes on.
-        return drop(listener);
+        return drop(bound);
     }
     let mut backoff = Duration::ZERO;
     let begin = |slot, (socket, peer): (AcceptedSocket, SocketAddr)| {
-        let frame = serving.door.frame.load_full();
+        let frame = runtime.listener.frame.load_full();
         if !frame.peers.admit(peer.ip()) {
-            tracing::debug!(door = %serving.door.name, %peer, "may not connect");
-            return serving.door.metrics.peers_refused.inc();
+            tracing::debug!(listener = %runtime.listener.name, %peer, "may not connect");
+            return runtime.listener.metrics.peers_refused.inc();
         }
-        let (serving, app, draining) = (Arc::clone(&serving), Arc::clone(&app), draining.clone());
-        let place = serving.lanes.place();
-        let runtime = place.runtime().clone();
+        let (runtime, app, draining) = (Arc::clone(&runtime), Arc::clone(&app), draining.clone());
+        let place = runtime.lanes.place();
+        let handle = place.handle().clone();
         let limits = Arc::clone(&frame.limits);
         let accepted = Accepted { socket, peer, at: Instant::now(), frame };
-        let establishing = Box::pin(establish(Arc::clone(&serving), accepted));
+        let establishing = Box::pin(establish(Arc::clone(&runtime), accepted));
         // One block, so that the task of an open connection has room for each of these once.
-        let serving = async move {
-            serve_connection(&serving, &limits, &app, establishing, &draining).await;
+        let serve = async move {
+            serve_connection(&runtime, &limits, &app, establishing, &draining).await;
             drop((slot, place));
         };
-        tracker.spawn_on(serving, &runtime);
+        tracker.spawn_on(serve, &handle);
     };
     loop {
         let accepted = tokio::select! {
             biased;
-            () = serving.shutdown.draining() => break,
-            accepted = async { (slots.next().await, listener.accept().await) } => accepted,
+            () = runtime.shutdown.draining() => break,
+            accepted = async { (slots.next().await, bound.accept().await) } => accepted,
         };
         match accepted {
             (Some(slot), Ok(accepted)) => {
@@ -98,7 +98,7 @@ where
             (_, outcome) => {
                 // Mostly out of file descriptors; there is no event for "some are free again".
                 if let Err(error) = outcome {
-                    tracing::warn!(door = %serving.door.name, %error, "cannot accept a connection");
+                    tracing::warn!(listener = %runtime.listener.name, %error, "cannot accept a connection");
                 }
                 backoff = (backoff * 2).clamp(Duration::from_millis(5), Duration::from_secs(1));
                 tokio::time::sleep(backoff).await;
@@ -106,12 +106,12 @@ where
         }
     }
     // Whom the kernel has let in already would be reset with the socket.
-    if !listener.is_shared() {
-        while let Ok(accepted) = listener.accept_waiting() {
+    if !bound.is_shared() {
+        while let Ok(accepted) = bound.accept_waiting() {
             begin(slots.now(), accepted);
         }
     }
-    drop(listener);
+    drop(bound);
     drain.send_replace(true);
     app.cleanup().await;
     tracker.close();
@@ -120,7 +120,7 @@ where
 
 /// `establishing` is boxed, so that the task of an open connection has no room for a handshake.
 async fn serve_connection<A>(
-    serving: &Serving,
+    runtime: &ListenerRuntime,
     limits: &ConnectionLimits,
     app: &Arc<A>,
     establishing: Pin<Box<impl Future<Output = Option<(Stream, Arc<Connection>)>>>>,
@@ -128,18 +128,18 @@ async fn serve_connection<A>(
 ) where
     A: ServerApp + Send + Sync + 'static,
 {
-    let open = &serving.door.metrics.open;
+    let open = &runtime.listener.metrics.open;
     open.inc();
     let _closed = OnDrop(open);
     let established = tokio::select! {
         established = establishing => established,
-        () = serving.shutdown.over() => return,
+        () = runtime.shutdown.over() => return,
     };
     let Some((stream, connection)) = established else { return };
     tokio::select! {
         _ = app.process_new(stream, draining) => {}
         _ = connection.activity.idle(limits) => {}
-        () = serving.shutdown.over() => {}
+        () = runtime.shutdown.over() => {}
     }
 }
 
@@ -148,30 +148,30 @@ struct Accepted {
     socket: AcceptedSocket,
     peer: SocketAddr,
     at: Instant,
-    frame: Arc<Frame>,
+    frame: Arc<ConnectionPolicy>,
 }
 
 /// Agrees on TLS with a client.
-async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
+async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
     let Accepted { socket, peer, at, frame } = accepted;
     // From here on its lane waits for it.
     let socket = socket.attach().ok()?;
-    let (door, metrics) = (&serving.door, &serving.door.metrics);
+    let (listener, metrics) = (&runtime.listener, &runtime.listener.metrics);
     let tls = frame.tls.load();
     let handshake = async {
         let (mut socket, mut client) = (socket, peer);
         if frame.peers.proxy_protocol {
             client = proxied_client(&mut socket, peer).await.map_err(io::Error::other)?;
         }
-        let connected = door.quotas.addresses.connect(client.ip()).map_err(|wait| {
+        let connected = listener.quotas.addresses.connect(client.ip()).map_err(|wait| {
             metrics.connections_limited.inc();
-            io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(What::Connections, wait))
+            io::Error::new(io::ErrorKind::QuotaExceeded, Exceeded::of_address(LimitKind::Connections, wait))
         })?;
         let began = Instant::now();
-        door.series.phase(Phase::Accept, began.duration_since(at));
-        let socket = Gulp::new(socket);
+        listener.series.phase(RequestStage::Accept, began.duration_since(at));
+        let socket = ReadAhead::new(socket);
         let stream = match &frame.challenges {
-            // Boxed, because doors are few that have it.
+            // Boxed, because listeners are few that have it.
             Some(challenges) => Box::pin(challenges.accept(tls, socket)).await?,
             None => TlsAcceptor::from(tls).accept(socket).await?,
         };
@@ -181,11 +181,11 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
         match timeout(frame.limits.tls_handshake_timeout.get(), handshake).await {
             Ok(Ok(established)) => established,
             Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
-                tracing::debug!(door = %door.name, %peer, %error, "may have no more connections");
+                tracing::debug!(listener = %listener.name, %peer, %error, "may have no more connections");
                 return None;
             }
             Ok(Err(error)) => {
-                tracing::debug!(door = %door.name, %peer, %error, "TLS handshake failed");
+                tracing::debug!(listener = %listener.name, %peer, %error, "TLS handshake failed");
                 metrics.handshakes_failed.inc();
                 return None;
             }
@@ -203,12 +203,12 @@ async fn establish(serving: Arc<Serving>, accepted: Accepted) -> Option<(Stream,
         Some(rustls::HandshakeKind::Resumed) => metrics.handshakes_resumed.inc(),
         _ => metrics.handshakes_full.inc(),
     }
-    door.series.phase(Phase::Tls, began.elapsed());
+    listener.series.phase(RequestStage::Tls, began.elapsed());
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
     let chain = PeerChain::of(session);
     let name = session.server_name();
-    let drain = serving.shutdown.drain();
-    let connection = Connection::new(id, (Arc::clone(door), &frame), drain, peer, &chain, name);
+    let drain = runtime.shutdown.drain();
+    let connection = Connection::new(id, (Arc::clone(listener), &frame), drain, peer, &chain, name);
     let connection = Arc::new(connection.counted(connected));
     Some((Box::new(ClientStream::new(stream, Arc::clone(&connection))), connection))
 }

@@ -18,16 +18,16 @@ const BACKLOG: u32 = 1024;
 /// From where clients of Unix sockets are: this machine.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Where a door is.
+/// Where a listener is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum DoorAddress {
+pub(crate) enum ListenAddress {
     /// An address of the network; port 0 is a free one.
     Tcp(SocketAddr),
     /// A file, and who may open it.
     Unix(PathBuf, u32),
 }
 
-impl fmt::Display for DoorAddress {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(formatter),
@@ -36,7 +36,7 @@ impl fmt::Display for DoorAddress {
     }
 }
 
-impl DoorAddress {
+impl ListenAddress {
     /// Whether a socket listens here.
     pub(crate) fn is_of(&self, socket: BorrowedFd<'_>) -> bool {
         let Ok(is) = rustix::net::getsockname(socket) else { return false };
@@ -62,9 +62,9 @@ impl DoorAddress {
 
 /// A socket that listens, not yet served.
 #[derive(Debug)]
-pub(crate) struct BoundDoor {
+pub(crate) struct BoundListener {
     socket: Socket,
-    address: DoorAddress,
+    address: ListenAddress,
     /// What is left of it in the file system.
     file: Option<SocketFile>,
     /// Whether somebody else listens on it, too, and goes on.
@@ -79,20 +79,20 @@ enum Socket {
     Unix(UnixListener),
 }
 
-impl BoundDoor {
+impl BoundListener {
     /// Listens.
     ///
     /// # Errors
     /// What the operating system says, most often that the address is in use.
-    pub(crate) fn bind(address: &DoorAddress) -> io::Result<Self> {
+    pub(crate) fn bind(address: &ListenAddress) -> io::Result<Self> {
         match address {
-            DoorAddress::Tcp(address) => {
+            ListenAddress::Tcp(address) => {
                 let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
                 // A restarted gateway must not wait for its predecessor's connections to time out.
                 socket.set_reuseaddr(true)?;
                 socket.bind(*address)?;
                 let listener = socket.listen(BACKLOG)?;
-                let address = DoorAddress::Tcp(listener.local_addr()?);
+                let address = ListenAddress::Tcp(listener.local_addr()?);
                 Ok(Self {
                     socket: Socket::Tcp(listener),
                     address,
@@ -101,7 +101,7 @@ impl BoundDoor {
                     is_inherited: false,
                 })
             }
-            DoorAddress::Unix(path, mode) => {
+            ListenAddress::Unix(path, mode) => {
                 let (listener, file) = SocketFile::bind(path, *mode)?;
                 let socket = Socket::Unix(UnixListener::from_std(listener)?);
                 Ok(Self {
@@ -115,20 +115,20 @@ impl BoundDoor {
         }
     }
 
-    /// Takes a socket that listens already, where a door is to be; fails for any other. Its file stays somebody else's until
+    /// Takes a socket that listens already, where a listener is to be; fails for any other. Its file stays somebody else's until
     /// [`Self::own`].
     ///
     /// # Errors
     /// It does not listen there, or cannot be used.
-    pub(crate) fn take(socket: OwnedFd, address: &DoorAddress) -> io::Result<Self> {
+    pub(crate) fn take(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
         if !address.is_of(socket.as_fd()) {
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the socket listens elsewhere"));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
         match address {
-            DoorAddress::Tcp(_) => {
+            ListenAddress::Tcp(_) => {
                 let listener = TcpListener::from_std(std::net::TcpListener::from(socket))?;
-                let address = DoorAddress::Tcp(listener.local_addr()?);
+                let address = ListenAddress::Tcp(listener.local_addr()?);
                 Ok(Self {
                     socket: Socket::Tcp(listener),
                     address,
@@ -137,7 +137,7 @@ impl BoundDoor {
                     is_inherited: false,
                 })
             }
-            DoorAddress::Unix(path, _) => {
+            ListenAddress::Unix(path, _) => {
                 let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))?;
                 let file = SocketFile::take(path)?;
                 Ok(Self {
@@ -155,7 +155,7 @@ impl BoundDoor {
     ///
     /// # Errors
     /// It does not listen there, or cannot be used.
-    pub(crate) fn inherit(socket: OwnedFd, address: &DoorAddress) -> io::Result<Self> {
+    pub(crate) fn inherit(socket: OwnedFd, address: &ListenAddress) -> io::Result<Self> {
         Ok(Self { is_inherited: true, ..Self::take(socket, address)? })
     }
 
@@ -168,14 +168,14 @@ impl BoundDoor {
     ///
     /// # Errors
     /// There are too many open files.
-    pub(crate) fn share(&self, address: &DoorAddress) -> io::Result<Self> {
+    pub(crate) fn share(&self, address: &ListenAddress) -> io::Result<Self> {
         let shared = Self::take(self.as_fd().try_clone_to_owned()?, address)?;
         Ok(Self { is_inherited: self.is_inherited && !self.has_own_file(), ..shared })
     }
 
     /// Its file is ours from now on, with the permissions that it is to have.
     pub(crate) fn own(&self) {
-        if let (Some(file), DoorAddress::Unix(_, mode)) = (&self.file, &self.address)
+        if let (Some(file), ListenAddress::Unix(_, mode)) = (&self.file, &self.address)
             && let Err(error) = file.own(*mode)
         {
             tracing::warn!(address = %self.address, %error, "the socket's file keeps its permissions");
@@ -211,7 +211,7 @@ impl BoundDoor {
     }
 
     /// The address listened on, with the real port.
-    pub(crate) fn address(&self) -> &DoorAddress {
+    pub(crate) fn address(&self) -> &ListenAddress {
         &self.address
     }
 
@@ -243,7 +243,7 @@ impl BoundDoor {
     }
 }
 
-impl AsFd for BoundDoor {
+impl AsFd for BoundListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Tcp(listener) => listener.as_fd(),

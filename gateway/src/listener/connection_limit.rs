@@ -1,4 +1,4 @@
-//! How many connections a door may have open, which can be changed while they are.
+//! How many connections a listener may have open, which can be changed while they are.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A place for each connection.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct ConnectionLimit {
     free: Arc<Semaphore>,
     /// How many there are, free or not.
     size: Mutex<usize>,
 }
 
-impl Slots {
+impl ConnectionLimit {
     pub(crate) fn new(size: usize) -> Self {
         let size = size.min(Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(size)), size: Mutex::new(size) }
@@ -59,7 +59,7 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_as_many_as_was_said_last() {
-        let slots = Slots::new(2);
+        let slots = ConnectionLimit::new(2);
         let (one, two) = (slots.next().await.unwrap(), slots.next().await.unwrap());
         assert!(slots.now().is_none());
         slots.resize(3);

@@ -23,19 +23,19 @@ use tokio_rustls::server::TlsStream;
 use crate::http::HttpServer;
 use crate::listener::socket::Socket;
 use crate::policy::connection::Connection;
-use crate::upstream::read_ahead::Gulp;
+use crate::upstream::read_ahead::ReadAhead;
 
 /// A client's TLS stream as pingora's `Stream`, with the [`Connection`] that it belongs to.
 ///
 /// pingora's own TLS stream is not used, because it parses the peer's certificate with `expect`: a certificate that nobody
 /// can parse would panic the task.
 pub(super) struct ClientStream {
-    stream: TlsStream<Gulp<Socket>>,
+    stream: TlsStream<ReadAhead<Socket>>,
     connection: Arc<Connection>,
 }
 
 impl ClientStream {
-    pub(super) fn new(stream: TlsStream<Gulp<Socket>>, connection: Arc<Connection>) -> Self {
+    pub(super) fn new(stream: TlsStream<ReadAhead<Socket>>, connection: Arc<Connection>) -> Self {
         Self { stream, connection }
     }
 }

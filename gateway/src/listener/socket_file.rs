@@ -36,7 +36,7 @@ impl SocketFile {
     /// Listens at a path. What stands there is replaced if it is a socket that nobody listens on any more.
     pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, Self)> {
         // From the look at what stands there to its replacement nobody else may do the same.
-        let _turn = Turn::at(path)?;
+        let _turn = BindLock::at(path)?;
         if let Ok(there) = fs::symlink_metadata(path) {
             if !there.file_type().is_socket() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
@@ -112,7 +112,7 @@ impl Drop for SocketFile {
         if self.left.load(Ordering::Relaxed) {
             return;
         }
-        if let Ok(_turn) = Turn::at(&self.path)
+        if let Ok(_turn) = BindLock::at(&self.path)
             && self.is_ours()
         {
             let _ = fs::remove_file(&self.path);
@@ -122,9 +122,9 @@ impl Drop for SocketFile {
 
 /// Whoever has it may replace or remove the file. The lock stays as a file; without it there would be a moment in which two
 /// have one each.
-struct Turn(#[expect(dead_code, reason = "locked as long as it is open")] OwnedFd);
+struct BindLock(#[expect(dead_code, reason = "locked as long as it is open")] OwnedFd);
 
-impl Turn {
+impl BindLock {
     fn at(path: &Path) -> io::Result<Self> {
         // Neither what a link leads to nor a pipe that somebody has put there.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -176,7 +176,7 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("door.sock");
+        let path = folder.path().join("listener.sock");
         (folder, path)
     }
 
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_turn_that_does_not_end_is_not_waited_for() {
         let (_folder, path) = folder();
-        let turn = Turn::at(&path).unwrap();
+        let turn = BindLock::at(&path).unwrap();
         assert_eq!(SocketFile::bind(&path, 0o600).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(turn);
         SocketFile::bind(&path, 0o600).unwrap();

@@ -1,4 +1,4 @@
-//! Lanes: threads that serve connections, each with a runtime of its own.
+//! Workers: threads that serve connections, each with a runtime of its own.
 //!
 //! A client's connection stays on the lane that it was given when it was accepted, and so does whatever is done for its
 //! requests; towards servers, each lane prefers connections of its own. So a request crosses no thread, and wakes none:
@@ -16,29 +16,29 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
-use crate::upstream::worker::Lane;
+use crate::upstream::worker::WorkerId;
 
 /// All lanes of a process. They end when nobody holds this any more.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    lanes: Box<[Served]>,
+pub(crate) struct Workers {
+    lanes: Box<[Worker]>,
     _end: watch::Sender<()>,
 }
 
 #[derive(Debug)]
-struct Served {
+struct Worker {
     runtime: Handle,
     connections: Arc<AtomicUsize>,
 }
 
 /// A place for one connection; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WorkerAssignment {
     runtime: Handle,
     connections: Arc<AtomicUsize>,
 }
 
-impl Lanes {
+impl Workers {
     /// Starts one lane per core that the process may use.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Lanes {
     pub(crate) fn start() -> io::Result<Self> {
         let (end, ended) = watch::channel(());
         let count = thread::available_parallelism().map_or(1, usize::from);
-        let lanes = (0..count).map(|number| start_lane(Lane::new(number), ended.clone()));
+        let lanes = (0..count).map(|number| start_lane(WorkerId::new(number), ended.clone()));
         Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, _end: end })
     }
 
@@ -61,33 +61,33 @@ impl Lanes {
     }
 
     /// A place on the lane with the fewest connections.
-    pub(crate) fn place(&self) -> Place {
-        let load = |lane: &&Served| lane.connections.load(Ordering::Relaxed);
+    pub(crate) fn place(&self) -> WorkerAssignment {
+        let load = |lane: &&Worker| lane.connections.load(Ordering::Relaxed);
         match self.lanes.iter().min_by_key(load) {
-            Some(Served { runtime, connections }) => {
+            Some(Worker { runtime, connections }) => {
                 connections.fetch_add(1, Ordering::Relaxed);
-                Place { runtime: runtime.clone(), connections: Arc::clone(connections) }
+                WorkerAssignment { runtime: runtime.clone(), connections: Arc::clone(connections) }
             }
             // There is always one.
-            None => Place { runtime: Handle::current(), connections: Arc::default() },
+            None => WorkerAssignment { runtime: Handle::current(), connections: Arc::default() },
         }
     }
 }
 
-impl Place {
+impl WorkerAssignment {
     /// Where tasks of the connection run.
-    pub(crate) fn runtime(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         &self.runtime
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkerAssignment {
     fn drop(&mut self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn start_lane(lane: Lane, mut ended: watch::Receiver<()>) -> io::Result<Served> {
+fn start_lane(lane: WorkerId, mut ended: watch::Receiver<()>) -> io::Result<Worker> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     thread::Builder::new().name(format!("lane {}", lane.number())).spawn(move || {
@@ -99,7 +99,7 @@ fn start_lane(lane: Lane, mut ended: watch::Receiver<()>) -> io::Result<Served> 
         // Without waiting for what a task may have left to other threads.
         runtime.shutdown_background();
     })?;
-    Ok(Served { runtime: handle, connections: Arc::default() })
+    Ok(Worker { runtime: handle, connections: Arc::default() })
 }
 
 #[cfg(test)]
@@ -110,35 +110,35 @@ mod tests {
 
     #[test]
     fn connections_are_spread_and_stay_where_they_are() {
-        let lanes = Lanes::start().unwrap();
+        let lanes = Workers::start().unwrap();
         let count = lanes.lanes.len();
         let places: Vec<_> = (0..2 * count).map(|_| lanes.place()).collect();
-        let loads = |lanes: &Lanes| -> Vec<_> {
+        let loads = |lanes: &Workers| -> Vec<_> {
             lanes.lanes.iter().map(|lane| lane.connections.load(Ordering::Relaxed)).collect()
         };
         assert_eq!(loads(&lanes), vec![2; count]);
         for place in &places {
             let (sender, receiver) = std::sync::mpsc::channel();
-            place.runtime().spawn(async move {
-                let here = Lane::current();
+            place.handle().spawn(async move {
+                let here = WorkerId::current();
                 // What it spawns stays beside it.
-                let beside = tokio::spawn(async { Lane::current() }).await.unwrap();
+                let beside = tokio::spawn(async { WorkerId::current() }).await.unwrap();
                 sender.send((here, beside)).unwrap();
             });
             let (here, beside) = receiver.recv().unwrap();
             assert!(here.is_some() && here == beside, "{here:?}, {beside:?}");
         }
-        assert_eq!(Lane::current(), None);
+        assert_eq!(WorkerId::current(), None);
         drop(places);
         assert_eq!(loads(&lanes), vec![0; count]);
     }
 
     #[test]
     fn lanes_end_when_nobody_holds_them() {
-        let lanes = Lanes::start().unwrap();
+        let lanes = Workers::start().unwrap();
         let place = lanes.place();
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        place.runtime().spawn(async move {
+        place.handle().spawn(async move {
             let _held = sender;
             std::future::pending::<()>().await;
         });

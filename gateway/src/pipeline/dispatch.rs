@@ -10,46 +10,49 @@ use http::header::HeaderName;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::forward::target::Forward;
-use crate::pipeline::{Action, Asked, RequestPipeline};
-use crate::request::decision_log::{At, Outcome};
-use crate::request::response::Answer;
+use crate::pipeline::{Action, RequestPipeline, RequestView};
+use crate::request::decision_log::{Stage, StageResult};
+use crate::request::response::LocalResponse;
 use crate::request::resume::resumes;
 use crate::request::{
     ClusterPaths, ClusterTarget, OtherPath, PathError, Reference, RequestPath, cluster_path, cluster_within,
 };
 use crate::routing::mapping::{Paths, Target};
-use crate::routing::resolver::{Caller, Route};
-use crate::telemetry::metrics::Phase;
+use crate::routing::resolver::{CallerKind, Route};
+use crate::telemetry::metrics::RequestStage;
 
 impl RequestPipeline {
-    pub(super) async fn dispatch_by_path(&self, asked: &Asked<'_>) -> Result<Action, Answer> {
+    pub(super) async fn dispatch_by_path(&self, asked: &RequestView<'_>) -> Result<Action, LocalResponse> {
         if self.header_limits.load().check(asked.uri, asked.headers).is_err() {
-            return Err(Answer::status(&Status::request_header_fields_too_large(), "headers_too_large"));
+            return Err(LocalResponse::status(
+                &Status::request_header_fields_too_large(),
+                "headers_too_large",
+            ));
         }
         let paths = self.routing.paths.load();
         let path = RequestPath::parse(asked.uri.path(), paths.clusters);
-        asked.tell(At::Path, outcome_of(&path), || told_path(&path));
+        asked.tell(Stage::Path, outcome_of(&path), || told_path(&path));
         match path {
             Ok(RequestPath::Local(endpoint)) => Ok(Action::Admin(endpoint)),
             path if asked.sender.is_none() && authenticates_first(asked) => {
                 drop((path, paths));
-                asked.tell(At::Credential, Outcome::Noted, || {
-                    "this door judges credentials before it looks for a workspace".to_owned()
+                asked.tell(Stage::Credential, StageResult::Noted, || {
+                    "this listener judges credentials before it looks for a workspace".to_owned()
                 });
                 let sender = match self.identify(asked).await? {
                     // Whom only a shard could judge is nobody yet.
-                    Sender::PassedOn => {
-                        asked.tell(At::Credential, Outcome::Refused, || {
+                    RequestIdentity::PassedOn => {
+                        asked.tell(Stage::Credential, StageResult::Refused, || {
                             "only a shard could judge it, and none is asked before".to_owned()
                         });
-                        return Err(Answer::unauthorized());
+                        return Err(LocalResponse::unauthorized());
                     }
-                    known @ Sender::Known(_) => Some(known),
+                    known @ RequestIdentity::Known(_) => Some(known),
                 };
                 // Boxed, because it is itself.
-                Box::pin(self.dispatch_by_path(&Asked { sender, ..*asked })).await
+                Box::pin(self.dispatch_by_path(&RequestView { sender, ..*asked })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
             Ok(RequestPath::Other(other)) => match self.home_path(asked, &paths, other) {
@@ -58,10 +61,10 @@ impl RequestPipeline {
                 None => self.to_mapping(asked, &paths, other).await,
             },
             Err(PathError::Malformed(why)) => {
-                Err(Answer::bad_request(format!("malformed request path: {why}")))
+                Err(LocalResponse::bad_request(format!("malformed request path: {why}")))
             }
             Err(PathError::Unclean(location)) => {
-                Err(Answer::redirect(asked.method, &location, asked.uri.query()))
+                Err(LocalResponse::redirect(asked.method, &location, asked.uri.query()))
             }
             Err(PathError::InvalidCluster(_)) => Err(unknown_workspace(asked)),
         }
@@ -69,25 +72,30 @@ impl RequestPipeline {
 
     /// The path in its own workspace that a service account means whose client knows only host and port. The token is
     /// not verified yet; what it says only chooses where it will be.
-    fn home_path(&self, asked: &Asked<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
+    fn home_path(&self, asked: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
             || begins("/clusters/")
             || begins("/services/")
-            || !asked.connection.door.policy.load().in_cluster_clients
+            || !asked.connection.listener.policy.load().in_cluster_clients
             || asked.headers.get(SHARDED_REQUEST).is_some_and(|value| !value.is_empty())
         {
             return None;
         }
         let cluster = in_cluster_claim(asked.headers)?;
         let path = cluster_path(&cluster, other.raw);
-        asked.tell(At::Path, Outcome::Noted, || {
+        asked.tell(Stage::Path, StageResult::Noted, || {
             format!("a service account's token, not judged yet, makes it {path}")
         });
         Some(path)
     }
 
-    async fn to_home(&self, asked: &Asked<'_>, paths: &Paths, path: &str) -> Result<Action, Answer> {
+    async fn to_home(
+        &self,
+        asked: &RequestView<'_>,
+        paths: &Paths,
+        path: &str,
+    ) -> Result<Action, LocalResponse> {
         match RequestPath::parse(path, paths.clusters) {
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, paths, &target).await,
             _ => Err(unknown_workspace(asked)),
@@ -96,10 +104,10 @@ impl RequestPipeline {
 
     async fn to_cluster(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestView<'_>,
         paths: &Paths,
         target: &ClusterTarget<'_>,
-    ) -> Result<Action, Answer> {
+    ) -> Result<Action, LocalResponse> {
         let route = self.route(asked, &target.reference).await?;
         let sender = self.identify_in(asked, &route).await?;
         let (upstream, cluster) = match &route {
@@ -132,16 +140,16 @@ impl RequestPipeline {
     /// workspaces of shards are looked for where it is.
     async fn to_mapping(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestView<'_>,
         paths: &Paths,
         other: OtherPath<'_>,
-    ) -> Result<Action, Answer> {
+    ) -> Result<Action, LocalResponse> {
         let Some((mapping, matched)) = paths.find(other.raw) else {
-            asked.tell(At::Mapping, Outcome::Refused, || "nothing is mapped to this path".to_owned());
+            asked.tell(Stage::Mapping, StageResult::Refused, || "nothing is mapped to this path".to_owned());
             self.identify(asked).await?;
-            return Err(Answer::not_found());
+            return Err(LocalResponse::not_found());
         };
-        asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
+        asked.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
         let route = {
             let reference = match (&matched.cluster, paths.clusters) {
                 (_, ClusterPaths::Ordinary) => Ok(None),
@@ -180,39 +188,46 @@ impl RequestPipeline {
         Ok(Action::Forward(Forward { about, workspace, ..forward }))
     }
 
-    async fn route(&self, asked: &Asked<'_>, reference: &Reference<'_>) -> Result<Route, Answer> {
+    async fn route(
+        &self,
+        asked: &RequestView<'_>,
+        reference: &Reference<'_>,
+    ) -> Result<Route, LocalResponse> {
         let start = Instant::now();
         let caller = if shows_token(asked.headers) || asked.connection.credentials.is_presented() {
-            Caller::WithCredentials
+            CallerKind::WithCredentials
         } else {
-            Caller::Anonymous
+            CallerKind::Anonymous
         };
         let route = self.routing.router.route_telling(reference, caller, asked.steps).await;
-        asked.seen.phase(Phase::Route, start.elapsed());
+        asked.seen.phase(RequestStage::Route, start.elapsed());
         match route {
             Route::Shard { ref cluster, .. } => {
                 asked.seen.cluster(cluster);
                 Ok(route)
             }
             Route::Mount(_) => Ok(route),
-            Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(Answer::plain(
+            Route::Unavailable if self.does(KcpBehaviour::UnavailableBody) => Err(LocalResponse::plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Not available.\n",
                 "unavailable_workspace",
             )),
-            Route::Unavailable => Err(Answer::unavailable("Not available.", "unavailable_workspace")),
+            Route::Unavailable => Err(LocalResponse::unavailable("Not available.", "unavailable_workspace")),
             Route::NotSynced if self.does(KcpBehaviour::Unsynced) => Err(unknown_workspace(asked)),
-            Route::NotSynced => {
-                Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
+            Route::NotSynced => Err(LocalResponse::unavailable(
+                "the workspaces of all shards are not known yet",
+                "not_synced",
+            )),
+            Route::Busy => {
+                Err(LocalResponse::unavailable("too many requests wait for new workspaces", "busy"))
             }
-            Route::Busy => Err(Answer::unavailable("too many requests wait for new workspaces", "busy")),
             Route::Unknown => Err(unknown_workspace(asked)),
         }
     }
 }
 
-fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> Outcome {
-    if path.is_ok() { Outcome::Passed } else { Outcome::Refused }
+fn outcome_of(path: &Result<RequestPath<'_>, PathError>) -> StageResult {
+    if path.is_ok() { StageResult::Passed } else { StageResult::Refused }
 }
 
 fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
@@ -228,23 +243,23 @@ fn told_path(path: &Result<RequestPath<'_>, PathError>) -> String {
     }
 }
 
-pub(crate) fn authenticates_first(asked: &Asked<'_>) -> bool {
-    asked.connection.door.policy.load().screen.authenticates_first
+pub(crate) fn authenticates_first(asked: &RequestView<'_>) -> bool {
+    asked.connection.listener.policy.load().screen.authenticates_first
 }
 
 /// Set by clients that know of logical clusters: their paths are as they mean them.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 
 /// Refuses what goes on from a revision of the shard that had the logical cluster before.
-fn may_go_on(asked: &Asked<'_>) -> Result<(), Answer> {
+fn may_go_on(asked: &RequestView<'_>) -> Result<(), LocalResponse> {
     if resumes(asked.class, asked.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";
-        return Err(Answer::status(&Status::expired(message), "moved"));
+        return Err(LocalResponse::status(&Status::expired(message), "moved"));
     }
     Ok(())
 }
 
-pub(crate) fn unknown_workspace(asked: &Asked<'_>) -> Answer {
+pub(crate) fn unknown_workspace(asked: &RequestView<'_>) -> LocalResponse {
     let path = percent_decode_str(asked.uri.path()).decode_utf8_lossy();
-    Answer::no_such_workspace(asked.method, &path)
+    LocalResponse::no_such_workspace(asked.method, &path)
 }

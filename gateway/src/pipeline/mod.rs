@@ -17,22 +17,22 @@ use fairlead_process::Counting;
 use http::header::{HOST, HeaderMap};
 use http::{Method, Uri};
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::auth::workspaces::WorkspaceAuthenticators;
 use crate::forward::Forwarder;
 use crate::forward::target::Forward;
-use crate::policy::client_address::Unclear;
+use crate::policy::client_address::InvalidClientAddress;
 use crate::policy::connection::Connection;
 use crate::policy::cors::Cors;
-use crate::policy::quota::{Exceeded, Kind, Whom};
-use crate::policy::request_filter::{Turned, is_of_another_site};
-use crate::request::decision_log::{At, Outcome, Steps};
+use crate::policy::quota::{Exceeded, QuotaSubject, RequestKind};
+use crate::policy::request_filter::{Rejection, is_of_another_site};
+use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::request::host;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 use crate::request::{HeaderLimits, LocalEndpoint, RequestClass};
 use crate::routing::Routing;
 use crate::routing::mapping::Backend;
-use crate::telemetry::request_stats::Seen;
+use crate::telemetry::request_stats::RequestStats;
 use crate::upstream::Upstream;
 
 /// Decides about requests. Shared by all of them.
@@ -43,7 +43,7 @@ pub(crate) struct RequestPipeline {
     pub(crate) forwarder: Arc<Forwarder>,
     /// Which web pages may use the API.
     pub(crate) cors: ArcSwap<Cors>,
-    /// The authenticators of workspaces, where a door lets them count.
+    /// The authenticators of workspaces, where a listener lets them count.
     pub(crate) workspaces: Option<WorkspaceAuthenticators>,
     /// How much header is accepted.
     pub(crate) header_limits: ArcSwap<HeaderLimits>,
@@ -52,7 +52,7 @@ pub(crate) struct RequestPipeline {
 /// A request as far as deciding about it needs to know. Lent, because a future keeps its arguments, on every floor of the
 /// walk.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestView<'a> {
     /// Its method.
     pub(crate) method: &'a Method,
     /// Its target.
@@ -66,23 +66,23 @@ pub(crate) struct Asked<'a> {
     /// Its connection.
     pub(crate) connection: &'a Connection,
     /// Who asks, where that was judged already.
-    pub(crate) sender: Option<Sender>,
+    pub(crate) sender: Option<RequestIdentity>,
     /// What is remembered of it.
-    pub(crate) seen: &'a Seen,
+    pub(crate) seen: &'a RequestStats,
     /// Who wants to know each step, where it is only rehearsed: then nothing is counted.
-    pub(crate) steps: Option<&'a Steps>,
+    pub(crate) steps: Option<&'a DecisionLog>,
 }
 
-impl Asked<'_> {
+impl RequestView<'_> {
     /// Tells a step to whoever wants to know it.
-    pub(crate) fn tell(&self, at: At, outcome: Outcome, says: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
         if let Some(steps) = self.steps {
             steps.tell(at, outcome, says);
         }
     }
 
     /// Tells several steps.
-    fn tell_all(&self, at: At, outcome: Outcome, say: impl FnOnce() -> Vec<String>) {
+    fn tell_all(&self, at: Stage, outcome: StageResult, say: impl FnOnce() -> Vec<String>) {
         if let Some(steps) = self.steps {
             say().into_iter().for_each(|says| steps.tell(at, outcome, || says));
         }
@@ -107,18 +107,18 @@ pub(crate) enum Action {
     /// It goes to a shard.
     Forward(Forward),
     /// The gateway responds.
-    Respond(Answer),
+    Respond(LocalResponse),
     /// The admin API responds.
     Admin(LocalEndpoint),
 }
 
 impl RequestPipeline {
     /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
-    pub(crate) async fn decide(&self, asked: &Asked<'_>) -> Action {
+    pub(crate) async fn decide(&self, asked: &RequestView<'_>) -> Action {
         let local = LocalEndpoint::parse(asked.uri.path());
         let began = std::time::Instant::now();
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
-            && let Err(exceeded) = asked.connection.door.quotas.arrive(asked.counting())
+            && let Err(exceeded) = asked.connection.listener.quotas.arrive(asked.counting())
         {
             let answer = self.limited(asked, exceeded);
             return Action::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()));
@@ -127,8 +127,10 @@ impl RequestPipeline {
         if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
             && let Err(turned) = screen(asked)
         {
-            asked.tell(At::Host, Outcome::Refused, || turned.to_string());
-            return Action::Respond(Answer::from(turned).into_wanted_form(asked.headers, asked.uri.query()));
+            asked.tell(Stage::Host, StageResult::Refused, || turned.to_string());
+            return Action::Respond(
+                LocalResponse::from(turned).into_wanted_form(asked.headers, asked.uri.query()),
+            );
         }
         let origin = match local {
             Some(_) => None,
@@ -141,13 +143,13 @@ impl RequestPipeline {
             && may_act(asked, local.as_ref())
             && is_of_another_site(asked.headers, asked.authority())
         {
-            asked.tell(At::Credential, Outcome::Refused, || Turned::OtherSite.to_string());
-            return Action::Respond(Answer::from(Turned::OtherSite));
+            asked.tell(Stage::Credential, StageResult::Refused, || Rejection::OtherSite.to_string());
+            return Action::Respond(LocalResponse::from(Rejection::OtherSite));
         }
         let decision = match self.dispatch_by_path(asked).await {
             Ok(Action::Forward(mut forward)) => {
                 forward.believed = self.routing.paths.load().believed_since(began);
-                if let Some(sender) = &asked.connection.door.frame.load().sender {
+                if let Some(sender) = &asked.connection.listener.frame.load().sender {
                     forward.upstream = forward.upstream.on_behalf_of(sender);
                 }
                 self.admit(asked, forward).map(Action::Forward)
@@ -170,19 +172,19 @@ impl RequestPipeline {
     }
 
     /// Counts a request that may go to a shard.
-    fn admit(&self, asked: &Asked<'_>, mut forward: Forward) -> Result<Forward, Answer> {
-        let quotas = &asked.connection.door.quotas;
+    fn admit(&self, asked: &RequestView<'_>, mut forward: Forward) -> Result<Forward, LocalResponse> {
+        let quotas = &asked.connection.listener.quotas;
         if !quotas.count() {
             return Ok(forward);
         }
         let kind = match asked.class {
-            RequestClass::Read | RequestClass::Write => Kind::Request,
-            RequestClass::Watch => Kind::Watch,
-            RequestClass::Upgrade => Kind::Upgrade,
+            RequestClass::Read | RequestClass::Write => RequestKind::Request,
+            RequestClass::Watch => RequestKind::Watch,
+            RequestClass::Upgrade => RequestKind::Upgrade,
         };
         let other;
         let (identity, groups) = match &forward.sender {
-            Sender::Known(identity) => match (identity.user(), identity.user().tied_to()) {
+            RequestIdentity::Known(identity) => match (identity.user(), identity.user().tied_to()) {
                 (user, None) => (user.name.as_str(), user.groups.as_slice()),
                 // Names and groups of a workspace's own are told apart from everybody else's.
                 (user, Some(cluster)) => {
@@ -190,32 +192,35 @@ impl RequestPipeline {
                     (other.as_str(), &[][..])
                 }
             },
-            Sender::PassedOn => {
+            RequestIdentity::PassedOn => {
                 other = asked.address.to_string();
                 (other.as_str(), &[][..])
             }
         };
-        let whom =
-            Whom { identity, groups, workspace: forward.workspace.as_deref().or(forward.mount.as_deref()) };
-        asked.tell_all(At::Quota, Outcome::Noted, || quotas.standing(kind, &whom));
+        let whom = QuotaSubject {
+            identity,
+            groups,
+            workspace: forward.workspace.as_deref().or(forward.mount.as_deref()),
+        };
+        asked.tell_all(Stage::Quota, StageResult::Noted, || quotas.standing(kind, &whom));
         let ticket = quotas.admit(kind, &whom, asked.counting());
         let ticket = ticket.map_err(|exceeded| self.limited(asked, exceeded))?;
         forward.ticket = ticket.map(Box::new);
         Ok(forward)
     }
 
-    fn limited(&self, asked: &Asked<'_>, exceeded: Exceeded) -> Answer {
-        let door = &asked.connection.door;
+    fn limited(&self, asked: &RequestView<'_>, exceeded: Exceeded) -> LocalResponse {
+        let listener = &asked.connection.listener;
         if asked.steps.is_none() {
-            tracing::debug!(door = %door.name, peer = %asked.connection.peer, ?exceeded, "429");
+            tracing::debug!(listener = %listener.name, peer = %asked.connection.peer, ?exceeded, "429");
             self.forwarder.telemetry.metrics.limited(
-                &door.name,
+                &listener.name,
                 exceeded.scope.as_str(),
                 exceeded.what.as_str(),
             );
         }
-        asked.tell(At::Quota, Outcome::Refused, || exceeded.to_string());
-        Answer::too_many(exceeded.to_string(), exceeded.wait, "limited")
+        asked.tell(Stage::Quota, StageResult::Refused, || exceeded.to_string());
+        LocalResponse::too_many(exceeded.to_string(), exceeded.wait, "limited")
     }
 
     /// Whether kcp-front-proxy's behaviour is configured here.
@@ -223,30 +228,30 @@ impl RequestPipeline {
         self.forwarder.does(behaviour)
     }
 
-    fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, Answer> {
+    fn upstream(&self, name: &Arc<str>, url: &Arc<str>) -> Result<Arc<Upstream>, LocalResponse> {
         self.forwarder.upstreams.get(name, url).map_err(|error| {
             tracing::warn!(shard = %name, %error, "the shard cannot be reached");
-            Answer::unavailable("the shard has no usable address", "no_address")
+            LocalResponse::unavailable("the shard has no usable address", "no_address")
         })
     }
 
-    fn backend(&self, backend: &Backend) -> Result<Arc<Upstream>, Answer> {
+    fn backend(&self, backend: &Backend) -> Result<Arc<Upstream>, LocalResponse> {
         self.forwarder.upstreams.backend(&backend.spec).map_err(|error| {
             tracing::warn!(mapping = %backend.spec.name, %error, "the backend cannot be reached");
-            Answer::unavailable("the backend has no usable address", "no_address")
+            LocalResponse::unavailable("the backend has no usable address", "no_address")
         })
     }
 }
 
-/// What the door demands before anything else is looked at.
-fn screen(asked: &Asked<'_>) -> Result<(), Turned> {
-    let policy = asked.connection.door.policy.load();
+/// What the listener demands before anything else is looked at.
+fn screen(asked: &RequestView<'_>) -> Result<(), Rejection> {
+    let policy = asked.connection.listener.policy.load();
     policy.screen.host(asked.authority(), asked.connection.server_name.as_deref())?;
     policy.screen.headers(asked.headers)
 }
 
 /// Whether a request does something, or has the gateway itself answer, with a certificate that goes along unasked.
-fn may_act(asked: &Asked<'_>, local: Option<&LocalEndpoint>) -> bool {
+fn may_act(asked: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
     let shows_certificate = asked.connection.credentials.is_presented();
     let reads = matches!(*asked.method, Method::GET | Method::HEAD | Method::OPTIONS)
         && asked.class != RequestClass::Upgrade;
@@ -256,15 +261,15 @@ fn may_act(asked: &Asked<'_>, local: Option<&LocalEndpoint>) -> bool {
 
 /// The response to a request that means nothing here, whatever its path.
 pub(crate) fn refusal(
-    said: &Result<IpAddr, Unclear>,
-    fault: Option<host::Fault>,
+    said: &Result<IpAddr, InvalidClientAddress>,
+    fault: Option<host::HostError>,
     method: &Method,
-) -> Option<Answer> {
+) -> Option<LocalResponse> {
     match (said, fault) {
-        (Err(unclear), _) => Some(Answer::bad_request(unclear.to_string())),
-        (_, Some(fault)) => Some(Answer::bad_request(fault)),
+        (Err(unclear), _) => Some(LocalResponse::bad_request(unclear.to_string())),
+        (_, Some(fault)) => Some(LocalResponse::bad_request(fault)),
         _ if *method == Method::CONNECT => {
-            Some(Answer::status(&fairlead_process::Status::unknown_method(), "method"))
+            Some(LocalResponse::status(&fairlead_process::Status::unknown_method(), "method"))
         }
         _ => None,
     }

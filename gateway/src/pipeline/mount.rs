@@ -6,15 +6,15 @@ use fairlead_config::ServicesPolicy;
 use fairlead_process::{Status, StatusReason};
 use percent_encoding::percent_decode_str;
 
-use crate::auth::identity::Sender;
+use crate::auth::identity::RequestIdentity;
 use crate::forward::target::Forward;
 use crate::pipeline::dispatch::unknown_workspace;
-use crate::pipeline::{Action, Asked, RequestPipeline};
-use crate::request::decision_log::{At, Outcome};
-use crate::request::response::Answer;
+use crate::pipeline::{Action, RequestPipeline, RequestView};
+use crate::request::decision_log::{Stage, StageResult};
+use crate::request::response::LocalResponse;
 use crate::request::{ClusterPaths, MOUNT_HOPS, Reference, RequestPath};
 use crate::routing::mapping::{BackendUrl, Paths};
-use crate::routing::resolver::{Caller, Route};
+use crate::routing::resolver::{CallerKind, Route};
 use crate::upstream::{BackendSpec, Upstream};
 
 impl RequestPipeline {
@@ -23,36 +23,38 @@ impl RequestPipeline {
     /// an identity.
     pub(crate) fn to_mount(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestView<'_>,
         paths: &Paths,
         url: &str,
         rest: &str,
-        sender: Sender,
-    ) -> Result<Action, Answer> {
+        sender: RequestIdentity,
+    ) -> Result<Action, LocalResponse> {
         let Some(target) = BackendUrl::parse(url) else {
-            asked.tell(At::Mount, Outcome::Refused, || format!("{url} is no URL of a server"));
+            asked.tell(Stage::Mount, StageResult::Refused, || format!("{url} is no URL of a server"));
             return Err(unknown_workspace(asked));
         };
         let rules = self.routing.mounts.load();
         let hops = hops_so_far(asked).saturating_add(1);
         if hops > rules.hops {
-            asked.tell(At::Mount, Outcome::Refused, || format!("more than {} mounts in a row", rules.hops));
-            return Err(Answer::loop_detected());
+            asked.tell(Stage::Mount, StageResult::Refused, || {
+                format!("more than {} mounts in a row", rules.hops)
+            });
+            return Err(LocalResponse::loop_detected());
         }
         let path = format!("{}{rest}", target.path());
         // The URL is a tenant's: what is not clean could leave the prefix that it is matched by.
         if RequestPath::parse(&path, paths.clusters).is_err() {
-            asked.tell(At::Mount, Outcome::Refused, || format!("the path of {url} is not clean"));
+            asked.tell(Stage::Mount, StageResult::Refused, || format!("the path of {url} is not clean"));
             tracing::debug!(url, "a mount has a path that is not clean");
             return Err(unknown_workspace(asked));
         }
         let forward = if paths.clusters == ClusterPaths::Resolved && path.starts_with("/clusters/") {
             if !rules.allows(target.origin()) || target.origin().starts_with("http://") {
-                asked.tell(At::Mount, Outcome::Refused, || {
+                asked.tell(Stage::Mount, StageResult::Refused, || {
                     "its host is not among paths.mountHosts".to_owned()
                 });
                 tracing::debug!(url, "a mount leads to a host that it may not");
-                return Err(Answer::unavailable(
+                return Err(LocalResponse::unavailable(
                     "the workspace is mounted from a host that is not allowed",
                     "mount_host",
                 ));
@@ -61,7 +63,7 @@ impl RequestPipeline {
             let spec = BackendSpec { name: Arc::clone(&origin), url: origin, credential: None };
             let upstream = self.forwarder.upstreams.backend(&spec).map_err(|error| {
                 tracing::debug!(url, %error, "a mount leads nowhere");
-                Answer::unavailable("the mounted workspace has no usable address", "no_address")
+                LocalResponse::unavailable("the mounted workspace has no usable address", "no_address")
             })?;
             let text = match asked.uri.query() {
                 Some(query) => format!("{path}?{query}"),
@@ -73,10 +75,10 @@ impl RequestPipeline {
             let Some((mapping, backend)) =
                 mapping.and_then(|mapping| Some((mapping, mapping.target.backend()?)))
             else {
-                asked.tell(At::Mount, Outcome::Refused, || format!("no server is mapped to {path}"));
-                return Err(Answer::not_found());
+                asked.tell(Stage::Mount, StageResult::Refused, || format!("no server is mapped to {path}"));
+                return Err(LocalResponse::not_found());
             };
-            asked.tell(At::Mapping, Outcome::Passed, || mapping.to_string());
+            asked.tell(Stage::Mapping, StageResult::Passed, || mapping.to_string());
             let text = backend.path_and_query(&path, asked.uri.query());
             Forward::new(self.backend(backend)?, text, sender, mapping.asserted_by.clone())?
         };
@@ -88,20 +90,20 @@ impl RequestPipeline {
     /// right shard, and none is guessed.
     pub(crate) async fn shard_of_service(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestView<'_>,
         policy: ServicesPolicy,
         named: Option<Route>,
         rest: &str,
-    ) -> Result<Arc<Upstream>, Answer> {
+    ) -> Result<Arc<Upstream>, LocalResponse> {
         let route = match (policy, named) {
             (ServicesPolicy::RootShard, _) => {
                 let root = self
                     .routing
                     .router
-                    .route_telling(&Reference::root(), Caller::Anonymous, asked.steps)
+                    .route_telling(&Reference::root(), CallerKind::Anonymous, asked.steps)
                     .await;
                 if !matches!(root, Route::Shard { .. }) {
-                    return Err(Answer::unavailable("the root shard is not known yet", "not_synced"));
+                    return Err(LocalResponse::unavailable("the root shard is not known yet", "not_synced"));
                 }
                 root
             }
@@ -112,7 +114,10 @@ impl RequestPipeline {
                 let reference = scope.and_then(|segment| Reference::parse(segment).ok());
                 match reference {
                     Some(reference) => {
-                        self.routing.router.route_telling(&reference, Caller::Anonymous, asked.steps).await
+                        self.routing
+                            .router
+                            .route_telling(&reference, CallerKind::Anonymous, asked.steps)
+                            .await
                     }
                     None => Route::Unknown,
                 }
@@ -120,23 +125,24 @@ impl RequestPipeline {
         };
         match route {
             Route::Shard { name, url, .. } => self.upstream(&name, &url),
-            Route::NotSynced | Route::Busy => {
-                Err(Answer::unavailable("the workspaces of all shards are not known yet", "not_synced"))
-            }
+            Route::NotSynced | Route::Busy => Err(LocalResponse::unavailable(
+                "the workspaces of all shards are not known yet",
+                "not_synced",
+            )),
             Route::Mount(_) | Route::Unavailable | Route::Unknown => {
-                asked.tell(At::Mapping, Outcome::Refused, || {
+                asked.tell(Stage::Mapping, StageResult::Refused, || {
                     "the path names no logical cluster whose shard could serve it".to_owned()
                 });
                 tracing::debug!(path = asked.uri.path(), "a virtual workspace names no logical cluster");
                 let message = "the path names no logical cluster whose shard could serve this virtual workspace; \
                                ask the shard itself";
-                Err(Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_service"))
+                Err(LocalResponse::status(&Status::new(404, StatusReason::NotFound, message), "no_service"))
             }
         }
     }
 }
 
-fn hops_so_far(asked: &Asked<'_>) -> u32 {
+fn hops_so_far(asked: &RequestView<'_>) -> u32 {
     let counted = asked.headers.get(MOUNT_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     counted.unwrap_or(0)
 }

@@ -29,14 +29,14 @@ const MUCH: usize = 8 * FREE;
 
 /// Of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Untaken {
+pub(crate) struct ConnectionBacklog {
     /// Bytes of those streams that take nothing, as of their last looks.
     waiting: AtomicUsize,
     /// Bytes taken on all streams.
     taken: AtomicU64,
 }
 
-impl Untaken {
+impl ConnectionBacklog {
     /// Something was taken.
     pub(crate) fn took(&self, bytes: usize) {
         self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     /// Streams with a full window each of which nothing is taken, while the connection takes so many bytes in a second, by its
     /// number. Returns how many are still there after two seconds, after ten, and at the end of all patience.
     async fn left(streams: usize, pace: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
-        let connection = Arc::new(Untaken::default());
+        let connection = Arc::new(ConnectionBacklog::default());
         let others = Arc::clone(&connection);
         tokio::spawn(async move {
             for tenth in 0.. {

@@ -1,6 +1,6 @@
-//! Who may connect to a door, and what such a peer says about the client whose requests it carries.
+//! Who may connect to a listener, and what such a peer says about the client whose requests it carries.
 //!
-//! Costs nothing at a door that accepts everybody; else one comparison per network and connection (a provider has some
+//! Costs nothing at a listener that accepts everybody; else one comparison per network and connection (a provider has some
 //! twenty), and one look at each header's name per request, which mostly ends with its first letter.
 
 use std::net::IpAddr;
@@ -16,29 +16,29 @@ use crate::request::{begins_alike, is_alike};
 /// The list of addresses that a request has come by.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The peers of a door.
+/// The peers of a listener.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct PeerPolicy {
     /// Where they come from; `None` for anywhere.
     pub(crate) networks: Option<Arc<Reloadable<Networks>>>,
     /// Whether they say, before TLS, from whom a connection is.
     pub(crate) proxy_protocol: bool,
     /// How they say whose request it is.
-    pub(crate) said: ClientHeader,
+    pub(crate) said: ClientAddressSource,
 }
 
 /// The header in which a peer says whose request it is, if it may. A connection keeps the one under which it was accepted:
 /// who came in when another counted was not looked at for this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClientHeader {
+pub(crate) struct ClientAddressSource {
     header: Option<HeaderName>,
     /// Whether peers carry the requests of others, so that whatever else is said of those is not for servers.
-    carried: Carried,
+    carried: TrustedProxyKind,
 }
 
-/// Whether a door's peers carry the requests of others.
+/// Whether a listener's peers carry the requests of others.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Carried {
+enum TrustedProxyKind {
     /// They are clients, as far as anybody knows: what they say of addresses and certificates goes on, as in kcp.
     #[default]
     Never,
@@ -48,7 +48,7 @@ enum Carried {
     Address,
 }
 
-/// Who may connect to a door cannot be said; the operator has to mend it.
+/// Who may connect to a listener cannot be said; the operator has to mend it.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
     /// The file of networks.
@@ -59,15 +59,15 @@ pub enum PeersError {
     Header(String, #[source] InvalidHeaderName),
 }
 
-impl Peers {
-    /// Of a door with these settings.
+impl PeerPolicy {
+    /// Of a listener with these settings.
     ///
     /// # Errors
     /// [`PeersError`]; later the last good list of networks stays.
-    pub(crate) fn of(door: &DoorConfig, reloads: &Reloads) -> Result<Self, PeersError> {
-        let networks = match door.peers.allow.as_deref().map(Path::to_owned) {
+    pub(crate) fn of(listener: &DoorConfig, reloads: &Reloads) -> Result<Self, PeersError> {
+        let networks = match listener.peers.allow.as_deref().map(Path::to_owned) {
             Some(file) => {
-                let what = format!("peers of door {}", door.name);
+                let what = format!("peers of listener {}", listener.name);
                 Some(reloads.register(&what, [file.clone()], move || Networks::load(&file))?)
             }
             None => None,
@@ -75,14 +75,14 @@ impl Peers {
         let name = |text: &String| {
             HeaderName::try_from(text).map_err(|error| PeersError::Header(text.clone(), error))
         };
-        let client_header = door.peers.client_address_header.as_ref().map(name).transpose()?;
-        let carried = match (&client_header, &door.tls.transport_client_ca) {
-            (Some(_), _) => Carried::Address,
-            (None, Some(_)) => Carried::Certificate,
-            (None, None) => Carried::Never,
+        let client_header = listener.peers.client_address_header.as_ref().map(name).transpose()?;
+        let carried = match (&client_header, &listener.tls.transport_client_ca) {
+            (Some(_), _) => TrustedProxyKind::Address,
+            (None, Some(_)) => TrustedProxyKind::Certificate,
+            (None, None) => TrustedProxyKind::Never,
         };
-        let said = ClientHeader { header: client_header, carried };
-        Ok(Self { networks, said, proxy_protocol: door.peers.proxy_protocol })
+        let said = ClientAddressSource { header: client_header, carried };
+        Ok(Self { networks, said, proxy_protocol: listener.peers.proxy_protocol })
     }
 
     /// Whether not everybody may connect.
@@ -96,23 +96,27 @@ impl Peers {
     }
 }
 
-impl ClientHeader {
+impl ClientAddressSource {
     /// Takes what a peer says about its client out of the headers, and with it what anybody else has said: from then on
     /// there is one word about it.
     ///
     /// # Errors
-    /// [`Unclear`] if the peer says it in two ways, or in none that can be understood.
-    pub(crate) fn client_of(&self, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
+    /// [`InvalidClientAddress`] if the peer says it in two ways, or in none that can be understood.
+    pub(crate) fn client_of(
+        &self,
+        peer: IpAddr,
+        headers: &mut HeaderMap,
+    ) -> Result<IpAddr, InvalidClientAddress> {
         let client = match &self.header {
             Some(header) => said_in(header, peer, headers),
             None => Ok(peer),
         };
         let is_over = |name: &&HeaderName| match self.carried {
-            Carried::Never => false,
-            Carried::Certificate => is_word_of_certificates(name.as_str()),
-            Carried::Address => is_word_of_carriers(name.as_str()),
+            TrustedProxyKind::Never => false,
+            TrustedProxyKind::Certificate => is_word_of_certificates(name.as_str()),
+            TrustedProxyKind::Address => is_word_of_carriers(name.as_str()),
         };
-        if self.carried != Carried::Never {
+        if self.carried != TrustedProxyKind::Never {
             // Collected, because what is read cannot be changed; mostly there is little.
             for name in headers.keys().filter(is_over).cloned().collect::<Vec<_>>() {
                 headers.remove(name);
@@ -122,7 +126,11 @@ impl ClientHeader {
     }
 }
 
-fn said_in(header: &HeaderName, peer: IpAddr, headers: &mut HeaderMap) -> Result<IpAddr, Unclear> {
+fn said_in(
+    header: &HeaderName,
+    peer: IpAddr,
+    headers: &mut HeaderMap,
+) -> Result<IpAddr, InvalidClientAddress> {
     let mut said = headers.get_all(header).iter();
     let client = match (said.next(), said.next()) {
         // The provider's own requests, such as probes.
@@ -131,7 +139,7 @@ fn said_in(header: &HeaderName, peer: IpAddr, headers: &mut HeaderMap) -> Result
         (Some(_), Some(_)) => None,
     };
     headers.remove(header);
-    client.ok_or(Unclear)
+    client.ok_or(InvalidClientAddress)
 }
 
 /// Whether proxies and CDNs say by this header, in lower case, from where a request is or which certificate its client has
@@ -178,7 +186,7 @@ fn may_be_word(name: &str) -> bool {
 /// The peer's word about its client cannot be taken; the peer is to blame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("it is not clear which client the request comes from")]
-pub(crate) struct Unclear;
+pub(crate) struct InvalidClientAddress;
 
 #[cfg(test)]
 mod tests {
@@ -189,15 +197,16 @@ mod tests {
     #[test]
     fn a_peer_says_whose_request_it_is_once_or_not_at_all() {
         let header = HeaderName::from_static("cf-connecting-ip");
-        let said_by_peers = ClientHeader { header: Some(header.clone()), carried: Carried::Address };
+        let said_by_peers =
+            ClientAddressSource { header: Some(header.clone()), carried: TrustedProxyKind::Address };
         let (peer, client) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([203, 0, 113, 9]));
         for (said, expected) in [
             (&[][..], Ok(peer)),
             (&["203.0.113.9"], Ok(client)),
             (&["2001:db8::1"], Ok("2001:db8::1".parse().unwrap())),
-            (&["203.0.113.9", "203.0.113.9"], Err(Unclear)),
-            (&["203.0.113.9, 10.0.0.1"], Err(Unclear)),
-            (&["me"], Err(Unclear)),
+            (&["203.0.113.9", "203.0.113.9"], Err(InvalidClientAddress)),
+            (&["203.0.113.9, 10.0.0.1"], Err(InvalidClientAddress)),
+            (&["me"], Err(InvalidClientAddress)),
         ] {
             let mut headers = HeaderMap::new();
             headers.append(X_FORWARDED_FOR, "198.51.100.1".parse().unwrap());
@@ -205,7 +214,7 @@ mod tests {
                 headers.append(&header, text.parse().unwrap());
             }
             let before = headers.clone();
-            assert_eq!(ClientHeader::default().client_of(peer, &mut headers), Ok(peer), "{said:?}");
+            assert_eq!(ClientAddressSource::default().client_of(peer, &mut headers), Ok(peer), "{said:?}");
             assert_eq!(headers, before, "{said:?}");
             assert_eq!(said_by_peers.client_of(peer, &mut headers), expected, "{said:?}");
             assert_eq!(headers.len(), 0, "{said:?}");
@@ -233,13 +242,13 @@ mod tests {
             ("x-mine", false, false),
         ] {
             for (header, carried, goes) in [
-                (header.clone(), Carried::Address, with_address),
-                (None, Carried::Certificate, with_certificate),
-                (None, Carried::Never, false),
+                (header.clone(), TrustedProxyKind::Address, with_address),
+                (None, TrustedProxyKind::Certificate, with_certificate),
+                (None, TrustedProxyKind::Never, false),
             ] {
                 let mut headers = HeaderMap::new();
                 headers.append(HeaderName::from_static(name), "x".parse().unwrap());
-                let said = ClientHeader { header, carried };
+                let said = ClientAddressSource { header, carried };
                 said.client_of(IpAddr::from([192, 0, 2, 1]), &mut headers).unwrap();
                 assert_eq!(headers.is_empty(), goes, "{name}, {carried:?}");
             }

@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fairlead_authn::ConnectionCredentials;
 use fairlead_process::{Activity, Connected, Drain, PeerChain};
 
-use crate::policy::backlog::Untaken;
-use crate::policy::client_address::ClientHeader;
-use crate::policy::listener::{CertificateMeaning, Door, Frame};
+use crate::policy::backlog::ConnectionBacklog;
+use crate::policy::client_address::ClientAddressSource;
+use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
     /// Different for every connection of the process.
     pub(crate) id: u64,
-    /// The door that it came through.
-    pub(crate) door: Arc<Door>,
+    /// The listener that it came through.
+    pub(crate) listener: Arc<Listener>,
     /// When what has no end of its own ends here.
     pub(crate) drain: Drain,
     /// The other end, as TCP sees it.
     pub(crate) peer: SocketAddr,
     /// How it may say whose requests it brings.
-    pub(crate) said: ClientHeader,
+    pub(crate) said: ClientAddressSource,
     /// The name that the peer asked for when it connected.
     pub(crate) server_name: Option<Box<str>>,
     /// The certificates that the peer presented, and what was made of them so far.
     pub(crate) credentials: ConnectionCredentials,
     /// Of its answers.
-    pub(crate) untaken: Untaken,
+    pub(crate) untaken: ConnectionBacklog,
     /// Of the bodies of its requests, by servers.
-    pub(crate) unsent: Untaken,
+    pub(crate) unsent: ConnectionBacklog,
     /// Its requests.
     pub(crate) activity: Activity,
     /// Bytes of header of those requests over HTTP/2 that are not answered yet.
@@ -43,26 +43,26 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         id: u64,
-        (door, frame): (Arc<Door>, &Frame),
+        (listener, frame): (Arc<Listener>, &ConnectionPolicy),
         drain: Drain,
         peer: SocketAddr,
         chain: &PeerChain,
         server_name: Option<&str>,
     ) -> Self {
         let credentials = match (&chain.0, frame.certificates) {
-            (Some(chain), CertificateMeaning::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
+            (Some(chain), ClientCertificateUse::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
         Self {
             id,
-            door,
+            listener,
             drain,
             peer,
             said: frame.peers.said.clone(),
             server_name: server_name.map(Box::from),
             credentials,
-            untaken: Untaken::default(),
-            unsent: Untaken::default(),
+            untaken: ConnectionBacklog::default(),
+            unsent: ConnectionBacklog::default(),
             activity: Activity::begin(),
             heads: AtomicUsize::new(0),
             _connected: None,
@@ -75,10 +75,10 @@ impl Connection {
     }
 
     /// Counts the head of one more request until the guard is dropped, unless they would be more than `most` bytes together.
-    pub(crate) fn hold_head(self: &Arc<Self>, bytes: usize, most: usize) -> Option<HeldHead> {
+    pub(crate) fn hold_head(self: &Arc<Self>, bytes: usize, most: usize) -> Option<HeaderMemoryGuard> {
         let more = |held: usize| Some(held + bytes).filter(|held| *held <= most);
         self.heads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(HeldHead { connection: Arc::clone(self), bytes })
+        Some(HeaderMemoryGuard { connection: Arc::clone(self), bytes })
     }
 
     /// Counts a request as open until the guard is dropped.
@@ -108,12 +108,12 @@ pub(crate) type OpenRequest = fairlead_process::OpenRequest<Connection>;
 
 /// The head of a request, while it is kept.
 #[derive(Debug)]
-pub(crate) struct HeldHead {
+pub(crate) struct HeaderMemoryGuard {
     connection: Arc<Connection>,
     bytes: usize,
 }
 
-impl Drop for HeldHead {
+impl Drop for HeaderMemoryGuard {
     fn drop(&mut self) {
         self.connection.heads.fetch_sub(self.bytes, Ordering::Relaxed);
     }

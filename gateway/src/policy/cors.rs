@@ -4,7 +4,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use regex::{Regex, RegexSet};
 
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 
 /// The origins that may.
 #[derive(Clone, Debug)]
@@ -76,17 +76,17 @@ impl AllowedOrigin {
     }
 
     /// The gateway's own answer to this origin.
-    pub(crate) fn decorate(&self, mut answer: Answer) -> Answer {
+    pub(crate) fn decorate(&self, mut answer: LocalResponse) -> LocalResponse {
         answer.response.headers_mut().extend(self.fields());
         answer
     }
 
     /// What a browser asks before it asks in earnest is answered here.
-    pub(crate) fn preflight(&self, method: &Method) -> Option<Answer> {
+    pub(crate) fn preflight(&self, method: &Method) -> Option<LocalResponse> {
         (*method == Method::OPTIONS).then(|| {
             let mut response = Response::new(bytes::Bytes::new());
             *response.status_mut() = StatusCode::NO_CONTENT;
-            self.decorate(Answer::new(response, "preflight"))
+            self.decorate(LocalResponse::new(response, "preflight"))
         })
     }
 }

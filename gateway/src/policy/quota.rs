@@ -1,4 +1,4 @@
-//! The quotas of a door, and the ticket that a request holds while it counts.
+//! The quotas of a listener, and the ticket that a request holds while it counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use fairlead_config::{DoorQuotasConfig, QuotaConfig};
 use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace};
 
-/// What is open of it is counted apart.
+/// LimitKind is open of it is counted apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// Has an end of its own.
     Request = 0,
     /// Watches and followed logs.
@@ -19,8 +19,8 @@ pub(crate) enum Kind {
     Upgrade = 2,
 }
 
-impl Kind {
-    /// What is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
+impl RequestKind {
+    /// LimitKind is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
     fn counts_as(self) -> &'static [Self] {
         match self {
             Self::Request => &[Self::Request],
@@ -32,7 +32,7 @@ impl Kind {
 
 /// Whose quota it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Scope {
+pub(crate) enum LimitScope {
     /// Everybody's together.
     All,
     /// The user's.
@@ -43,12 +43,12 @@ pub(crate) enum Scope {
     Address,
 }
 
-/// What there is too much of.
+/// LimitKind there is too much of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum LimitKind {
     Rate,
     Bytes,
-    Open(Kind),
+    Open(RequestKind),
     /// New ones and open ones.
     Connections,
     /// Credentials that do not count.
@@ -60,21 +60,21 @@ pub(crate) enum What {
 #[error("too many {}: {} may have no more {}", what.noun(), scope.noun(), what.unit())]
 pub(crate) struct Exceeded {
     /// Whose.
-    pub(crate) scope: Scope,
+    pub(crate) scope: LimitScope,
     /// Which.
-    pub(crate) what: What,
+    pub(crate) what: LimitKind,
     /// After which it may be there again.
     pub(crate) wait: Duration,
 }
 
 impl Exceeded {
     /// That of an address.
-    pub(crate) fn of_address(what: What, wait: Duration) -> Self {
-        Self { scope: Scope::Address, what, wait }
+    pub(crate) fn of_address(what: LimitKind, wait: Duration) -> Self {
+        Self { scope: LimitScope::Address, what, wait }
     }
 }
 
-impl Scope {
+impl LimitScope {
     /// The word in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -95,15 +95,15 @@ impl Scope {
     }
 }
 
-impl What {
+impl LimitKind {
     /// The word in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Rate => "rate",
             Self::Bytes => "bytes",
-            Self::Open(Kind::Request) => "concurrent",
-            Self::Open(Kind::Watch) => "watches",
-            Self::Open(Kind::Upgrade) => "upgrades",
+            Self::Open(RequestKind::Request) => "concurrent",
+            Self::Open(RequestKind::Watch) => "watches",
+            Self::Open(RequestKind::Upgrade) => "upgrades",
             Self::Connections => "connections",
             Self::Failures => "failures",
         }
@@ -113,9 +113,9 @@ impl What {
         match self {
             Self::Rate => "requests",
             Self::Bytes => "bytes",
-            Self::Open(Kind::Request) => "requests at a time",
-            Self::Open(Kind::Watch) => "open watches",
-            Self::Open(Kind::Upgrade) => "upgraded connections",
+            Self::Open(RequestKind::Request) => "requests at a time",
+            Self::Open(RequestKind::Watch) => "open watches",
+            Self::Open(RequestKind::Upgrade) => "upgraded connections",
             Self::Connections => "connections",
             Self::Failures => "credentials that do not count",
         }
@@ -131,7 +131,7 @@ impl What {
 
 /// Who asks, and where, as far as quotas tell.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whom<'w> {
+pub(crate) struct QuotaSubject<'w> {
     /// The user's name, or the address of whom nobody here has judged.
     pub(crate) identity: &'w str,
     /// Groups that the user is in.
@@ -140,17 +140,17 @@ pub(crate) struct Whom<'w> {
     pub(crate) workspace: Option<&'w str>,
 }
 
-/// The quotas of a door.
+/// The quotas of a listener.
 #[derive(Debug)]
-pub(crate) struct DoorQuotas {
+pub(crate) struct ListenerQuotas {
     rules: ArcSwap<Rules>,
-    /// What makes a door without quotas cheap.
+    /// LimitKind makes a listener without quotas cheap.
     counts: AtomicBool,
     began: Instant,
     all: Arc<Meter>,
     identities: Meters,
     workspaces: Meters,
-    /// What addresses may do before anybody is known.
+    /// LimitKind addresses may do before anybody is known.
     pub(crate) addresses: AddressQuotas,
 }
 
@@ -171,7 +171,7 @@ struct Quota {
 }
 
 impl Rules {
-    fn exempt(&self, whom: &Whom<'_>) -> bool {
+    fn exempt(&self, whom: &QuotaSubject<'_>) -> bool {
         whom.groups.iter().any(|group| self.exempt.contains(group))
     }
 }
@@ -192,7 +192,7 @@ impl Quota {
     }
 }
 
-impl DoorQuotas {
+impl ListenerQuotas {
     /// Those that settings make.
     pub(crate) fn new(config: &DoorQuotasConfig) -> Self {
         let quotas = Self {
@@ -238,8 +238,8 @@ impl DoorQuotas {
         }
         match self.rules.load().all.requests {
             Some(pace) => self.all.requests.take(pace, self.now(), counting).map_err(|wait| Exceeded {
-                scope: Scope::All,
-                what: What::Rate,
+                scope: LimitScope::All,
+                what: LimitKind::Rate,
                 wait,
             }),
             None => Ok(()),
@@ -247,39 +247,39 @@ impl DoorQuotas {
     }
 
     /// Counts a request of somebody, until the ticket is dropped. `None` where nothing is counted. One that asks for an upgrade
-    /// counts among requests, too, until it has one ([`Ticket::switched`]).
+    /// counts among requests, too, until it has one ([`QuotaGuard::switched`]).
     ///
     /// # Errors
     /// [`Exceeded`]; nothing of it is counted as open then.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        kind: Kind,
-        whom: &Whom<'_>,
+        kind: RequestKind,
+        whom: &QuotaSubject<'_>,
         counting: Counting,
-    ) -> Result<Option<Ticket>, Exceeded> {
+    ) -> Result<Option<QuotaGuard>, Exceeded> {
         if !self.count() {
             return Ok(None);
         }
         let (rules, now) = (self.rules.load(), self.now());
-        let request = Asking { kind, now, counting };
-        let everybody = request.hold(Scope::All, &rules.all, || Arc::clone(&self.all))?;
+        let request = Admission { kind, now, counting };
+        let everybody = request.hold(LimitScope::All, &rules.all, || Arc::clone(&self.all))?;
         let (mut identity, mut workspace) = (None, None);
         if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(whom) {
-            identity =
-                request.hold(Scope::Identity, &rules.identity, || self.identities.of(whom.identity, now))?;
+            identity = request
+                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(whom.identity, now))?;
             if let Some(id) = whom.workspace {
                 let meter = || self.workspaces.of(id, now);
-                workspace = request.hold(Scope::Workspace, &rules.workspace, meter)?;
+                workspace = request.hold(LimitScope::Workspace, &rules.workspace, meter)?;
             }
         }
-        Ok(Some(Ticket { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
+        Ok(Some(QuotaGuard { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
     }
 
-    /// What is left of each quota that counts for somebody, in words.
-    pub(crate) fn standing(&self, kind: Kind, whom: &Whom<'_>) -> Vec<String> {
+    /// LimitKind is left of each quota that counts for somebody, in words.
+    pub(crate) fn standing(&self, kind: RequestKind, whom: &QuotaSubject<'_>) -> Vec<String> {
         let (rules, now) = (self.rules.load(), self.now());
         let mut told = Vec::new();
-        let mut tell = |scope: Scope, meter: &Meter, quota: &Quota| {
+        let mut tell = |scope: LimitScope, meter: &Meter, quota: &Quota| {
             if let Some(pace) = quota.requests {
                 let (left, per_second) = (meter.requests.left(pace, now), pace.per_second());
                 told.push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
@@ -291,20 +291,24 @@ impl DoorQuotas {
             for kind in kind.counts_as() {
                 if let Some(most) = quota.open[*kind as usize] {
                     let open = meter.open[*kind as usize].load(Ordering::Relaxed);
-                    told.push(format!("{}: {open} of {most} {} now", scope.noun(), What::Open(*kind).noun()));
+                    told.push(format!(
+                        "{}: {open} of {most} {} now",
+                        scope.noun(),
+                        LimitKind::Open(*kind).noun()
+                    ));
                 }
             }
         };
-        tell(Scope::All, &self.all, &rules.all);
+        tell(LimitScope::All, &self.all, &rules.all);
         if rules.exempt(whom) {
             told.push("a group of the user is exempt from quotas of its own".to_owned());
             return told;
         }
         if !rules.identity.is_none() {
-            tell(Scope::Identity, &self.identities.of(whom.identity, now), &rules.identity);
+            tell(LimitScope::Identity, &self.identities.of(whom.identity, now), &rules.identity);
         }
         if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
-            tell(Scope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
+            tell(LimitScope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
         }
         told
     }
@@ -319,43 +323,43 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// A request that is to be counted.
 #[derive(Clone, Copy)]
-struct Asking {
-    kind: Kind,
+struct Admission {
+    kind: RequestKind,
     now: u64,
     counting: Counting,
 }
 
-impl Asking {
+impl Admission {
     /// Counts it for one meter, until what is returned is dropped. `None` where there is no quota.
     fn hold(
         self,
-        scope: Scope,
+        scope: LimitScope,
         quota: &Quota,
         meter: impl FnOnce() -> Arc<Meter>,
-    ) -> Result<Option<Held>, Exceeded> {
+    ) -> Result<Option<MeterGuard>, Exceeded> {
         if quota.is_none() {
             return Ok(None);
         }
         let Self { kind, now, counting } = self;
         let exceeded = |what, wait| Exceeded { scope, what, wait };
         // Whatever is opened is closed again if there is too much of something else.
-        let mut held = Held { meter: meter(), open: &[], bytes: quota.bytes };
+        let mut held = MeterGuard { meter: meter(), open: &[], bytes: quota.bytes };
         if let Some(pace) = quota.bytes {
-            held.meter.bytes.check(pace, now).map_err(|wait| exceeded(What::Bytes, wait))?;
+            held.meter.bytes.check(pace, now).map_err(|wait| exceeded(LimitKind::Bytes, wait))?;
         }
         let kinds = kind.counts_as();
         for (place, kind) in kinds.iter().enumerate() {
             if !held.meter.open(*kind as usize, quota.open[*kind as usize], counting) {
-                return Err(exceeded(What::Open(*kind), A_MOMENT));
+                return Err(exceeded(LimitKind::Open(*kind), A_MOMENT));
             }
             if counting == Counting::Real {
                 held.open = &kinds[..=place];
             }
         }
         // Everybody's were taken when it arrived.
-        if let Some(pace) = quota.requests.filter(|_| scope != Scope::All) {
+        if let Some(pace) = quota.requests.filter(|_| scope != LimitScope::All) {
             let taken = held.meter.requests.take(pace, now, counting);
-            taken.map_err(|wait| exceeded(What::Rate, wait))?;
+            taken.map_err(|wait| exceeded(LimitKind::Rate, wait))?;
         }
         Ok((counting == Counting::Real).then_some(held))
     }
@@ -364,22 +368,22 @@ impl Asking {
 /// A request that counts until this is dropped. Nothing in it is allocated, and each meter is found and referred to once:
 /// they are shared by all threads.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct QuotaGuard {
     /// Everybody's, the user's, the workspace's.
-    held: [Option<Held>; 3],
-    quotas: Arc<DoorQuotas>,
+    held: [Option<MeterGuard>; 3],
+    quotas: Arc<ListenerQuotas>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct MeterGuard {
     meter: Arc<Meter>,
-    /// What it is counted as.
-    open: &'static [Kind],
+    /// LimitKind it is counted as.
+    open: &'static [RequestKind],
     /// If bytes are counted.
     bytes: Option<Pace>,
 }
 
-impl Ticket {
+impl QuotaGuard {
     /// Counts bytes that were carried for it.
     pub(crate) fn carried(&self, bytes: u64) {
         let charged = self.held.iter().flatten().filter_map(|held| Some((&held.meter, held.bytes?)));
@@ -392,15 +396,15 @@ impl Ticket {
     /// It is a tunnel from now on, and no request any more.
     pub(crate) fn switched(&mut self) {
         for held in self.held.iter_mut().flatten() {
-            if held.open == Kind::Upgrade.counts_as() {
-                held.open = &[Kind::Upgrade];
-                held.meter.close(Kind::Request as usize);
+            if held.open == RequestKind::Upgrade.counts_as() {
+                held.open = &[RequestKind::Upgrade];
+                held.meter.close(RequestKind::Request as usize);
             }
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for MeterGuard {
     fn drop(&mut self) {
         self.open.iter().for_each(|kind| self.meter.close(*kind as usize));
     }
@@ -414,15 +418,15 @@ mod tests {
 
     use super::*;
 
-    fn quotas(config: DoorQuotasConfig) -> Arc<DoorQuotas> {
-        Arc::new(DoorQuotas::new(&config))
+    fn quotas(config: DoorQuotasConfig) -> Arc<ListenerQuotas> {
+        Arc::new(ListenerQuotas::new(&config))
     }
 
-    fn whom<'w>(identity: &'w str, workspace: &'w str) -> Whom<'w> {
-        Whom { identity, groups: &[], workspace: Some(workspace) }
+    fn whom<'w>(identity: &'w str, workspace: &'w str) -> QuotaSubject<'w> {
+        QuotaSubject { identity, groups: &[], workspace: Some(workspace) }
     }
 
-    fn exceeded(outcome: Result<Option<Ticket>, Exceeded>) -> (Scope, What) {
+    fn exceeded(outcome: Result<Option<QuotaGuard>, Exceeded>) -> (LimitScope, LimitKind) {
         let exceeded = outcome.unwrap_err();
         assert!(!exceeded.wait.is_zero());
         (exceeded.scope, exceeded.what)
@@ -432,7 +436,7 @@ mod tests {
     fn without_a_quota_nothing_is_counted() {
         let quotas = quotas(DoorQuotasConfig::default());
         assert!(quotas.arrive(Counting::Real).is_ok());
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap().is_none());
+        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().is_none());
     }
 
     #[test]
@@ -445,19 +449,26 @@ mod tests {
             exempt_groups: vec!["operators".to_owned()],
             ..DoorQuotasConfig::default()
         });
-        let admit = |user, workspace| quotas.admit(Kind::Request, &whom(user, workspace), Counting::Real);
+        let admit =
+            |user, workspace| quotas.admit(RequestKind::Request, &whom(user, workspace), Counting::Real);
         let open: Vec<_> = (0..2).map(|_| admit("bob", "a").unwrap()).collect();
-        assert_eq!(exceeded(admit("bob", "b")), (Scope::Identity, What::Open(Kind::Request)));
+        assert_eq!(
+            exceeded(admit("bob", "b")),
+            (LimitScope::Identity, LimitKind::Open(RequestKind::Request))
+        );
         let eve = admit("eve", "a").unwrap();
-        assert_eq!(exceeded(admit("eve", "a")), (Scope::Workspace, What::Open(Kind::Request)));
+        assert_eq!(
+            exceeded(admit("eve", "a")),
+            (LimitScope::Workspace, LimitKind::Open(RequestKind::Request))
+        );
         assert!(admit("eve", "b").is_ok(), "one that was refused is not open");
 
-        let watch = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap();
-        let again = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real);
-        assert_eq!(exceeded(again), (Scope::Identity, What::Open(Kind::Watch)));
+        let watch = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap();
+        let again = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real);
+        assert_eq!(exceeded(again), (LimitScope::Identity, LimitKind::Open(RequestKind::Watch)));
         let operators = ["operators".to_owned()];
-        let operator = Whom { groups: &operators, ..whom("bob", "a") };
-        assert!(quotas.admit(Kind::Watch, &operator, Counting::Real).is_ok());
+        let operator = QuotaSubject { groups: &operators, ..whom("bob", "a") };
+        assert!(quotas.admit(RequestKind::Watch, &operator, Counting::Real).is_ok());
         drop((open, eve, watch));
         assert!(admit("bob", "a").is_ok());
     }
@@ -470,27 +481,27 @@ mod tests {
             per_identity: QuotaConfig { burst: Some(3), ..rate(1) },
             ..DoorQuotasConfig::default()
         });
-        let ask = |user| quotas.admit(Kind::Request, &whom(user, "a"), Counting::Real);
+        let ask = |user| quotas.admit(RequestKind::Request, &whom(user, "a"), Counting::Real);
         assert_eq!((0..10).filter(|_| ask("bob").is_ok()).count(), 3);
-        assert_eq!(exceeded(ask("bob")), (Scope::Identity, What::Rate));
+        assert_eq!(exceeded(ask("bob")), (LimitScope::Identity, LimitKind::Rate));
         assert_eq!((0..10).filter(|_| ask("eve").is_ok()).count(), 3);
         let arrived = (0..200).filter(|_| quotas.arrive(Counting::Real).is_ok()).count();
         assert!((20..=25).contains(&arrived), "{arrived}");
         let exceeded = (0..100).find_map(|_| quotas.arrive(Counting::Real).err()).unwrap();
-        assert_eq!((exceeded.scope, exceeded.what), (Scope::All, What::Rate));
+        assert_eq!((exceeded.scope, exceeded.what), (LimitScope::All, LimitKind::Rate));
     }
 
     #[test]
     fn bytes_that_were_carried_hold_up_the_next_request() {
         let bytes = QuotaConfig { bytes_per_second: Some(ByteSize::mib(1)), ..QuotaConfig::default() };
         let quotas = quotas(DoorQuotasConfig { per_workspace: bytes, ..DoorQuotasConfig::default() });
-        let ticket = quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
+        let ticket = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
         ticket.carried(100 << 20);
         assert_eq!(
-            exceeded(quotas.admit(Kind::Request, &whom("eve", "a"), Counting::Real)),
-            (Scope::Workspace, What::Bytes)
+            exceeded(quotas.admit(RequestKind::Request, &whom("eve", "a"), Counting::Real)),
+            (LimitScope::Workspace, LimitKind::Bytes)
         );
-        assert!(quotas.admit(Kind::Request, &whom("eve", "b"), Counting::Real).is_ok());
+        assert!(quotas.admit(RequestKind::Request, &whom("eve", "b"), Counting::Real).is_ok());
     }
 
     #[test]
@@ -500,11 +511,12 @@ mod tests {
             ..DoorQuotasConfig::default()
         };
         let quotas = quotas(most(5));
-        let open: Vec<_> =
-            (0..5).map(|_| quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).unwrap()).collect();
+        let open: Vec<_> = (0..5)
+            .map(|_| quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap())
+            .collect();
         quotas.set(&most(2));
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).is_err());
+        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_err());
         drop(open);
-        assert!(quotas.admit(Kind::Watch, &whom("bob", "a"), Counting::Real).is_ok());
+        assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_ok());
     }
 }

@@ -1,17 +1,17 @@
-//! What a door demands of every request beyond a good credential: the right name, no forbidden header, protocol or user.
+//! What a listener demands of every request beyond a good credential: the right name, no forbidden header, protocol or user.
 //!
-//! Pure. Costs a few comparisons with empty lists at a door that demands nothing.
+//! Pure. Costs a few comparisons with empty lists at a listener that demands nothing.
 
 use fairlead_authn::UserInfo;
 use fairlead_config::{DoorConfig, UpgradeProtocol};
 use fairlead_process::{GroupResource, Status, StatusReason};
 use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE, USER_AGENT};
 
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 
-/// The demands of a door.
+/// The demands of a listener.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Screen {
+pub(crate) struct RequestFilter {
     /// In lower case; `.example.com` is all one level below.
     hosts: Vec<Box<str>>,
     /// Empty for any.
@@ -25,7 +25,7 @@ pub(crate) struct Screen {
 
 /// Why a request is turned away. The client is to blame, and a retry does not help.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Turned {
+pub(crate) enum Rejection {
     /// 421: it is for another server (RFC 9110, 15.5.20).
     #[error("the request is for a host that is not served here")]
     Misdirected,
@@ -46,7 +46,7 @@ pub(crate) enum Turned {
     Group,
 }
 
-impl Screen {
+impl RequestFilter {
     /// The demands that settings make.
     pub(crate) fn new(config: &DoorConfig) -> Self {
         let host = |host: &String| {
@@ -68,18 +68,18 @@ impl Screen {
     /// made for.
     ///
     /// # Errors
-    /// [`Turned::Misdirected`].
-    pub(crate) fn host(&self, authority: Option<&str>, connection: Option<&str>) -> Result<(), Turned> {
+    /// [`Rejection::Misdirected`].
+    pub(crate) fn host(&self, authority: Option<&str>, connection: Option<&str>) -> Result<(), Rejection> {
         if self.hosts.is_empty() {
             return Ok(());
         }
         let is_here = |name: &str| self.hosts.iter().any(|host| is_name(host, name));
         // A client that names no server in the handshake may be an older one; what it asks for counts.
         let named_here = authority.map(without_port).is_some_and(is_here);
-        if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Turned::Misdirected) }
+        if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Rejection::Misdirected) }
     }
 
-    /// A name that the door has, if it has some.
+    /// A name that the listener has, if it has some.
     pub(crate) fn a_host(&self) -> Option<&str> {
         self.hosts.iter().map(|host| &**host).find(|host| !host.starts_with('.'))
     }
@@ -87,10 +87,10 @@ impl Screen {
     /// Judges its headers.
     ///
     /// # Errors
-    /// [`Turned::Impersonates`], [`Turned::Upgrades`].
-    pub(crate) fn headers(&self, headers: &HeaderMap) -> Result<(), Turned> {
+    /// [`Rejection::Impersonates`], [`Rejection::Upgrades`].
+    pub(crate) fn headers(&self, headers: &HeaderMap) -> Result<(), Rejection> {
         if self.refuses_impersonation && headers.keys().any(|name| impersonates(name.as_str())) {
-            return Err(Turned::Impersonates);
+            return Err(Rejection::Impersonates);
         }
         if !self.upgrades.is_empty() {
             let wanted = headers.get_all(UPGRADE).iter();
@@ -99,7 +99,7 @@ impl Screen {
                 self.upgrades.iter().any(|known| is_protocol(*known, protocol.trim_ascii()))
             };
             if !protocols.into_iter().all(allowed) {
-                return Err(Turned::Upgrades);
+                return Err(Rejection::Upgrades);
             }
         }
         Ok(())
@@ -108,13 +108,13 @@ impl Screen {
     /// Judges who asks.
     ///
     /// # Errors
-    /// [`Turned::User`], [`Turned::Group`].
-    pub(crate) fn user(&self, user: &UserInfo) -> Result<(), Turned> {
+    /// [`Rejection::User`], [`Rejection::Group`].
+    pub(crate) fn user(&self, user: &UserInfo) -> Result<(), Rejection> {
         if self.refused_users.iter().any(|pattern| matches(pattern, &user.name)) {
-            return Err(Turned::User);
+            return Err(Rejection::User);
         }
         let refused = |group: &String| self.refused_groups.iter().any(|pattern| matches(pattern, group));
-        if user.groups.iter().any(refused) { Err(Turned::Group) } else { Ok(()) }
+        if user.groups.iter().any(refused) { Err(Rejection::Group) } else { Ok(()) }
     }
 }
 
@@ -186,10 +186,10 @@ fn is_name(host: &str, name: &str) -> bool {
     }
 }
 
-impl From<Turned> for Answer {
-    fn from(turned: Turned) -> Self {
+impl From<Rejection> for LocalResponse {
+    fn from(turned: Rejection) -> Self {
         match turned {
-            Turned::Misdirected => {
+            Rejection::Misdirected => {
                 Self::status(&Status::new(421, StatusReason::Unknown, turned.to_string()), "misdirected")
             }
             _ => Self::status(&Status::forbidden(GroupResource::default(), "", turned), "turned_away"),
@@ -205,14 +205,14 @@ mod tests {
 
     use super::*;
 
-    fn screen(change: impl FnOnce(&mut DoorConfig)) -> Screen {
+    fn screen(change: impl FnOnce(&mut DoorConfig)) -> RequestFilter {
         let mut config = DoorConfig::default();
         change(&mut config);
-        Screen::new(&config)
+        RequestFilter::new(&config)
     }
 
     #[test]
-    fn a_door_is_reached_by_its_names_only() {
+    fn a_listener_is_reached_by_its_names_only() {
         let names = ["API.example.com", "*.eu.example.com", "2001:db8::1"];
         let screen = screen(|config| config.hosts = names.map(str::to_owned).into());
         for (authority, connection, expected) in [
@@ -232,7 +232,7 @@ mod tests {
         ] {
             let found = screen.host(authority, connection).is_ok();
             assert_eq!(found, expected, "{authority:?} {connection:?}");
-            assert_eq!(Screen::default().host(authority, connection), Ok(()));
+            assert_eq!(RequestFilter::default().host(authority, connection), Ok(()));
         }
     }
 
@@ -245,20 +245,20 @@ mod tests {
         });
         let spdy = screen(|config| config.upgrades = vec![Websocket, Spdy]);
         for (name, value, here, with_spdy) in [
-            ("impersonate-user", "root", Err(Turned::Impersonates), Ok(())),
-            ("Impersonate-Extra-x", "", Err(Turned::Impersonates), Ok(())),
-            ("impersonate_group", "root", Err(Turned::Impersonates), Ok(())),
+            ("impersonate-user", "root", Err(Rejection::Impersonates), Ok(())),
+            ("Impersonate-Extra-x", "", Err(Rejection::Impersonates), Ok(())),
+            ("impersonate_group", "root", Err(Rejection::Impersonates), Ok(())),
             ("impersonation", "x", Ok(()), Ok(())),
             ("upgrade", "WebSocket", Ok(()), Ok(())),
-            ("upgrade", "SPDY/3.1", Err(Turned::Upgrades), Ok(())),
-            ("upgrade", "websocket, SPDY/3.1", Err(Turned::Upgrades), Ok(())),
-            ("upgrade", "tcp", Err(Turned::Upgrades), Err(Turned::Upgrades)),
+            ("upgrade", "SPDY/3.1", Err(Rejection::Upgrades), Ok(())),
+            ("upgrade", "websocket, SPDY/3.1", Err(Rejection::Upgrades), Ok(())),
+            ("upgrade", "tcp", Err(Rejection::Upgrades), Err(Rejection::Upgrades)),
         ] {
             let mut headers = HeaderMap::new();
             headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
             assert_eq!(strict.headers(&headers), here, "{name}: {value}");
             assert_eq!(spdy.headers(&headers), with_spdy, "{name}: {value}");
-            assert_eq!(Screen::default().headers(&headers), Ok(()), "{name}: {value}");
+            assert_eq!(RequestFilter::default().headers(&headers), Ok(()), "{name}: {value}");
         }
     }
 
@@ -300,11 +300,11 @@ mod tests {
         });
         for (name, group, expected) in [
             ("ann", "system:authenticated", Ok(())),
-            ("system:serviceaccount:a:b", "", Err(Turned::User)),
-            ("root", "", Err(Turned::User)),
+            ("system:serviceaccount:a:b", "", Err(Rejection::User)),
+            ("root", "", Err(Rejection::User)),
             ("rooted", "", Ok(())),
-            ("ann", "system:masters", Err(Turned::Group)),
-            ("ann", "system:kcp:admin", Err(Turned::Group)),
+            ("ann", "system:masters", Err(Rejection::Group)),
+            ("ann", "system:kcp:admin", Err(Rejection::Group)),
         ] {
             let groups = vec!["system:authenticated".to_owned(), group.to_owned()];
             let user = UserInfo { name: name.to_owned(), groups, extra: Default::default(), uid: None };

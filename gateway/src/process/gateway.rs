@@ -22,18 +22,20 @@ use crate::auth::workspaces::WorkspaceAuthenticators;
 use crate::forward::Forwarder;
 use crate::http::HttpServer;
 use crate::listener::acme::{Acme, BindPatience};
-use crate::listener::listener_manager::{DoorError, DoorParts, Doors, PreparedDoors, Sockets};
-use crate::listener::workers::Lanes;
+use crate::listener::listener_manager::{
+    ListenerError, ListenerManager, ListenerParts, PreparedListeners, Sockets,
+};
+use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
 use crate::policy::cors::{BadOrigin, Cors};
 use crate::process::settings::{
-    behind_mounts, believed_at_doors, header_limits, index_options, mount_rules, own_credentials, paths,
+    behind_mounts, believed_at_listeners, header_limits, index_options, mount_rules, own_credentials, paths,
     restart_needed, upstream_options, warn_of_holes, workspace_authentication,
 };
 use crate::routing::Routing;
 use crate::routing::index::{IndexParts, IndexReport, what_is_missing};
-use crate::routing::placement::{PickMetrics, PickSettings, Picker, Signs};
-use crate::routing::resolver::{Freshness, Patience, Router};
+use crate::routing::placement::{PickMetrics, PickSettings, Scheduler, UpstreamSignals};
+use crate::routing::resolver::{IndexStatus, MissWaitPolicy, WorkspaceResolver};
 use crate::routing::shard_credentials::{ShardClientsError, ShardKubeconfigError, shard_clients};
 use crate::routing::table::TableWriter;
 use crate::telemetry::Telemetry;
@@ -64,12 +66,12 @@ pub struct Environment {
 
 /// A running gateway.
 pub struct Gateway {
-    /// Its doors on the network by name, with the real ports.
-    pub doors: Vec<(String, SocketAddr)>,
+    /// Its listeners on the network by name, with the real ports.
+    pub listeners: Vec<(String, SocketAddr)>,
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
-    lanes: Arc<Lanes>,
-    opened: Doors,
+    lanes: Arc<Workers>,
+    opened: ListenerManager,
     config: GatewayConfig,
     shutdown: Shutdown,
     ready: watch::Receiver<bool>,
@@ -81,14 +83,14 @@ pub type SharedGateway = Arc<Mutex<Gateway>>;
 /// The gateway cannot start; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A door cannot be opened.
+    /// A listener cannot be opened.
     #[error("{error}")]
-    Door {
+    Listener {
         /// The setting that it is about.
         key: String,
         /// Why.
         #[source]
-        error: DoorError,
+        error: ListenerError,
     },
     /// A file that is needed cannot be loaded.
     #[error(transparent)]
@@ -132,15 +134,15 @@ impl From<ShardClientsError> for StartError {
 /// A configuration cannot be put in force, and nothing has changed; the operator has to act.
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {reason}")]
-pub struct Refused {
+pub struct RejectedConfiguration {
     /// The setting that it is about.
     key: String,
     reason: String,
     hint: Option<String>,
 }
 
-impl Refused {
-    fn door((key, error): (String, DoorError)) -> Self {
+impl RejectedConfiguration {
+    fn listener((key, error): (String, ListenerError)) -> Self {
         Self { hint: error.hint(), ..Self::because(&key, &error) }
     }
 
@@ -157,7 +159,7 @@ impl Refused {
 impl FatalError for StartError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Door { error, .. } => error.hint(),
+            Self::Listener { error, .. } => error.hint(),
             Self::Load(_)
             | Self::Kubeconfig(_)
             | Self::Cors(_)
@@ -173,7 +175,7 @@ impl StartError {
     /// The setting that it is about.
     fn key(&self) -> &str {
         match self {
-            Self::Door { key, .. } => key,
+            Self::Listener { key, .. } => key,
             Self::Kubeconfig(_) => "index",
             Self::Load(_) => "upstream",
             Self::Cors(_) => "corsAllowedOrigins",
@@ -188,10 +190,10 @@ impl StartError {
 struct Assembled {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
-    lanes: Arc<Lanes>,
-    doors: Doors,
+    lanes: Arc<Workers>,
+    listeners: ListenerManager,
     acme: Acme,
-    prepared: PreparedDoors,
+    prepared: PreparedListeners,
     index: IndexParts,
     ready: watch::Receiver<bool>,
 }
@@ -200,28 +202,31 @@ impl Gateway {
     /// Does with settings whatever starting with them would do, short of listening and running.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn check(config: &GatewayConfig, environment: &Environment) -> Result<(), Refused> {
+    /// [`RejectedConfiguration`]
+    pub fn check(config: &GatewayConfig, environment: &Environment) -> Result<(), RejectedConfiguration> {
         match Self::assemble(config, environment, Sockets::Unbound) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Refused { hint: error.hint(), ..Refused::because(error.key(), &error) }),
+            Err(error) => Err(RejectedConfiguration {
+                hint: error.hint(),
+                ..RejectedConfiguration::because(error.key(), &error)
+            }),
         }
     }
 
-    /// Binds the doors and starts everything as tasks of the environment. Ready only after the first sync of
+    /// Binds the listeners and starts everything as tasks of the environment. Ready only after the first sync of
     /// the index; until then what is not known yet gets 503.
     ///
     /// # Errors
     /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
-        let Assembled { pipeline, admin, lanes, mut doors, acme, prepared, index, ready } = assembled;
+        let Assembled { pipeline, admin, lanes, mut listeners, acme, prepared, index, ready } = assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
         // A predecessor has the socket until it drains.
         let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
-        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Door {
+        let responder = acme.responder(patience).map_err(|(address, source)| StartError::Listener {
             key: "acme.httpAddress".to_owned(),
-            error: DoorError::Bind { address: address.to_string(), source },
+            error: ListenerError::Bind { address: address.to_string(), source },
         })?;
         if let Some(responder) = responder {
             tasks.spawn("acme", responder.serve(shutdown.clone()));
@@ -229,12 +234,21 @@ impl Gateway {
         let log = pipeline.forwarder.telemetry.access_log.configure(&config.access_log);
         log.map_err(|source| StartError::AccessLog { file: config.access_log.file.to_path_buf(), source })?;
         tasks.spawn("index", crate::routing::index::run(index, shutdown.clone()));
-        doors.apply(prepared);
+        listeners.apply(prepared);
         for name in inherited.close_rest() {
-            tracing::warn!(socket = name, "no door listens where this inherited socket does: closed");
+            tracing::warn!(socket = name, "no listener listens where this inherited socket does: closed");
         }
         let shutdown = shutdown.clone();
-        Ok(Self { doors: doors.addresses(), pipeline, admin, lanes, opened: doors, config, shutdown, ready })
+        Ok(Self {
+            listeners: listeners.addresses(),
+            pipeline,
+            admin,
+            lanes,
+            opened: listeners,
+            config,
+            shutdown,
+            ready,
+        })
     }
 
     fn assemble(
@@ -254,10 +268,10 @@ impl Gateway {
 
         let writer = TableWriter::new();
         let table = writer.table();
-        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        let patience = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
         let report: Arc<IndexReport> = Arc::default();
-        let freshness = Arc::clone(&report) as Arc<dyn Freshness>;
-        let router = Arc::new(Router::new(Arc::clone(&table), Arc::clone(&freshness), patience));
+        let freshness = Arc::clone(&report) as Arc<dyn IndexStatus>;
+        let router = Arc::new(WorkspaceResolver::new(Arc::clone(&table), Arc::clone(&freshness), patience));
         let upstreams = Arc::new(Upstreams::new(
             credential,
             own_credentials(config, reloads)?,
@@ -265,10 +279,10 @@ impl Gateway {
             shard_metrics(&gateway_metrics),
             names.clone(),
         ));
-        let picker = Arc::new(Picker::new(
+        let picker = Arc::new(Scheduler::new(
             Arc::clone(&table),
             freshness,
-            Arc::clone(&upstreams) as Arc<dyn Signs>,
+            Arc::clone(&upstreams) as Arc<dyn UpstreamSignals>,
             PickSettings::new(config.shard_pick.clone()),
             PickMetrics::new(metrics)?,
         ));
@@ -324,7 +338,7 @@ impl Gateway {
         });
         let routing =
             Arc::new(Routing { table, router, paths, mounts: ArcSwap::from_pointee(mount_rules(config)) });
-        routing.paths.set_believed_at_doors(believed_at_doors(config));
+        routing.paths.set_believed_at_listeners(believed_at_listeners(config));
         let traces = telemetry.traces.prepare(&config.tracing);
         telemetry.traces.apply(traces.map_err(|error| StartError::Collector(error.to_string()))?);
         let slow_clients = config.slow_clients.clone();
@@ -349,9 +363,9 @@ impl Gateway {
 
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&pipeline.routing.router), clients));
-        let lanes = Arc::new(Lanes::start().map_err(StartError::Threads)?);
+        let lanes = Arc::new(Workers::start().map_err(StartError::Threads)?);
         let acme = Acme::of(config, reloads, metrics, names)?;
-        let doors = Doors::new(DoorParts {
+        let listeners = ListenerManager::new(ListenerParts {
             acme: acme.clone(),
             telemetry,
             admin: Arc::clone(&admin),
@@ -365,9 +379,9 @@ impl Gateway {
             // Until a successor knows as much as its predecessor, that one serves.
             gate: if inherited.is_successor() { when_ready.clone() } else { watch::channel(true).1 },
         });
-        let prepared = doors.prepare(config, sockets);
-        let prepared = prepared.map_err(|(key, error)| StartError::Door { key, error })?;
-        Ok(Assembled { pipeline, admin, lanes, doors, acme, prepared, index, ready: when_ready })
+        let prepared = listeners.prepare(config, sockets);
+        let prepared = prepared.map_err(|(key, error)| StartError::Listener { key, error })?;
+        Ok(Assembled { pipeline, admin, lanes, listeners, acme, prepared, index, ready: when_ready })
     }
 
     fn telemetry(&self) -> &Telemetry {
@@ -386,7 +400,7 @@ impl Gateway {
     }
 
     /// What serves connections.
-    pub(crate) fn lanes(&self) -> Arc<Lanes> {
+    pub(crate) fn lanes(&self) -> Arc<Workers> {
         Arc::clone(&self.lanes)
     }
 
@@ -395,8 +409,8 @@ impl Gateway {
         &self.config
     }
 
-    /// Its doors as far as sockets go.
-    pub(crate) fn open_doors(&self) -> &Doors {
+    /// Its listeners as far as sockets go.
+    pub(crate) fn open_listeners(&self) -> &ListenerManager {
         &self.opened
     }
 
@@ -406,35 +420,37 @@ impl Gateway {
         move || log.reopen()
     }
 
-    /// Puts a new configuration in force: doors are opened, changed and closed, everything else changes as far as that goes
+    /// Puts a new configuration in force: listeners are opened, changed and closed, everything else changes as far as that goes
     /// while connections are open. What needs a restart is named in the log and stays as it was.
     ///
     /// # Errors
-    /// [`Refused`] if something of it cannot be; then nothing has changed.
-    pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), Refused> {
+    /// [`RejectedConfiguration`] if something of it cannot be; then nothing has changed.
+    pub fn reconfigure(&mut self, config: GatewayConfig) -> Result<(), RejectedConfiguration> {
         // All that can fail comes first.
-        let prepared = self.opened.prepare(&config, Sockets::Bound).map_err(Refused::door)?;
+        let prepared =
+            self.opened.prepare(&config, Sockets::Bound).map_err(RejectedConfiguration::listener)?;
         let cors = Cors::new(&config.cors_allowed_origins)
-            .map_err(|error| Refused::because("corsAllowedOrigins", &error))?;
+            .map_err(|error| RejectedConfiguration::because("corsAllowedOrigins", &error))?;
         let log = self.telemetry().access_log.prepare(&config.access_log);
-        let log = log.map_err(|error| Refused::because("accessLog.file", &error))?;
+        let log = log.map_err(|error| RejectedConfiguration::because("accessLog.file", &error))?;
         let traces = self.telemetry().traces.prepare(&config.tracing);
-        let traces = traces.map_err(|error| Refused::because("tracing.otlpEndpoint", &error))?;
+        let traces =
+            traces.map_err(|error| RejectedConfiguration::because("tracing.otlpEndpoint", &error))?;
 
         if self.config.as_kcp != config.as_kcp {
             warn_of_holes(&config);
         }
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
         self.pipeline.forwarder.as_kcp.store(Arc::new(config.as_kcp.clone()));
-        // What doors are about to believe is taken off requests first, and what they have believed, until they do not any more.
-        let believed = believed_at_doors(&config);
-        let mut meanwhile = believed_at_doors(&self.config);
+        // What listeners are about to believe is taken off requests first, and what they have believed, until they do not any more.
+        let believed = believed_at_listeners(&config);
+        let mut meanwhile = believed_at_listeners(&self.config);
         meanwhile.extend(&believed);
-        self.pipeline.routing.paths.set_believed_at_doors(meanwhile);
+        self.pipeline.routing.paths.set_believed_at_listeners(meanwhile);
         self.opened.apply(prepared);
-        self.pipeline.routing.paths.set_believed_at_doors(believed);
-        self.doors = self.opened.addresses();
-        let patience = Patience { wait: config.index.miss_wait.get(), ..Patience::default() };
+        self.pipeline.routing.paths.set_believed_at_listeners(believed);
+        self.listeners = self.opened.addresses();
+        let patience = MissWaitPolicy { wait: config.index.miss_wait.get(), ..MissWaitPolicy::default() };
         self.pipeline.routing.router.set_patience(patience);
         self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
         self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));

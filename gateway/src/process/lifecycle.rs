@@ -8,24 +8,24 @@ use fairlead_process::{Held, InheritedSockets, Reloads, ServiceManager, Shutdown
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::listener::workers::Lanes;
+use crate::listener::workers::Workers;
 use crate::process::gateway::{CONFIGURATION, SharedGateway};
 
 /// Tells how the process is.
 #[derive(Clone)]
-pub struct Life {
-    told: Arc<Mutex<Told>>,
+pub struct ServiceNotifier {
+    told: Arc<Mutex<LastNotification>>,
     manager: ServiceManager,
 }
 
-struct Told {
+struct LastNotification {
     state: ProcessState,
     file: Option<PathBuf>,
     /// Nothing is told before the process is in charge, and after it has handed over.
     in_charge: bool,
 }
 
-impl Life {
+impl ServiceNotifier {
     /// Of a process that begins; `file` is the state file.
     pub fn new(file: Option<PathBuf>) -> Self {
         let state = ProcessState {
@@ -33,7 +33,10 @@ impl Life {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..ProcessState::default()
         };
-        Self { told: Arc::new(Mutex::new(Told { state, file, in_charge: false })), manager: ServiceManager }
+        Self {
+            told: Arc::new(Mutex::new(LastNotification { state, file, in_charge: false })),
+            manager: ServiceManager,
+        }
     }
 
     /// Follows the process until it drains: takes over when it is ready, tells of reloads and of the end. From the call on a
@@ -77,7 +80,7 @@ impl Life {
         };
         match inheritance {
             Ok(inheritance) => {
-                gateway.lock().open_doors().own(&inheritance);
+                gateway.lock().open_listeners().own(&inheritance);
                 if inheritance.is_orphaned {
                     tracing::warn!("the predecessor has ended without a word: this process takes over");
                 } else {
@@ -94,7 +97,7 @@ impl Life {
         true
     }
 
-    async fn serves(&self, lanes: Arc<Lanes>, reloads: &Reloads, held: Option<Held>, shutdown: &Shutdown) {
+    async fn serves(&self, lanes: Arc<Workers>, reloads: &Reloads, held: Option<Held>, shutdown: &Shutdown) {
         self.told.lock().in_charge = true;
         self.enter(ProcessPhase::Ready);
         self.manager.ready("serving");
@@ -216,7 +219,7 @@ impl Life {
 }
 
 /// Tells the service manager that the process is alive, as long as all lanes are; never returns.
-async fn watchdog(manager: ServiceManager, lanes: Arc<Lanes>) {
+async fn watchdog(manager: ServiceManager, lanes: Arc<Workers>) {
     let Some(pause) = manager.wants_to_hear() else { return std::future::pending().await };
     let mut due = tokio::time::interval(pause);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -11,7 +11,7 @@ use fairlead_process::{LoadError, Reloadable, Reloads};
 
 use crate::policy::client_address::X_FORWARDED_FOR;
 use crate::request::HeaderLimits;
-use crate::request::identity_headers::Believed;
+use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::routing::index::{IndexOptions, ShardSelection, WorkspaceAuthentication};
 use crate::routing::mapping::{LivePaths, RootPath};
 use crate::routing::mount::MountRules;
@@ -30,7 +30,7 @@ pub(super) fn header_limits(config: &GatewayConfig) -> HeaderLimits {
 
 pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'static str> {
     let workspaces =
-        |config: &GatewayConfig| config.listeners.iter().any(|door| door.authentication.workspaces);
+        |config: &GatewayConfig| config.listeners.iter().any(|listener| listener.authentication.workspaces);
     let files = |config: &GatewayConfig| {
         let upstream = &config.upstream;
         let shards = upstream.shards.clone();
@@ -139,16 +139,16 @@ pub(super) fn paths(
     Ok((paths, credential))
 }
 
-/// By which headers the doors believe front proxies, where those are not the usual ones, and by which some believe where a
-/// client is: at the others nobody may say it, or the server behind might take it for what a door has believed.
-pub(super) fn believed_at_doors(config: &GatewayConfig) -> Believed {
-    let mut believed = Believed::default();
-    for door in &config.listeners {
-        let headers = &door.authentication.request_header;
+/// By which headers the listeners believe front proxies, where those are not the usual ones, and by which some believe where a
+/// client is: at the others nobody may say it, or the server behind might take it for what a listener has believed.
+pub(super) fn believed_at_listeners(config: &GatewayConfig) -> TrustedIdentityHeaders {
+    let mut believed = TrustedIdentityHeaders::default();
+    for listener in &config.listeners {
+        let headers = &listener.authentication.request_header;
         let names = [&headers.username_headers, &headers.uid_headers, &headers.group_headers];
         names.into_iter().flatten().for_each(|name| believed.name(name));
         headers.extra_header_prefixes.iter().for_each(|prefix| believed.prefix(prefix));
-        let address = door.peers.client_address_header.as_ref();
+        let address = listener.peers.client_address_header.as_ref();
         // Of that one a server is told by the gateway, which appends to what came.
         if let Some(name) = address.filter(|name| !name.eq_ignore_ascii_case(X_FORWARDED_FOR.as_str())) {
             believed.name(name);
@@ -194,9 +194,9 @@ pub(super) fn behind_mounts(config: &GatewayConfig) -> LabelsBehindMounts {
     }
 }
 
-/// The index of the workspaces' own authenticators, if a door asks for it.
+/// The index of the workspaces' own authenticators, if a listener asks for it.
 pub(super) fn workspace_authentication(config: &GatewayConfig) -> Option<Arc<WorkspaceAuthentication>> {
-    let is_wanted = config.listeners.iter().any(|door| door.authentication.workspaces);
+    let is_wanted = config.listeners.iter().any(|listener| listener.authentication.workspaces);
     is_wanted.then(|| Arc::new(WorkspaceAuthentication::new()))
 }
 

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::process::gateway::{CONFIGURATION, SharedGateway};
-use crate::process::lifecycle::Life;
+use crate::process::lifecycle::ServiceNotifier;
 
 /// Set by whoever looks after this process and would lose its successor.
 const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
@@ -41,7 +41,7 @@ enum UpgradeError {
 /// The system has no room for a handler.
 pub fn on_upgrade_signal(
     gateway: SharedGateway,
-    life: Life,
+    life: ServiceNotifier,
     reloads: Reloads,
     shutdown: Shutdown,
 ) -> io::Result<impl Future<Output = ()> + Send> {
@@ -59,7 +59,7 @@ pub fn on_upgrade_signal(
                 continue;
             }
             life.upgrading();
-            // Two processes have doors at the same places: none comes or goes until one of them has them alone.
+            // Two processes have listeners at the same places: none comes or goes until one of them has them alone.
             let held = hold(&reloads).await;
             match hand_over(&gateway, &life, &shutdown).await {
                 Ok(()) => {
@@ -88,7 +88,11 @@ async fn hold(reloads: &Reloads) -> Option<Held> {
     tokio::task::spawn_blocking(move || reloads.hold(CONFIGURATION)).await.ok()
 }
 
-async fn hand_over(gateway: &SharedGateway, life: &Life, shutdown: &Shutdown) -> Result<(), UpgradeError> {
+async fn hand_over(
+    gateway: &SharedGateway,
+    life: &ServiceNotifier,
+    shutdown: &Shutdown,
+) -> Result<(), UpgradeError> {
     if std::env::var_os(SUPERVISED).is_some() {
         return Err(UpgradeError::Supervised);
     }
@@ -96,7 +100,7 @@ async fn hand_over(gateway: &SharedGateway, life: &Life, shutdown: &Shutdown) ->
         let gateway = gateway.lock();
         let upgrade = &gateway.config().upgrade;
         let program = upgrade.program.as_ref().map(|program| program.as_os_str().to_owned());
-        (program, upgrade.limit.get(), gateway.open_doors().hand_on().map_err(UpgradeError::Sockets)?)
+        (program, upgrade.limit.get(), gateway.open_listeners().hand_on().map_err(UpgradeError::Sockets)?)
     };
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (called, arguments) = arguments.split_first().ok_or(UpgradeError::NoName)?;

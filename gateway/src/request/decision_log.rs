@@ -7,12 +7,12 @@ use serde::Serialize;
 /// What a step is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum At {
+pub(crate) enum Stage {
     /// The listener.
-    Door,
+    Listener,
     /// Who may connect, and for whom.
     Peer,
-    /// The names of the door, and what is asked for in headers.
+    /// The names of the listener, and what is asked for in headers.
     Host,
     /// The path.
     Path,
@@ -35,7 +35,7 @@ pub(crate) enum At {
 /// What a step does to the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
+pub(crate) enum StageResult {
     /// It goes on.
     Passed,
     /// Something to know; it goes on.
@@ -46,39 +46,39 @@ pub(crate) enum Outcome {
 
 /// One step.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(crate) struct Step {
-    pub(crate) at: At,
-    pub(crate) outcome: Outcome,
+pub(crate) struct TraceEntry {
+    pub(crate) at: Stage,
+    pub(crate) outcome: StageResult,
     /// One line. Names in it may be anybody's choice.
     pub(crate) says: String,
 }
 
 /// The steps of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
-    told: Mutex<Vec<Step>>,
+pub(crate) struct DecisionLog {
+    told: Mutex<Vec<TraceEntry>>,
     dropped_groups: Mutex<Vec<String>>,
 }
 
-/// Steps kept: a path may have thousands of labels.
+/// DecisionLog kept: a path may have thousands of labels.
 const MOST: usize = 500;
 
-impl Steps {
+impl DecisionLog {
     /// One more.
-    pub(crate) fn tell(&self, at: At, outcome: Outcome, says: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
         let mut told = self.told.lock();
         if told.len() < MOST {
-            told.push(Step { at, outcome, says: says() });
+            told.push(TraceEntry { at, outcome, says: says() });
         }
     }
 
     /// All of them, and the groups that were taken away from the user.
-    pub(crate) fn into_parts(self) -> (Vec<Step>, Vec<String>) {
+    pub(crate) fn into_parts(self) -> (Vec<TraceEntry>, Vec<String>) {
         (self.told.into_inner(), self.dropped_groups.into_inner())
     }
 }
 
-impl Observer for Steps {
+impl Observer for DecisionLog {
     fn heard(&self, authenticator: &'static str, verdict: &Verdict) {
         let (outcome, says) = match verdict {
             // Those behind it have been heard.
@@ -86,19 +86,19 @@ impl Observer for Steps {
                 return;
             }
             Verdict::Accepted(identity) => {
-                (Outcome::Passed, format!("accepted as {:?}", identity.user().name))
+                (StageResult::Passed, format!("accepted as {:?}", identity.user().name))
             }
-            Verdict::NoOpinion => (Outcome::Noted, "shown nothing that it judges".to_owned()),
-            Verdict::Declined(reason) => (Outcome::Refused, format!("not accepted: {reason}")),
+            Verdict::NoOpinion => (StageResult::Noted, "shown nothing that it judges".to_owned()),
+            Verdict::Declined(reason) => (StageResult::Refused, format!("not accepted: {reason}")),
             Verdict::Refused(reason) => {
-                (Outcome::Refused, format!("refused, and nobody else is asked: {reason}"))
+                (StageResult::Refused, format!("refused, and nobody else is asked: {reason}"))
             }
         };
-        self.tell(At::Credential, outcome, || format!("{authenticator}: {says}"));
+        self.tell(Stage::Credential, outcome, || format!("{authenticator}: {says}"));
     }
 
     fn remembered(&self, authenticator: &'static str, identity: &Identity) {
-        self.tell(At::Credential, Outcome::Passed, || {
+        self.tell(Stage::Credential, StageResult::Passed, || {
             let name = &identity.user().name;
             format!("{authenticator}: accepted as {name:?} a moment ago, so nobody is asked again")
         });
@@ -109,8 +109,8 @@ impl Observer for Steps {
         let dropped = before.user().groups.iter().filter(|group| !kept.contains(group)).cloned();
         let dropped: Vec<String> = dropped.collect();
         if !dropped.is_empty() {
-            self.tell(At::Identity, Outcome::Noted, || {
-                format!("groups dropped at this door: {}", dropped.join(", "))
+            self.tell(Stage::Identity, StageResult::Noted, || {
+                format!("groups dropped at this listener: {}", dropped.join(", "))
             });
         }
         *self.dropped_groups.lock() = dropped;
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn steps_are_bounded() {
-        let steps = Steps::default();
+        let steps = DecisionLog::default();
         for number in 0..10_000 {
-            steps.tell(At::Workspace, Outcome::Passed, || number.to_string());
+            steps.tell(Stage::Workspace, StageResult::Passed, || number.to_string());
         }
         let (told, _) = steps.into_parts();
         assert_eq!((told.len(), told[499].says.as_str()), (MOST, "499"));

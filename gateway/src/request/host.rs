@@ -7,16 +7,16 @@ use http::request::Parts;
 use http::uri::Authority;
 
 /// What is wrong with the host of a request.
-pub(crate) type Fault = &'static str;
+pub(crate) type HostError = &'static str;
 
-const MISSING: Fault = "a request over HTTP/1.1 must have a Host header";
-const UNNAMED: Fault = "the request names no authority";
-const SEVERAL: Fault = "the request has several Host headers";
-const INVALID: Fault = "the Host header is not a host with an optional port";
-const CONTRADICTION: Fault = "the request names two different authorities";
+const MISSING: HostError = "a request over HTTP/1.1 must have a Host header";
+const UNNAMED: HostError = "the request names no authority";
+const SEVERAL: HostError = "the request has several Host headers";
+const INVALID: HostError = "the Host header is not a host with an optional port";
+const CONTRADICTION: HostError = "the request names two different authorities";
 
 /// HTTP/2 (RFC 9113, 8.3.1): `:authority`, `Host`, or both and the same.
-pub(crate) fn fault_over_http2(head: &Parts) -> Option<Fault> {
+pub(crate) fn fault_over_http2(head: &Parts) -> Option<HostError> {
     match (named(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
         (Ok(None), None) => Some(UNNAMED),
@@ -27,7 +27,7 @@ pub(crate) fn fault_over_http2(head: &Parts) -> Option<Fault> {
 }
 
 /// HTTP/1 (RFC 9112, 3.2): one `Host`, the same as the authority of the target if that has one. HTTP/1.0 does without.
-pub(crate) fn fault_over_http1(head: &Parts) -> Option<Fault> {
+pub(crate) fn fault_over_http1(head: &Parts) -> Option<HostError> {
     match (named(&head.headers), head.uri.authority()) {
         (Err(fault), _) => Some(fault),
         (Ok(None), None) => (head.version == http::Version::HTTP_11).then_some(MISSING),
@@ -37,13 +37,13 @@ pub(crate) fn fault_over_http1(head: &Parts) -> Option<Fault> {
     }
 }
 
-fn named(headers: &HeaderMap) -> Result<Option<&HeaderValue>, Fault> {
+fn named(headers: &HeaderMap) -> Result<Option<&HeaderValue>, HostError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() { Err(SEVERAL) } else { Ok(host) }
 }
 
-fn contradiction(host: &HeaderValue, authority: &Authority) -> Option<Fault> {
+fn contradiction(host: &HeaderValue, authority: &Authority) -> Option<HostError> {
     if has_user(authority) || faulty(host) {
         return Some(INVALID);
     }

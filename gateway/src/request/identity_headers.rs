@@ -8,7 +8,7 @@ use crate::request::headers::{begins_alike, is_alike};
 /// The headers by which a backend wants to be told who asks, in lower case. A backend that is not named any gets
 /// `X-Remote-User`, `X-Remote-Group` and `X-Remote-Extra-`.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct AssertionNames {
+pub(crate) struct IdentityHeaderNames {
     /// Once.
     pub(crate) user: HeaderName,
     /// Once per group.
@@ -17,24 +17,24 @@ pub(crate) struct AssertionNames {
     pub(crate) extra_prefix: Box<str>,
 }
 
-impl AssertionNames {
+impl IdentityHeaderNames {
     /// Whether the backend is told something by this header.
     pub(crate) fn include(&self, name: &HeaderName) -> bool {
         *name == self.user || *name == self.group || name.as_str().starts_with(&*self.extra_prefix)
     }
 }
 
-/// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a door, believes who asks, or
+/// Headers beside `X-Remote-*` by which somebody behind the gateway, or the gateway itself at a listener, believes who asks, or
 /// from where. A client's own are removed wherever its request goes: what one backend does not read, the one that it asks in turn may.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Believed {
+pub(crate) struct TrustedIdentityHeaders {
     /// In lower case.
     names: Vec<Box<str>>,
     /// How further ones begin, in lower case.
     prefixes: Vec<Box<str>>,
 }
 
-impl Believed {
+impl TrustedIdentityHeaders {
     /// With one more header. The usual ones are removed in any case.
     pub(crate) fn name(&mut self, name: &str) {
         if !is_identity_header(name) {
@@ -50,7 +50,7 @@ impl Believed {
     }
 
     /// With what a backend is told by.
-    pub(crate) fn assertion(&mut self, names: &AssertionNames) {
+    pub(crate) fn assertion(&mut self, names: &IdentityHeaderNames) {
         self.name(names.user.as_str());
         self.name(names.group.as_str());
         self.prefix(&names.extra_prefix);

@@ -12,7 +12,7 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A complete answer and the word for it in metrics.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct LocalResponse {
     /// Status, headers and body.
     pub(crate) response: Box<Response<Bytes>>,
     /// Why the gateway answered itself.
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     status: Option<Box<Status>>,
 }
 
-impl Answer {
+impl LocalResponse {
     /// Any response.
     pub(crate) fn new(response: Response<Bytes>, why: &'static str) -> Self {
         Self { response: Box::new(response), why, status: None }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_unknown_workspace_reads_as_kcp_says_it() {
-        let answer = Answer::no_such_workspace(&Method::GET, "/clusters/root:nope/api");
+        let answer = LocalResponse::no_such_workspace(&Method::GET, "/clusters/root:nope/api");
         let expected = concat!(
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"#,
             r#""forbidden: User \"\" cannot get path \"/clusters/root:nope/api\": workspace access not permitted","#,
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_redirect_reads_as_go_says_it() {
-        let answer = Answer::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
+        let answer = LocalResponse::redirect(&Method::GET, "/clusters/root/api", Some("a=b&c=d"));
         assert_eq!(answer.response.headers()[LOCATION], "/clusters/root/api?a=b&c=d");
         let expected = "<a href=\"/clusters/root/api?a=b&amp;c=d\">Temporary Redirect</a>.\n\n";
         assert_eq!(answer.response.body(), expected.as_bytes());

@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 
 use mapping::LivePaths;
 use mount::MountRules;
-use resolver::Router;
+use resolver::WorkspaceResolver;
 use table::RoutingTable;
 
 /// Everything that says where a request goes.
@@ -25,7 +25,7 @@ pub(crate) struct Routing {
     /// Logical clusters and their shards.
     pub(crate) table: Arc<RoutingTable>,
     /// Resolves workspace references.
-    pub(crate) router: Arc<Router>,
+    pub(crate) router: Arc<WorkspaceResolver>,
     /// Path prefixes and their targets.
     pub(crate) paths: Arc<LivePaths>,
     /// Hosts that mounts may lead to.

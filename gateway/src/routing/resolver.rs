@@ -15,12 +15,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::request::Reference;
-use crate::request::decision_log::{At, Outcome, Steps};
+use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::routing::table::{Missing, Resolution, RoutingTable, ShardIndex, TableKey};
 
 /// How patient a miss is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct MissWaitPolicy {
     /// How long a miss may wait.
     pub(crate) wait: Duration,
     /// How long a miss that waited in vain is remembered.
@@ -31,7 +31,7 @@ pub(crate) struct Patience {
     pub(crate) waiters: usize,
 }
 
-impl Default for Patience {
+impl Default for MissWaitPolicy {
     fn default() -> Self {
         Self {
             wait: Duration::from_millis(500),
@@ -83,7 +83,7 @@ pub(crate) enum LabelsBehindMounts {
 
 /// Whether the caller may wait for the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Caller {
+pub(crate) enum CallerKind {
     /// It presented a certificate or a token; nobody has judged them yet.
     WithCredentials,
     /// It presented nothing and gets the answer of this moment.
@@ -91,16 +91,16 @@ pub(crate) enum Caller {
 }
 
 /// Whether the table hears of changes at the moment they happen.
-pub(crate) trait Freshness: Send + Sync {
+pub(crate) trait IndexStatus: Send + Sync {
     /// Whether the watches of a shard are open; of all shards for `None`.
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool;
 }
 
 /// Resolves references.
-pub(crate) struct Router {
+pub(crate) struct WorkspaceResolver {
     table: Arc<RoutingTable>,
-    freshness: Arc<dyn Freshness>,
-    patience: ArcSwap<Patience>,
+    freshness: Arc<dyn IndexStatus>,
+    patience: ArcSwap<MissWaitPolicy>,
     ignores_behind_mounts: AtomicBool,
     waiting: AtomicUsize,
     misses: Mutex<FxHashMap<TableKey, Miss>>,
@@ -117,9 +117,13 @@ struct Miss {
 /// Keys remembered at most; beyond it, misses are not remembered.
 const MAX_MISSES: usize = 16_384;
 
-impl Router {
+impl WorkspaceResolver {
     /// A router over a table.
-    pub(crate) fn new(table: Arc<RoutingTable>, freshness: Arc<dyn Freshness>, patience: Patience) -> Self {
+    pub(crate) fn new(
+        table: Arc<RoutingTable>,
+        freshness: Arc<dyn IndexStatus>,
+        patience: MissWaitPolicy,
+    ) -> Self {
         Self {
             table,
             freshness,
@@ -136,7 +140,7 @@ impl Router {
     }
 
     /// Changes how patient misses are from now on.
-    pub(crate) fn set_patience(&self, patience: Patience) {
+    pub(crate) fn set_patience(&self, patience: MissWaitPolicy) {
         self.patience.store(Arc::new(patience));
     }
 
@@ -144,7 +148,7 @@ impl Router {
     pub(crate) fn route<'r>(
         &'r self,
         reference: &'r Reference<'_>,
-        caller: Caller,
+        caller: CallerKind,
     ) -> impl Future<Output = Route> + Send + 'r {
         self.route_telling(reference, caller, None)
     }
@@ -153,8 +157,8 @@ impl Router {
     pub(crate) async fn route_telling(
         &self,
         reference: &Reference<'_>,
-        caller: Caller,
-        steps: Option<&Steps>,
+        caller: CallerKind,
+        steps: Option<&DecisionLog>,
     ) -> Route {
         let began = Instant::now();
         if let Some(steps) = steps {
@@ -166,9 +170,9 @@ impl Router {
                 Err(missing) => missing,
             };
             let may_appear = missing.below_known || reference.is_id_shaped();
-            if caller == Caller::Anonymous || !may_appear {
+            if caller == CallerKind::Anonymous || !may_appear {
                 if let Some(steps) = steps {
-                    steps.tell(At::Workspace, Outcome::Noted, || not_waited_for(caller));
+                    steps.tell(Stage::Workspace, StageResult::Noted, || not_waited_for(caller));
                 }
                 return self.verdict(missing);
             }
@@ -177,7 +181,7 @@ impl Router {
             let wait = if is_remembered { patience.wait_remembered } else { patience.wait };
             drop(patience);
             if let Some(steps) = steps {
-                steps.tell(At::Workspace, Outcome::Noted, || waited_for(wait, is_remembered));
+                steps.tell(Stage::Workspace, StageResult::Noted, || waited_for(wait, is_remembered));
             }
             let Some(waiter) = Waiter::register(self, missing.key) else {
                 return Route::Busy;
@@ -252,14 +256,14 @@ impl Router {
     }
 
     /// The walk as the table has it at this moment.
-    fn tell_walk(&self, reference: &Reference<'_>, steps: &Steps) {
+    fn tell_walk(&self, reference: &Reference<'_>, steps: &DecisionLog) {
         let root = self.table.load();
         let resolution = root.resolve_telling(reference, &mut |walked| {
-            steps.tell(At::Workspace, Outcome::Passed, || walked.to_string());
+            steps.tell(Stage::Workspace, StageResult::Passed, || walked.to_string());
         });
         match resolution {
             Resolution::Found(found) if found.recently_moved => {
-                steps.tell(At::Workspace, Outcome::Noted, || {
+                steps.tell(Stage::Workspace, StageResult::Noted, || {
                     "it has moved here from another shard a moment ago: watches have to list again".to_owned()
                 });
             }
@@ -267,17 +271,17 @@ impl Router {
             Resolution::Mount(mount) => {
                 let behind = mount.behind.map_or("", |_| "; nothing is to be found behind a mount");
                 let state = if mount.unavailable { "it, or something above it, is not ready" } else { "ready" };
-                let outcome = if mount.unavailable || mount.behind.is_some() { Outcome::Refused } else { Outcome::Passed };
-                steps.tell(At::Mount, outcome, || format!("mounted from {}: {state}{behind}", mount.url));
+                let outcome = if mount.unavailable || mount.behind.is_some() { StageResult::Refused } else { StageResult::Passed };
+                steps.tell(Stage::Mount, outcome, || format!("mounted from {}: {state}{behind}", mount.url));
             }
-            Resolution::Unavailable => steps.tell(At::Workspace, Outcome::Refused, || {
+            Resolution::Unavailable => steps.tell(Stage::Workspace, StageResult::Refused, || {
                 "a workspace of this path is Unavailable, and so is everything below it; by its id it can be reached"
                     .to_owned()
             }),
-            Resolution::NotSynced => steps.tell(At::Workspace, Outcome::Refused, || {
+            Resolution::NotSynced => steps.tell(Stage::Workspace, StageResult::Refused, || {
                 "it is not there, but not all shards have been read yet".to_owned()
             }),
-            Resolution::Unknown(missing) => steps.tell(At::Workspace, Outcome::Refused, || match missing.shard {
+            Resolution::Unknown(missing) => steps.tell(Stage::Workspace, StageResult::Refused, || match missing.shard {
                 Some(_) => "the logical cluster has no workspace of that name".to_owned(),
                 None => "no shard has a logical cluster of that id".to_owned(),
             }),
@@ -304,10 +308,10 @@ impl Router {
     }
 }
 
-fn not_waited_for(caller: Caller) -> String {
+fn not_waited_for(caller: CallerKind) -> String {
     match caller {
-        Caller::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
-        Caller::WithCredentials => {
+        CallerKind::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
+        CallerKind::WithCredentials => {
             "a name at the top is no generated id: it is not about to appear".to_owned()
         }
     }
@@ -321,13 +325,13 @@ fn waited_for(wait: Duration, is_remembered: bool) -> String {
 
 /// One waiting request; leaves the books when dropped, also when its client went away.
 struct Waiter<'r> {
-    router: &'r Router,
+    router: &'r WorkspaceResolver,
     key: TableKey,
     appeared: Arc<Notify>,
 }
 
 impl<'r> Waiter<'r> {
-    fn register(router: &'r Router, key: TableKey) -> Option<Self> {
+    fn register(router: &'r WorkspaceResolver, key: TableKey) -> Option<Self> {
         if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.load().waiters {
             router.waiting.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -368,32 +372,35 @@ mod tests {
 
     struct World {
         writer: TableWriter,
-        router: Arc<Router>,
+        router: Arc<WorkspaceResolver>,
         shard: ShardIndex,
         watching: Arc<AtomicBool>,
     }
 
-    impl Freshness for AtomicBool {
+    impl IndexStatus for AtomicBool {
         fn is_watching(&self, _shard: Option<ShardIndex>) -> bool {
             self.load(Ordering::Relaxed)
         }
     }
 
     impl World {
-        fn new(patience: Patience) -> Self {
+        fn new(patience: MissWaitPolicy) -> Self {
             let mut writer = TableWriter::new();
             let spec = ShardSpec {
                 name: "root".into(),
                 url: "https://root.example".into(),
                 labels: Arc::default(),
                 cordoned: false,
-                marks: crate::routing::table::PickMarks::default(),
+                marks: crate::routing::table::PlacementConstraints::default(),
             };
             let shard = writer.put_shard(spec).unwrap();
             writer.shards_listed();
             let watching = Arc::new(AtomicBool::new(true));
-            let router =
-                Arc::new(Router::new(writer.table(), Arc::clone(&watching) as Arc<dyn Freshness>, patience));
+            let router = Arc::new(WorkspaceResolver::new(
+                writer.table(),
+                Arc::clone(&watching) as Arc<dyn IndexStatus>,
+                patience,
+            ));
             let mut world = Self { writer, router, shard, watching };
             world.apply(vec![
                 Change::ListClusters(Page::whole(vec![cluster("root")])),
@@ -411,7 +418,7 @@ mod tests {
             let router = Arc::clone(&self.router);
             tokio::spawn(async move {
                 let reference = Reference::parse(reference).unwrap();
-                outcome(router.route(&reference, Caller::WithCredentials).await)
+                outcome(router.route(&reference, CallerKind::WithCredentials).await)
             })
         }
 
@@ -446,7 +453,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_miss_waits_for_every_step_of_its_path() {
-        let mut world = World::new(Patience::default());
+        let mut world = World::new(MissWaitPolicy::default());
         let answers: Vec<_> = (0..10).map(|_| world.ask("root:new")).collect();
         world.until_waiting(10).await;
         world.apply(vec![workspace("root", "new", ID)]);
@@ -461,7 +468,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_generated_id_waits_and_a_name_does_not() {
-        let mut world = World::new(Patience::default());
+        let mut world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
         assert_eq!(world.ask("org").await.unwrap(), "Unknown");
         assert_eq!(world.ask("system:admin").await.unwrap(), "Unknown");
@@ -474,7 +481,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_did_not_appear_is_remembered_until_it_does() {
-        let mut world = World::new(Patience::default());
+        let mut world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         assert_eq!(start.elapsed(), Duration::from_millis(500));
@@ -490,7 +497,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_miss_is_not_remembered_for_ever() {
-        let world = World::new(Patience::default());
+        let world = World::new(MissWaitPolicy::default());
         assert_eq!(world.ask("root:nope").await.unwrap(), "Unknown");
         tokio::time::advance(Duration::from_millis(1001)).await;
         let start = Instant::now();
@@ -500,7 +507,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiters_are_bounded_and_leave_when_their_client_does() {
-        let world = World::new(Patience { waiters: 2, ..Patience::default() });
+        let world = World::new(MissWaitPolicy { waiters: 2, ..MissWaitPolicy::default() });
         let first = world.ask("root:a");
         let second = world.ask("root:b");
         world.until_waiting(2).await;
@@ -514,7 +521,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_unknown_while_a_watch_is_cut() {
-        let world = World::new(Patience::default());
+        let world = World::new(MissWaitPolicy::default());
         world.watching.store(false, Ordering::Relaxed);
         for reference in ["root:new", ID, "name"] {
             assert_eq!(world.ask(reference).await.unwrap(), "NotSynced", "{reference}");
@@ -532,7 +539,7 @@ mod tests {
             (LabelsBehindMounts::Ignored, false, ["Mount(\"https://x.example/clusters/y\")"; 2]),
             (LabelsBehindMounts::Ignored, true, ["Unavailable"; 2]),
         ] {
-            let mut world = World::new(Patience::default());
+            let mut world = World::new(MissWaitPolicy::default());
             let mount = WorkspaceRecord {
                 parent: "root".into(),
                 name: "m".into(),
@@ -549,10 +556,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_shows_no_credential_does_not_wait() {
-        let world = World::new(Patience::default());
+        let world = World::new(MissWaitPolicy::default());
         let start = Instant::now();
         let reference = Reference::parse("root:new").unwrap();
-        assert_eq!(world.router.route(&reference, Caller::Anonymous).await, Route::Unknown);
+        assert_eq!(world.router.route(&reference, CallerKind::Anonymous).await, Route::Unknown);
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

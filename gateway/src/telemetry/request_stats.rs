@@ -11,19 +11,19 @@ use std::time::Duration;
 use fairlead_authn::Identity;
 use parking_lot::Mutex;
 
-use crate::telemetry::metrics::Phase;
+use crate::telemetry::metrics::RequestStage;
 
 /// Of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    phases: [Span; Phase::OF_REQUEST.len()],
+pub(crate) struct RequestStats {
+    phases: [Span; RequestStage::OF_REQUEST.len()],
     first_byte: Span,
-    noted: Mutex<Noted>,
+    noted: Mutex<RequestAnnotations>,
 }
 
 /// What was found out about a request.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct RequestAnnotations {
     /// Who asks, if that was judged here.
     pub(crate) identity: Option<Arc<Identity>>,
     /// The id of the logical cluster that the path leads to.
@@ -34,16 +34,16 @@ pub(crate) struct Noted {
     pub(crate) own_bytes: u32,
 }
 
-impl Seen {
+impl RequestStats {
     /// A phase took so long; several times are added up.
-    pub(crate) fn phase(&self, phase: Phase, took: Duration) {
+    pub(crate) fn phase(&self, phase: RequestStage, took: Duration) {
         if let Some(span) = self.span(phase) {
             span.add(took);
         }
     }
 
     /// How long a phase took, if there was one.
-    pub(crate) fn took(&self, phase: Phase) -> Option<Duration> {
+    pub(crate) fn took(&self, phase: RequestStage) -> Option<Duration> {
         self.span(phase)?.get()
     }
 
@@ -76,12 +76,12 @@ impl Seen {
 
     /// What was found out so far. What is done with it must be short while others work on the request, and never come back
     /// to this.
-    pub(crate) fn with<T>(&self, what: impl FnOnce(&Noted) -> T) -> T {
+    pub(crate) fn with<T>(&self, what: impl FnOnce(&RequestAnnotations) -> T) -> T {
         what(&self.noted.lock())
     }
 
-    fn span(&self, phase: Phase) -> Option<&Span> {
-        let at = Phase::OF_REQUEST.iter().position(|one| *one == phase)?;
+    fn span(&self, phase: RequestStage) -> Option<&Span> {
+        let at = RequestStage::OF_REQUEST.iter().position(|one| *one == phase)?;
         self.phases.get(at)
     }
 }
@@ -111,17 +111,25 @@ mod tests {
 
     #[test]
     fn phases_add_up_and_those_that_were_not_are_not_there() {
-        let seen = Seen::default();
+        let seen = RequestStats::default();
         for (phase, took, expected) in [
-            (Phase::Auth, Duration::ZERO, Some(Duration::from_nanos(100))),
-            (Phase::Auth, Duration::from_micros(3), Some(Duration::from_nanos(3100))),
-            (Phase::Queue, Duration::from_secs(3600), Some(Duration::from_nanos(u64::from(u32::MAX) * 100))),
-            (Phase::Queue, Duration::from_secs(1), Some(Duration::from_nanos(u64::from(u32::MAX) * 100))),
-            (Phase::Tls, Duration::from_secs(1), None),
+            (RequestStage::Auth, Duration::ZERO, Some(Duration::from_nanos(100))),
+            (RequestStage::Auth, Duration::from_micros(3), Some(Duration::from_nanos(3100))),
+            (
+                RequestStage::Queue,
+                Duration::from_secs(3600),
+                Some(Duration::from_nanos(u64::from(u32::MAX) * 100)),
+            ),
+            (
+                RequestStage::Queue,
+                Duration::from_secs(1),
+                Some(Duration::from_nanos(u64::from(u32::MAX) * 100)),
+            ),
+            (RequestStage::Tls, Duration::from_secs(1), None),
         ] {
             seen.phase(phase, took);
             assert_eq!(seen.took(phase), expected, "{phase:?} {took:?}");
         }
-        assert_eq!(seen.took(Phase::Route), None);
+        assert_eq!(seen.took(RequestStage::Route), None);
     }
 }

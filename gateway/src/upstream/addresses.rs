@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-use crate::upstream::health::{AddressHealth, Fault, HealthOptions, Out};
+use crate::upstream::health::{AddressHealth, Ejected, Fault, HealthOptions};
 
 /// How long a name's addresses are believed.
 const TTL: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The addresses of one server.
 pub(super) struct Addresses {
     names: Names,
-    known: ArcSwap<Known>,
+    known: ArcSwap<KnownAddress>,
     looking_up: tokio::sync::Mutex<()>,
     health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
     /// Whether those that are ejected are left out. Not if they are too many.
@@ -33,16 +33,16 @@ pub(super) struct Addresses {
 
 /// How the addresses of a server are doing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct EndpointStatus {
     /// How many there are, as far as anybody has asked.
     pub(crate) known: usize,
     /// Those that are ejected.
-    pub(crate) ejected: Vec<(SocketAddr, Out)>,
+    pub(crate) ejected: Vec<(SocketAddr, Ejected)>,
     /// Whether those are left out.
     pub(crate) leaves_out: bool,
 }
 
-impl Standing {
+impl EndpointStatus {
     /// Whether any address is as it should be.
     pub(crate) fn is_healthy(&self) -> bool {
         self.known == 0 || self.ejected.len() < self.known
@@ -50,7 +50,7 @@ impl Standing {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownAddress {
     addresses: Vec<SocketAddr>,
     /// `None`: an address in numbers, which stays.
     expires: Option<Instant>,
@@ -170,17 +170,21 @@ impl Addresses {
     }
 
     /// How they are doing.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> EndpointStatus {
         let known = self.known.load();
         let health = self.health.lock();
         let ejected =
             known.addresses.iter().filter_map(|address| Some((*address, health.get(address)?.out()?)));
-        Standing { known: known.addresses.len(), ejected: ejected.collect(), leaves_out: self.leaves_out() }
+        EndpointStatus {
+            known: known.addresses.len(),
+            ejected: ejected.collect(),
+            leaves_out: self.leaves_out(),
+        }
     }
 
     /// Decides whether those that are ejected are left out.
     fn judge(&self, options: &HealthOptions) {
-        let Standing { known, ejected, .. } = self.standing();
+        let EndpointStatus { known, ejected, .. } = self.standing();
         let leaves_out = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
         if self.leaves_out.swap(leaves_out, Ordering::Relaxed) && !leaves_out && !ejected.is_empty() {
             tracing::warn!(known, ejected = ejected.len(), "too many addresses fail: all are used");
@@ -190,7 +194,7 @@ impl Addresses {
     async fn look_up(&self, host: &str, port: u16, options: &HealthOptions) {
         if let Ok(address) = host.parse() {
             let addresses = vec![SocketAddr::new(address, port)];
-            return self.known.store(Arc::new(Known { addresses, expires: None }));
+            return self.known.store(Arc::new(KnownAddress { addresses, expires: None }));
         }
         let expires = Some(Instant::now() + TTL);
         let looked_up = tokio::time::timeout(LOOKUP_TIMEOUT, self.names.look_up(host, port)).await;
@@ -206,13 +210,13 @@ impl Addresses {
         self.health.lock().retain(|address, health| {
             addresses.contains(address) || health.is_out() || Arc::strong_count(health) > 1
         });
-        self.known.store(Arc::new(Known { addresses, expires }));
+        self.known.store(Arc::new(KnownAddress { addresses, expires }));
         self.judge(options);
     }
 
     #[cfg(test)]
     fn of(addresses: &[SocketAddr]) -> Self {
-        let known = Known { addresses: addresses.to_vec(), expires: None };
+        let known = KnownAddress { addresses: addresses.to_vec(), expires: None };
         Self { known: ArcSwap::from_pointee(known), ..Self::new(Names::of_the_system()) }
     }
 }
@@ -249,7 +253,7 @@ mod tests {
     async fn when_most_endpoints_fail_none_is_left_out_and_an_answer_is_the_end_of_it() {
         let addresses = Addresses::of(&[address(1), address(2), address(3)]);
         let standing = || {
-            let Standing { ejected, leaves_out, .. } = addresses.standing();
+            let EndpointStatus { ejected, leaves_out, .. } = addresses.standing();
             (ejected.len(), leaves_out)
         };
         assert!(addresses.failed(address(1), Fault::Connect, &options()).is_some());

@@ -43,7 +43,7 @@ struct State {
 
 /// Nobody tries now. A retry helps after a moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct LeftAlone;
+pub(super) struct CircuitOpen;
 
 /// The right to try once. Dropped without a word, it says nothing about the server.
 #[derive(Debug)]
@@ -57,15 +57,15 @@ impl Breaker {
     /// Asks whether to try.
     ///
     /// # Errors
-    /// [`LeftAlone`], at once.
-    pub(super) fn attempt(&self, options: BreakerOptions) -> Result<Attempt<'_>, LeftAlone> {
+    /// [`CircuitOpen`], at once.
+    pub(super) fn attempt(&self, options: BreakerOptions) -> Result<Attempt<'_>, CircuitOpen> {
         if self.rests(options) {
-            return Err(LeftAlone);
+            return Err(CircuitOpen);
         }
         let mut state = self.state.lock();
         let after_pause = options.failures > 0 && state.failures >= options.failures;
         if after_pause && std::mem::replace(&mut state.trying, true) {
-            return Err(LeftAlone);
+            return Err(CircuitOpen);
         }
         Ok(Attempt { breaker: self, options, after_pause })
     }
@@ -132,12 +132,12 @@ mod tests {
         }
         for _ in 0..5 {
             assert!(breaker.is_open(OPTIONS));
-            assert_eq!(attempt().unwrap_err(), LeftAlone);
+            assert_eq!(attempt().unwrap_err(), CircuitOpen);
             tokio::time::advance(Duration::from_millis(999)).await;
-            assert_eq!(attempt().unwrap_err(), LeftAlone);
+            assert_eq!(attempt().unwrap_err(), CircuitOpen);
             tokio::time::advance(Duration::from_millis(1)).await;
             let trying = attempt().unwrap();
-            assert_eq!(attempt().unwrap_err(), LeftAlone, "one at a time");
+            assert_eq!(attempt().unwrap_err(), CircuitOpen, "one at a time");
             trying.failed();
         }
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::upstream::read_ahead::Gulp;
+use crate::upstream::read_ahead::ReadAhead;
 use crate::upstream::streams::{Established, Lifetime, Origin, StreamPermit};
-use crate::upstream::wire::Wire;
-use crate::upstream::worker::Lane;
+use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::worker::WorkerId;
 use crate::upstream::{
     ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share,
 };
@@ -83,7 +83,7 @@ impl Upstream {
         };
         match self.race(options.connect_timeout, attempt).await? {
             (address, Some(established)) => {
-                let origin = Origin { address, group_key: credential.group_key, lane: Lane::current() };
+                let origin = Origin { address, group_key: credential.group_key, lane: WorkerId::current() };
                 let health = self.addresses.health_of(address);
                 Ok(self.connections.add(established, origin, health, lifetime(options)))
             }
@@ -95,7 +95,7 @@ impl Upstream {
     }
 
     /// Opens a connection for HTTP/1.1; returns the key of the credential as well that it was opened with.
-    pub(super) async fn dial(&self, limit: Duration) -> Result<(Wire, u64), UpstreamError> {
+    pub(super) async fn dial(&self, limit: Duration) -> Result<(UpstreamTransport, u64), UpstreamError> {
         let credential = &self.credential.load();
         let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
         let (_, wire) = self.race(limit, attempt).await?;
@@ -126,19 +126,19 @@ impl Upstream {
         address: SocketAddr,
         credential: &UpstreamCredential,
         tls: &Arc<rustls::ClientConfig>,
-    ) -> Result<Wire, UpstreamError> {
+    ) -> Result<UpstreamTransport, UpstreamError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         if !self.endpoint.is_tls() {
-            return Ok(Wire::Plain(stream));
+            return Ok(UpstreamTransport::Plain(stream));
         }
         let name = match &credential.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(self.endpoint.host().to_owned()).map_err(io::Error::other)?,
         };
         let connector = TlsConnector::from(Arc::clone(tls));
-        let stream = connector.connect(name, Gulp::new(stream)).await.map_err(UpstreamError::Tls)?;
-        Ok(Wire::Tls(Box::new(stream)))
+        let stream = connector.connect(name, ReadAhead::new(stream)).await.map_err(UpstreamError::Tls)?;
+        Ok(UpstreamTransport::Tls(Box::new(stream)))
     }
 }
 

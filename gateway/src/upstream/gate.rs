@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// The way to the connections of one shard.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct DialGuard {
     turn: Arc<Mutex<()>>,
     /// Counts failed dials.
     failures: Arc<AtomicU64>,
@@ -19,31 +19,31 @@ pub(crate) struct Gate {
 
 /// The right to dial; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct DialPermit {
     _turn: OwnedMutexGuard<()>,
     failures: Arc<AtomicU64>,
 }
 
 /// Somebody else tried while this request waited, and failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct JustFailed;
+pub(crate) struct RecentlyFailed;
 
-impl Gate {
+impl DialGuard {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// [`JustFailed`] if a dial failed meanwhile.
-    pub(crate) async fn enter(&self) -> Result<Pass, JustFailed> {
+    /// [`RecentlyFailed`] if a dial failed meanwhile.
+    pub(crate) async fn enter(&self) -> Result<DialPermit, RecentlyFailed> {
         let before = self.failures.load(Ordering::Acquire);
         let turn = Arc::clone(&self.turn).lock_owned().await;
         if self.failures.load(Ordering::Acquire) != before {
-            return Err(JustFailed);
+            return Err(RecentlyFailed);
         }
-        Ok(Pass { _turn: turn, failures: Arc::clone(&self.failures) })
+        Ok(DialPermit { _turn: turn, failures: Arc::clone(&self.failures) })
     }
 }
 
-impl Pass {
+impl DialPermit {
     /// The dial failed: whoever waits now fails with it.
     pub(crate) fn failed(self) {
         self.failures.fetch_add(1, Ordering::Release);
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_waited_share_a_failure_and_the_next_tries_again() {
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(DialGuard::default());
         let first = gate.enter().await.unwrap();
         let waiting: Vec<_> = (0..10)
             .map(|_| {
@@ -69,14 +69,14 @@ mod tests {
         tokio::task::yield_now().await;
         first.failed();
         for outcome in waiting {
-            assert_eq!(outcome.await.unwrap(), Err(JustFailed));
+            assert_eq!(outcome.await.unwrap(), Err(RecentlyFailed));
         }
         assert!(gate.enter().await.is_ok());
     }
 
     #[tokio::test]
     async fn a_success_lets_the_next_one_through() {
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(DialGuard::default());
         let first = gate.enter().await.unwrap();
         let second = tokio::spawn({
             let gate = Arc::clone(&gate);

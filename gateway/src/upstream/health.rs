@@ -91,7 +91,7 @@ pub(super) struct AddressHealth {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
-    out: Option<Out>,
+    out: Option<Ejected>,
     /// How often it was ejected, unless it has been in use for long since.
     times: u32,
     back: Option<Instant>,
@@ -99,7 +99,7 @@ struct History {
 
 /// An ejection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Out {
+pub(crate) struct Ejected {
     pub(crate) since: Instant,
     /// Not asked for anything before.
     pub(super) until: Instant,
@@ -126,7 +126,7 @@ impl AddressHealth {
         }
         history.times = history.times.saturating_add(1);
         let until = now + options.ejected_for(history.times, super::random_share() * EARLIER);
-        history.out = Some(Out { since: now, until, fault, times: history.times });
+        history.out = Some(Ejected { since: now, until, fault, times: history.times });
         self.is_out.store(true, Ordering::Relaxed);
         Some(until)
     }
@@ -152,7 +152,7 @@ impl AddressHealth {
         self.is_out.load(Ordering::Relaxed)
     }
 
-    pub(super) fn out(&self) -> Option<Out> {
+    pub(super) fn out(&self) -> Option<Ejected> {
         self.history.lock().out
     }
 }

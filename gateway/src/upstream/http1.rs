@@ -13,20 +13,20 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::upstream::wire::Wire;
-use crate::upstream::worker::Lane;
+use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::worker::WorkerId;
 
 /// Connections kept for later.
 const MAX_KEPT: usize = 32;
 
 /// Connections that wait for a request.
 #[derive(Default)]
-pub(super) struct Idle(Mutex<Vec<Kept>>);
+pub(super) struct Idle(Mutex<Vec<IdleConnection>>);
 
-struct Kept {
+struct IdleConnection {
     sender: SendRequest<RequestBody>,
     group_key: u64,
-    lane: Option<Lane>,
+    lane: Option<WorkerId>,
     since: Instant,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Lease {
     pub(crate) reused: bool,
     group_key: u64,
     /// Where its bytes are read and written.
-    lane: Option<Lane>,
+    lane: Option<WorkerId>,
     idle: Arc<Idle>,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     Empty,
-    Streamed { parts: mpsc::Receiver<Part>, length: Option<u64> },
+    Streamed { parts: mpsc::Receiver<BodyPart>, length: Option<u64> },
 }
 
 #[derive(Debug)]
-pub(crate) enum Part {
+pub(crate) enum BodyPart {
     Frame(Frame<Bytes>),
     End,
 }
@@ -66,10 +66,10 @@ impl Idle {
         kept.retain(|kept| {
             kept.group_key == group_key && kept.since.elapsed() < idle_timeout && kept.sender.is_ready()
         });
-        let here = Lane::current();
+        let here = WorkerId::current();
         let near = kept.iter().rposition(|kept| kept.lane == here);
         let place = near.or(kept.len().checked_sub(1))?;
-        let Kept { sender, lane, .. } = kept.remove(place);
+        let IdleConnection { sender, lane, .. } = kept.remove(place);
         Some(Lease { sender, reused: true, group_key, lane, idle: Arc::clone(self) })
     }
 
@@ -79,10 +79,14 @@ impl Idle {
     }
 
     /// A new connection.
-    pub(super) async fn begin(self: &Arc<Self>, wire: Wire, group_key: u64) -> hyper::Result<Lease> {
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        wire: UpstreamTransport,
+        group_key: u64,
+    ) -> hyper::Result<Lease> {
         let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
         tokio::spawn(connection);
-        Ok(Lease { sender, reused: false, group_key, lane: Lane::current(), idle: Arc::clone(self) })
+        Ok(Lease { sender, reused: false, group_key, lane: WorkerId::current(), idle: Arc::clone(self) })
     }
 }
 
@@ -94,7 +98,7 @@ impl Lease {
             if sender.ready().await.is_ok() {
                 let mut kept = idle.0.lock();
                 if kept.len() < MAX_KEPT {
-                    kept.push(Kept { sender, group_key, lane, since: Instant::now() });
+                    kept.push(IdleConnection { sender, group_key, lane, since: Instant::now() });
                 }
             }
         });
@@ -115,8 +119,8 @@ impl Body for RequestBody {
             Self::Streamed { parts, .. } => ready!(parts.poll_recv(context)),
         };
         Poll::Ready(match part {
-            Some(Part::Frame(frame)) => Some(Ok(frame)),
-            Some(Part::End) => {
+            Some(BodyPart::Frame(frame)) => Some(Ok(frame)),
+            Some(BodyPart::End) => {
                 *this = Self::Empty;
                 None
             }

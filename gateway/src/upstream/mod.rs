@@ -27,18 +27,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use addresses::Standing;
-pub(crate) use admission::{AdmissionOptions, Occupancy, Overloaded, Share, Slot};
+pub(crate) use addresses::EndpointStatus;
+pub(crate) use admission::{AdmissionOptions, ConcurrencyPermit, FlowKey, Occupancy, Overloaded};
 pub(crate) use breaker::BreakerOptions;
 pub(crate) use budget::RetryBudget;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 pub(crate) use health::{Fault, HealthOptions};
-pub(crate) use http1::{Lease, Part, RequestBody};
-pub(crate) use sender::DoorSender;
+pub(crate) use http1::{BodyPart, Lease, RequestBody};
+pub(crate) use sender::ListenerUpstreamIdentity;
 pub(crate) use server::Upstream;
 pub(crate) use servers::{BackendSpec, OwnCredentials, Upstreams};
 pub(crate) use streams::StreamPermit;
-pub(crate) use wire::Wire;
+pub(crate) use wire::UpstreamTransport;
 
 /// How servers are talked to.
 #[derive(Clone, Copy, Debug)]
@@ -94,12 +94,12 @@ pub(crate) struct ShardReport {
     /// New workspaces may go there.
     pub(crate) is_healthy: bool,
     /// Its addresses.
-    pub(crate) addresses: Standing,
+    pub(crate) addresses: EndpointStatus,
 }
 
 /// How one server is doing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outlook {
+pub(crate) struct UpstreamStatus {
     /// Why a new connection is not to be expected.
     pub(crate) trouble: Option<&'static str>,
     /// Its requests, where they are limited.

@@ -17,12 +17,12 @@ const GULP: usize = 16 << 10;
 
 /// A socket that is read in large pieces.
 #[derive(Debug)]
-pub(crate) struct Gulp<S> {
+pub(crate) struct ReadAhead<S> {
     socket: S,
     left: Bytes,
 }
 
-impl<S> Gulp<S> {
+impl<S> ReadAhead<S> {
     pub(crate) fn new(socket: S) -> Self {
         Self { socket, left: Bytes::new() }
     }
@@ -33,7 +33,7 @@ impl<S> Gulp<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gulp<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gulp<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gulp<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -104,7 +104,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_read_too_much_comes_later() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut gulp = Gulp::new(near);
+        let mut gulp = ReadAhead::new(near);
         let sent: Vec<u8> = (0..100_000_u32).map(|number| (number % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
         drop(far);

@@ -1,9 +1,9 @@
-//! Who the gateway is towards servers for the requests of one door, where that is not who it usually is.
+//! Who the gateway is towards servers for the requests of one listener, where that is not who it usually is.
 //!
-//! Such requests have connections of their own: a server knows by the certificate which door a request came in by, so
-//! one door's request must never travel on another's connection. Everything that is about the server itself (how many
+//! Such requests have connections of their own: a server knows by the certificate which listener a request came in by, so
+//! one listener's request must never travel on another's connection. Everything that is about the server itself (how many
 //! requests it works on, its addresses and metrics) is shared; whether it is left alone is not, for it may turn away one
-//! door's certificate only. A door without an identity of its own costs nothing; one with it, a load and a comparison per
+//! listener's certificate only. A listener without an identity of its own costs nothing; one with it, a load and a comparison per
 //! request.
 
 use std::path::PathBuf;
@@ -15,26 +15,26 @@ use rustc_hash::FxHashMap;
 
 use crate::upstream::{CredentialError, CredentialFiles, Upstream, UpstreamCredential, Upstreams};
 
-/// The credentials of one door.
+/// The credentials of one listener.
 #[derive(Debug)]
-pub(crate) struct DoorSender {
+pub(crate) struct ListenerUpstreamIdentity {
     /// For shards, and for the hosts of mounts.
     usual: Arc<Reloadable<UpstreamCredential>>,
     /// For shards that are to be recognised in a way of their own, by name.
     own: FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>,
 }
 
-impl DoorSender {
-    /// That of a door, if it has one of its own; replaced when a file of it changes.
+impl ListenerUpstreamIdentity {
+    /// That of a listener, if it has one of its own; replaced when a file of it changes.
     ///
     /// # Errors
     /// [`LoadError`] if it cannot be loaded now; later the last good one stays.
     pub(crate) fn of(
-        door: &DoorConfig,
+        listener: &DoorConfig,
         config: &GatewayConfig,
         reloads: &Reloads,
     ) -> Result<Option<Arc<Self>>, LoadError> {
-        let Some(identity) = &door.upstream_identity else { return Ok(None) };
+        let Some(identity) = &listener.upstream_identity else { return Ok(None) };
         let upstream = &config.upstream;
         let files = CredentialFiles {
             certificate: identity.certificate.to_path_buf(),
@@ -42,7 +42,7 @@ impl DoorSender {
             authorities: upstream.server_ca.to_path_buf(),
             server_name: None,
         };
-        // Which door it was is what the shard is to know, so a certificate that is for one shard only does not count here.
+        // Which listener it was is what the shard is to know, so a certificate that is for one shard only does not count here.
         let own =
             upstream.shards.iter().filter(|shard| shard.server_ca.is_some() || shard.server_name.is_some());
         let own: Vec<(Arc<str>, CredentialFiles)> = own
@@ -60,8 +60,8 @@ impl DoorSender {
         if config.as_kcp.contains(&KcpBehaviour::Reloads) {
             watched.clear();
         }
-        let what = format!("credential of door {} for shards", door.name);
-        // One thing to load, so that a door is one person everywhere; several that are in use.
+        let what = format!("credential of listener {} for shards", listener.name);
+        // One thing to load, so that a listener is one person everywhere; several that are in use.
         let fed: Arc<OnceLock<Arc<Self>>> = Arc::default();
         let feed = Arc::clone(&fed);
         reloads.register(&what, watched, move || {
@@ -96,8 +96,8 @@ impl DoorSender {
 }
 
 impl Upstreams {
-    /// Whether a shard is left alone by who the gateway is towards it for a door's requests.
-    pub(crate) fn leaves_alone(&self, shard: &str, sender: &DoorSender) -> bool {
+    /// Whether a shard is left alone by who the gateway is towards it for a listener's requests.
+    pub(crate) fn leaves_alone(&self, shard: &str, sender: &ListenerUpstreamIdentity) -> bool {
         let Some(server) = self.shards.load().get(shard).map(Arc::clone) else { return false };
         let (credential, breaker) = (sender.towards(&server), self.options().breaker);
         let on_behalf = server.on_behalf.load();
@@ -106,8 +106,8 @@ impl Upstreams {
 }
 
 impl Upstream {
-    /// The same server as it is spoken to on behalf of a door.
-    pub(crate) fn on_behalf_of(self: &Arc<Self>, sender: &DoorSender) -> Arc<Self> {
+    /// The same server as it is spoken to on behalf of a listener.
+    pub(crate) fn on_behalf_of(self: &Arc<Self>, sender: &ListenerUpstreamIdentity) -> Arc<Self> {
         let credential = sender.towards(self);
         let known = |all: &[Arc<Self>]| {
             all.iter().find(|one| Arc::ptr_eq(&one.credential, credential)).map(Arc::clone)
@@ -120,7 +120,7 @@ impl Upstream {
             if known(all).is_some() {
                 return Vec::clone(all);
             }
-            // Those of doors that there are no more hold the last reference to theirs.
+            // Those of listeners that there are no more hold the last reference to theirs.
             let alive = all.iter().filter(|one| Arc::strong_count(&one.credential) > 1);
             alive.chain([&added]).cloned().collect()
         });

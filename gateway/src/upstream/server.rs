@@ -11,11 +11,11 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::telemetry::metrics::{Server, ShardMetrics};
+use crate::telemetry::metrics::{ShardMetrics, UpstreamKind};
 use crate::upstream::addresses::Addresses;
 use crate::upstream::admission::Admission;
 use crate::upstream::breaker::Breaker;
-use crate::upstream::gate::Gate;
+use crate::upstream::gate::DialGuard;
 use crate::upstream::health::AddressHealth;
 use crate::upstream::http1::Idle;
 use crate::upstream::streams::Connections;
@@ -47,7 +47,7 @@ pub(crate) struct Upstream {
     /// Whether it is left alone by whom the gateway is here: another one may be welcome.
     pub(super) breaker: Breaker,
     /// One dial at a time that somebody waits for.
-    pub(super) gate: Gate,
+    pub(super) gate: DialGuard,
     pub(super) connections: Arc<Connections>,
     pub(super) idle: Arc<Idle>,
     /// Set while the server is known not to speak HTTP/2: until when that is believed.
@@ -56,7 +56,7 @@ pub(crate) struct Upstream {
     pub(super) growing: AtomicBool,
     /// When a connection that somebody waited for could not be opened, and none could since.
     pub(super) failed: Mutex<Option<Instant>>,
-    /// The same server on behalf of doors with identities of their own.
+    /// The same server on behalf of listeners with identities of their own.
     pub(super) on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
     /// The server itself, for tasks that outlive a request, and must not outlive the server.
@@ -73,7 +73,7 @@ impl Upstream {
     /// Nothing is open yet.
     pub(super) fn new(
         all: &Upstreams,
-        (server, name): (Server, &Arc<str>),
+        (server, name): (UpstreamKind, &Arc<str>),
         (url, endpoint): (&Arc<str>, Endpoint),
         credential: &Arc<Reloadable<UpstreamCredential>>,
     ) -> Arc<Self> {
@@ -85,10 +85,10 @@ impl Upstream {
             credential: Arc::clone(credential),
             endpoint,
             addresses: Arc::new(Addresses::new(all.names.clone())),
-            is_shard: server == Server::Shard,
+            is_shard: server == UpstreamKind::Shard,
             admission: Arc::default(),
             breaker: Breaker::default(),
-            gate: Gate::default(),
+            gate: DialGuard::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::default(),
@@ -123,7 +123,7 @@ impl Upstream {
             is_shard: self.is_shard,
             admission: Arc::clone(&self.admission),
             breaker: Breaker::default(),
-            gate: Gate::default(),
+            gate: DialGuard::default(),
             connections: Arc::default(),
             idle: Arc::default(),
             only_http1: Arc::clone(&self.only_http1),
@@ -170,13 +170,13 @@ impl Upstream {
         }
     }
 
-    /// Whether it is the server on behalf of a door.
+    /// Whether it is the server on behalf of a listener.
     pub(super) fn is_on_behalf(&self) -> bool {
         !std::ptr::eq(self.this.as_ptr(), self)
     }
 
     /// An address could not be connected to, or (without an error) was slower than one that was asked later. What a server
-    /// makes of one door's certificate is that door's affair, and must not cost the others an address.
+    /// makes of one listener's certificate is that listener's affair, and must not cost the others an address.
     pub(super) fn could_not_connect(&self, address: SocketAddr, error: Option<&UpstreamError>) {
         match error {
             Some(UpstreamError::Dial(_)) => self.fails(address, Fault::Connect),

@@ -10,11 +10,11 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::telemetry::metrics::{MakeMetrics, Server};
+use crate::telemetry::metrics::{MakeMetrics, UpstreamKind};
 use crate::upstream::dial::grow;
 use crate::upstream::{
-    Lease, Outlook, Overloaded, ShardReport, Share, Slot, StreamPermit, Unreachable, Upstream,
-    UpstreamCredential, UpstreamError, UpstreamOptions, Wire,
+    ConcurrencyPermit, FlowKey, Lease, Overloaded, ShardReport, StreamPermit, Unreachable, Upstream,
+    UpstreamCredential, UpstreamError, UpstreamOptions, UpstreamStatus, UpstreamTransport,
 };
 
 /// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
@@ -88,7 +88,7 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        self.add(Server::Shard, name, url, credential)
+        self.add(UpstreamKind::Shard, name, url, credential)
     }
 
     /// The server of a mapped path, as cheap as [`Self::get`].
@@ -103,23 +103,23 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        self.add(Server::Backend, &spec.name, &spec.url, credential)
+        self.add(UpstreamKind::Backend, &spec.name, &spec.url, credential)
     }
 
     /// What a shard was called by before is of no use any more: a name has one server.
     fn add(
         &self,
-        server: Server,
+        server: UpstreamKind,
         name: &Arc<str>,
         url: &Arc<str>,
         credential: &Arc<Reloadable<UpstreamCredential>>,
     ) -> Result<Arc<Upstream>, UpstreamError> {
         let servers = match server {
-            Server::Shard => &self.shards,
-            Server::Backend => &self.backends,
+            UpstreamKind::Shard => &self.shards,
+            UpstreamKind::Backend => &self.backends,
         };
         let endpoint = Endpoint::parse(url)?;
-        if server == Server::Shard && !endpoint.prefix().is_empty() {
+        if server == UpstreamKind::Shard && !endpoint.prefix().is_empty() {
             tracing::warn!(shard = %name, %url, "the path of a shard's base URL is left out, as kcp's shards have none");
         }
         let _adding = self.adding.lock();
@@ -157,7 +157,7 @@ impl Upstreams {
     }
 
     /// Lets a request in if there is room for it now.
-    pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: Share) -> Option<Slot> {
+    pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: FlowKey) -> Option<ConcurrencyPermit> {
         upstream.admission.enter_at_once(share, self.options.load().admission)
     }
 
@@ -165,13 +165,17 @@ impl Upstreams {
     ///
     /// # Errors
     /// [`Overloaded`]; the server has seen nothing then.
-    pub(crate) async fn enter(&self, upstream: &Upstream, share: Share) -> Result<Slot, Overloaded> {
+    pub(crate) async fn enter(
+        &self,
+        upstream: &Upstream,
+        share: FlowKey,
+    ) -> Result<ConcurrencyPermit, Overloaded> {
         let options = self.options.load().admission;
         upstream.admission.enter(share, options).await
     }
 
     /// How a server is doing, as far as a request for it would notice.
-    pub(crate) fn outlook(&self, upstream: &Upstream) -> Outlook {
+    pub(crate) fn outlook(&self, upstream: &Upstream) -> UpstreamStatus {
         let options = self.options();
         let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
             (true, _) => Some("it could not be connected to, and is left alone for a while"),
@@ -179,7 +183,7 @@ impl Upstreams {
             (false, false) => None,
         };
         let occupancy = self.limits(upstream).then(|| upstream.admission.occupancy(options.admission));
-        Outlook { trouble, occupancy }
+        UpstreamStatus { trouble, occupancy }
     }
 
     /// How every shard is doing, by name.
@@ -238,12 +242,12 @@ impl Upstreams {
     ///
     /// # Errors
     /// [`UpstreamError`]; the shard has seen nothing then.
-    pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<Wire, UpstreamError> {
+    pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<UpstreamTransport, UpstreamError> {
         let (wire, _) = self.dialled(upstream).await?;
         Ok(wire)
     }
 
-    async fn dialled(&self, upstream: &Upstream) -> Result<(Wire, u64), UpstreamError> {
+    async fn dialled(&self, upstream: &Upstream) -> Result<(UpstreamTransport, u64), UpstreamError> {
         let options = self.options();
         let attempt = upstream.breaker.attempt(options.breaker).map_err(|_| UpstreamError::LeftAlone)?;
         let dialled = upstream.dial(options.connect_timeout).await;

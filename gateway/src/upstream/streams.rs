@@ -18,8 +18,8 @@ use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
 
 use crate::upstream::health::AddressHealth;
-use crate::upstream::wire::Wire;
-use crate::upstream::worker::Lane;
+use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::worker::WorkerId;
 use crate::upstream::write_coalescer::coalesce;
 
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
@@ -66,7 +66,7 @@ pub(super) struct Origin {
     /// Of the credential that it was opened with.
     pub(super) group_key: u64,
     /// Where its bytes are read and written.
-    pub(super) lane: Option<Lane>,
+    pub(super) lane: Option<WorkerId>,
 }
 
 /// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
@@ -233,7 +233,7 @@ impl Established {
 
     /// Begins to speak HTTP/2 and waits until the server has shown that it does, too. It may send `window` bytes ahead on each
     /// stream.
-    pub(super) async fn over(wire: Wire, window: u32) -> Result<Self, h2::Error> {
+    pub(super) async fn over(wire: UpstreamTransport, window: u32) -> Result<Self, h2::Error> {
         let (stream, mut writer) = coalesce(wire);
         let (sender, mut transport) = client::Builder::new()
             .initial_window_size(window)
@@ -275,7 +275,7 @@ impl Connection {
 
     /// Whether another lane reads and writes it.
     fn is_far(&self) -> bool {
-        let lane = Lane::current();
+        let lane = WorkerId::current();
         lane.is_some() && self.origin.lane != lane
     }
 
@@ -377,7 +377,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::listener::workers::Lanes;
+    use crate::listener::workers::Workers;
 
     const KEY: u64 = 1;
     const LIFETIME: Lifetime = Lifetime {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     /// Opens a connection without streams.
-    async fn open(connections: &Arc<Connections>, address: SocketAddr, lane: Option<Lane>) {
+    async fn open(connections: &Arc<Connections>, address: SocketAddr, lane: Option<WorkerId>) {
         let (near, far) = tokio::io::duplex(1 << 12);
         tokio::spawn(async move {
             let mut server = h2::server::handshake(far).await.unwrap();
@@ -409,9 +409,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_takes_the_least_busy_connection_of_its_own_lane() {
-        let lanes = Lanes::start().unwrap();
-        let on_a_lane = lanes.place().runtime().spawn(async {
-            let (connections, here) = (Arc::<Connections>::default(), Lane::current());
+        let lanes = Workers::start().unwrap();
+        let on_a_lane = lanes.place().handle().spawn(async {
+            let (connections, here) = (Arc::<Connections>::default(), WorkerId::current());
             let permit = |endpoints| connections.permit(KEY, || endpoints);
             assert!(matches!(permit(2), (None, false)), "there is none");
 

@@ -14,7 +14,7 @@ use fairlead_process::Reloadable;
 use tokio::time::Instant;
 
 use super::*;
-use crate::routing::placement::Signs;
+use crate::routing::placement::UpstreamSignals;
 use crate::telemetry::metrics::{GatewayMetrics, shard_metrics};
 use crate::upstream::server::FORGOTTEN_AFTER;
 
@@ -149,7 +149,7 @@ async fn shards_that_are_gone_are_not_counted() {
         let shard = upstreams.get(&name.into(), &"https://127.0.0.1:1".into()).unwrap();
         *shard.failed.lock() = (name != "beta" && name != "gamma").then(Instant::now);
     }
-    let panics = |names: &[&str]| Signs::panics(&upstreams, &mut names.iter().copied());
+    let panics = |names: &[&str]| UpstreamSignals::panics(&upstreams, &mut names.iter().copied());
     assert!(panics(&names), "four of six");
     assert!(!panics(&names[3..]), "one of three");
     assert!(!panics(&["alpha", "gone-1"]), "too few to say");
@@ -157,7 +157,7 @@ async fn shards_that_are_gone_are_not_counted() {
 }
 
 #[tokio::test]
-async fn what_a_server_makes_of_one_doors_certificate_is_that_doors_affair() {
+async fn what_a_server_makes_of_one_listeners_certificate_is_that_listeners_affair() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     // Whoever comes is sent away after the connection and before TLS.
@@ -165,11 +165,11 @@ async fn what_a_server_makes_of_one_doors_certificate_is_that_doors_affair() {
     let upstreams = upstreams();
     let breaker = upstreams.options().breaker;
     let server = upstreams.get(&"alpha".into(), &format!("https://{address}").into()).unwrap();
-    let door = Arc::new(server.beside(credential()));
-    while !door.breaker.is_open(breaker) {
-        assert!(upstreams.dial_http1(&door).await.is_err());
+    let listener = Arc::new(server.beside(credential()));
+    while !listener.breaker.is_open(breaker) {
+        assert!(upstreams.dial_http1(&listener).await.is_err());
     }
-    assert!(upstreams.stream(&door).await.is_err());
+    assert!(upstreams.stream(&listener).await.is_err());
     assert!(!server.breaker.is_open(breaker) && !server.is_failing(), "the others are none the worse");
     assert!(server.addresses.standing().ejected.is_empty());
 
@@ -179,7 +179,7 @@ async fn what_a_server_makes_of_one_doors_certificate_is_that_doors_affair() {
 
     sends_away.abort();
     assert!(sends_away.await.is_err());
-    let door = Arc::new(server.beside(credential()));
-    assert!(upstreams.dial_http1(&door).await.is_err());
+    let listener = Arc::new(server.beside(credential()));
+    assert!(upstreams.dial_http1(&listener).await.is_err());
     assert_eq!(server.addresses.standing().ejected.len(), 1, "nothing listens, whoever asks");
 }

@@ -8,16 +8,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::upstream::read_ahead::Gulp;
+use crate::upstream::read_ahead::ReadAhead;
 
 /// A connection to a server.
 #[derive(Debug)]
-pub(crate) enum Wire {
+pub(crate) enum UpstreamTransport {
     Plain(TcpStream),
-    Tls(Box<TlsStream<Gulp<TcpStream>>>),
+    Tls(Box<TlsStream<ReadAhead<TcpStream>>>),
 }
 
-impl Wire {
+impl UpstreamTransport {
     /// Whether both sides have agreed on HTTP/2.
     pub(super) fn speaks_http2(&self) -> bool {
         match self {
@@ -27,7 +27,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for UpstreamTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -40,7 +40,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for UpstreamTransport {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, buffer),

@@ -3,14 +3,14 @@
 use std::cell::Cell;
 
 thread_local! {
-    static CURRENT: Cell<Option<Lane>> = const { Cell::new(None) };
+    static CURRENT: Cell<Option<WorkerId>> = const { Cell::new(None) };
 }
 
 /// One of the worker threads, by number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Lane(usize);
+pub(crate) struct WorkerId(usize);
 
-impl Lane {
+impl WorkerId {
     /// The worker with this number.
     pub(crate) fn new(number: usize) -> Self {
         Self(number)

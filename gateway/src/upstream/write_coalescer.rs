@@ -26,11 +26,11 @@ const ROOM: usize = 4 << 10;
 
 /// The stream as the HTTP/2 library sees it.
 #[derive(Debug)]
-pub(crate) struct Coalesced<S>(Arc<Mutex<Shared<S>>>);
+pub(crate) struct WriteCoalescer<S>(Arc<Mutex<Shared<S>>>);
 
 /// Writes what was collected. Whoever drives the connection polls it whenever the connection itself is pending.
 #[derive(Debug)]
-pub(crate) struct Writer<S> {
+pub(crate) struct CoalescedWriter<S> {
     shared: Arc<Mutex<Shared<S>>>,
     /// The others have had their turn.
     waited: bool,
@@ -52,7 +52,7 @@ struct Shared<S> {
 }
 
 /// Two sides of one stream.
-pub(crate) fn coalesce<S>(stream: S) -> (Coalesced<S>, Writer<S>) {
+pub(crate) fn coalesce<S>(stream: S) -> (WriteCoalescer<S>, CoalescedWriter<S>) {
     let shared = Arc::new(Mutex::new(Shared {
         stream,
         collected: BytesMut::new(),
@@ -61,7 +61,7 @@ pub(crate) fn coalesce<S>(stream: S) -> (Coalesced<S>, Writer<S>) {
         refused: false,
         broken: false,
     }));
-    (Coalesced(Arc::clone(&shared)), Writer { shared, waited: false })
+    (WriteCoalescer(Arc::clone(&shared)), CoalescedWriter { shared, waited: false })
 }
 
 impl<S: AsyncWrite + Unpin> Shared<S> {
@@ -81,7 +81,7 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Writer<S> {
+impl<S: AsyncWrite + Unpin> CoalescedWriter<S> {
     /// Ready when the connection should be polled again at once: there is room for what it could not write, or nothing
     /// can be written any more, which it then hears.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -112,7 +112,7 @@ impl<S: AsyncWrite + Unpin> Writer<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteCoalescer<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -133,7 +133,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Coalesced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let mut shared = self.0.lock();
         if shared.broken {
@@ -150,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         Poll::Ready(Ok(buffer.len()))
     }
 
-    /// What was collected is as good as written: the [`Writer`] sees to it.
+    /// What was collected is as good as written: the [`CoalescedWriter`] sees to it.
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -197,7 +197,7 @@ mod tests {
         let (mut stream, _writer) = coalesce(near);
         far.write_all(&[b'x'; 4096]).await.unwrap();
         let mut context = Context::from_waker(noop_waker_ref());
-        let mut read = |stream: &mut Coalesced<_>| {
+        let mut read = |stream: &mut WriteCoalescer<_>| {
             let mut space = [0; 1024];
             let mut buffer = ReadBuf::new(&mut space);
             Pin::new(stream).poll_read(&mut context, &mut buffer).is_ready()

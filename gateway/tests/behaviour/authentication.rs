@@ -1,4 +1,4 @@
-//! Who is who at a door, by all kinds of credentials: kcp's table of optional authentication and its authenticators.
+//! Who is who at a listener, by all kinds of credentials: kcp's table of optional authentication and its authenticators.
 
 use std::fs;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ async fn front_proxies_may_say_who_asks_and_nobody_else_may() {
 
 /// Else the next gateway, which knows this one and believes those names, would take the client's word for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_that_a_door_believes_go_no_further() {
+async fn headers_that_a_listener_believes_go_no_further() {
     let world = world(|world| {
         let directory = world.directory.path();
         fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
@@ -199,7 +199,7 @@ async fn headers_that_a_door_believes_go_no_further() {
     }
 }
 
-/// The world, its door set to believe front proxies by these names beside the usual ones.
+/// The world, its listener set to believe front proxies by these names beside the usual ones.
 fn believe(world: &mut World, names: &[&str]) {
     let directory = world.directory.path();
     fs::write(directory.join("proxies.crt"), &world.front_proxy_ca.pem).unwrap();
@@ -212,7 +212,7 @@ fn believe(world: &mut World, names: &[&str]) {
 
 /// A request may have begun under other settings than those by which it is judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_door_comes_to_believe_goes_no_further_from_the_first_request_on() {
+async fn what_a_listener_comes_to_believe_goes_no_further_from_the_first_request_on() {
     const NEW: &str = "/clusters/root:new/api";
     let mut world = world(|world| {
         world.config.index.miss_wait = "1m".parse().unwrap();
@@ -241,7 +241,7 @@ async fn what_a_door_comes_to_believe_goes_no_further_from_the_first_request_on(
 
 /// Nor while it is being changed, however often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_door_believes_now_and_then_goes_no_further_when_it_does() {
+async fn what_a_listener_believes_now_and_then_goes_no_further_when_it_does() {
     let mut world = world(|world| believe(world, &["X-Proxy-User"])).await;
     let with = world.config.clone();
     believe(&mut world, &[]);

@@ -81,7 +81,7 @@ async fn a_configuration_is_checked_as_the_gateway_would_use_it() {
     let world = World::new().await;
     let file = world.directory.path().join("gateway.yaml");
     let path = file.display().to_string();
-    // Its doors are in use, which is of no account: nothing listens.
+    // Its listeners are in use, which is of no account: nothing listens.
     let mut good = world.config.clone();
     good.listeners[0].serving.address = world.address;
     write_config(&file, &good);

@@ -1,4 +1,4 @@
-//! The files that say whom a door lets in, one by one: each is obeyed as soon as it changes, and what cannot be used
+//! The files that say whom a listener lets in, one by one: each is obeyed as soon as it changes, and what cannot be used
 //! changes nothing.
 
 use std::fs;
@@ -57,7 +57,7 @@ fn now() -> u64 {
 fn of_tokens() -> File {
     File {
         what: "static tokens",
-        configure: |door, file| door.authentication.token_file = Some(SecretFile::from(file)),
+        configure: |listener, file| listener.authentication.token_file = Some(SecretFile::from(file)),
         contents: ["one,ann,1\n", "two,ann,1\n"].map(str::to_owned),
         clients: ["one", "two"].map(|token| Shown::Token(token.to_owned())),
     }
@@ -67,7 +67,7 @@ fn of_client_authorities() -> File {
     let authorities = ["one", "two"].map(Authority::new);
     File {
         what: "authorities of clients",
-        configure: |door, file| door.client_ca = Some(InputFile::from(file)),
+        configure: |listener, file| listener.client_ca = Some(InputFile::from(file)),
         clients: [0, 1].map(|at| Shown::Certificate(authorities[at].client("ann", &[]))),
         contents: authorities.map(|authority| authority.pem),
     }
@@ -77,7 +77,9 @@ fn of_proxy_authorities() -> File {
     let authorities = ["one", "two"].map(Authority::new);
     File {
         what: "authorities of proxies",
-        configure: |door, file| door.authentication.request_header.client_ca = Some(InputFile::from(file)),
+        configure: |listener, file| {
+            listener.authentication.request_header.client_ca = Some(InputFile::from(file))
+        },
         clients: [0, 1].map(|at| Shown::Proxy(authorities[at].client("a-proxy", &[]))),
         contents: authorities.map(|authority| authority.pem),
     }
@@ -94,9 +96,9 @@ fn of_service_account_keys() -> File {
     });
     File {
         what: "keys of service accounts",
-        configure: |door, file| {
-            door.authentication.service_accounts.key_files = vec![InputFile::from(file)];
-            door.authentication.service_accounts.lookup = false;
+        configure: |listener, file| {
+            listener.authentication.service_accounts.key_files = vec![InputFile::from(file)];
+            listener.authentication.service_accounts.lookup = false;
         },
         clients: [0, 1].map(|at| Shown::Token(signers[at].sign(&claims))),
         contents: signers.map(|signer| pem("PUBLIC KEY", &signer.public_der())),
@@ -133,7 +135,7 @@ fn of_structured_configuration(servers: &[Server; 2]) -> File {
     }
     File {
         what: "structured configuration",
-        configure: |door, file| door.authentication.configuration = Some(InputFile::from(file)),
+        configure: |listener, file| listener.authentication.configuration = Some(InputFile::from(file)),
         contents: contents.try_into().unwrap(),
         clients: clients.try_into().ok().unwrap(),
     }
@@ -166,9 +168,9 @@ fn of_webhook(servers: &[Server; 2], directory: &Path) -> File {
     });
     File {
         what: "kubeconfig of a webhook",
-        configure: |door, file| {
+        configure: |listener, file| {
             let webhook = WebhookConfig { kubeconfig: SecretFile::from(file), ..WebhookConfig::default() };
-            door.authentication.webhook = Some(webhook);
+            listener.authentication.webhook = Some(webhook);
         },
         contents,
         clients: [0, 1].map(|at| Shown::Token(format!("of-{at}"))),
@@ -176,7 +178,7 @@ fn of_webhook(servers: &[Server; 2], directory: &Path) -> File {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_file_of_a_door_is_obeyed_when_it_changes() {
+async fn every_file_of_a_listener_is_obeyed_when_it_changes() {
     let directory = tempfile::tempdir().unwrap();
     let issuers = [Server::start().await, Server::start().await];
     let webhooks = [Server::start().await, Server::start().await];

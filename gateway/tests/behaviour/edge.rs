@@ -1,4 +1,4 @@
-//! A door behind a CDN: only its peers may connect, they are nobody, and what they say of their clients is believed once.
+//! A listener behind a CDN: only its peers may connect, they are nobody, and what they say of their clients is believed once.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,18 +21,18 @@ use crate::world::{Another, Answer, Choices, Http2, World, connect, request};
 const PATH: &str = "/clusters/root:org/api";
 const UNKNOWN: &str = "/clusters/root:nope/api";
 
-/// A gateway with one door that takes tokens only: `good` is bob's, `admin` root's, of a group that is not welcome.
+/// A gateway with one listener that takes tokens only: `good` is bob's, `admin` root's, of a group that is not welcome.
 async fn edge(change: impl FnOnce(&World, &mut DoorConfig)) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let file = world.directory.path().join("tokens.csv");
     fs::write(&file, "good,bob,7,\"team\"\nadmin,system:admin,8\nlead,lea,9,\"system:kcp:leads\"\n").unwrap();
     let gateway = world.another_gateway(|config| {
-        let door = &mut config.listeners[0];
-        door.client_ca = None;
-        door.authentication.token_file = Some(SecretFile::from(file));
-        door.authentication.drop_groups = Vec::new();
-        door.shard_pick = false;
-        change(&world, door);
+        let listener = &mut config.listeners[0];
+        listener.client_ca = None;
+        listener.authentication.token_file = Some(SecretFile::from(file));
+        listener.authentication.drop_groups = Vec::new();
+        listener.shard_pick = false;
+        change(&world, listener);
     });
     gateway.gateway.ready().await;
     (world, gateway)
@@ -73,10 +73,10 @@ async fn is_let_in(world: &World, address: SocketAddr, certificate: Option<&Leaf
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_providers_networks_may_connect() {
-    let (world, gateway) = edge(|world, door| {
+    let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("ranges");
         fs::write(&file, "# of the provider\n192.0.2.0/24\n2001:db8::/32\n").unwrap();
-        door.peers.allow = Some(file.into());
+        listener.peers.allow = Some(file.into());
     })
     .await;
     assert!(!is_let_in(&world, gateway.address, None).await);
@@ -91,8 +91,8 @@ async fn only_the_providers_networks_may_connect() {
     let metrics = String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
     for line in [
         "fairlead_gateway_peers_refused_total{listener=\"internal\"} 1",
-        "fairlead_reload_last_success_timestamp_seconds{what=\"peers of door internal\"}",
-        "fairlead_reload_total{result=\"failure\",what=\"peers of door internal\"} 1",
+        "fairlead_reload_last_success_timestamp_seconds{what=\"peers of listener internal\"}",
+        "fairlead_reload_total{result=\"failure\",what=\"peers of listener internal\"} 1",
     ] {
         assert!(metrics.lines().any(|found| found.starts_with(line)), "{line}: {metrics}");
     }
@@ -102,10 +102,10 @@ async fn only_the_providers_networks_may_connect() {
 async fn the_providers_certificate_is_needed_and_nobodys_identity() {
     let provider = Authority::new("provider");
     let (authority, place) = (&provider, std::sync::OnceLock::new());
-    let (world, gateway) = edge(|world, door| {
+    let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("origin-pull-ca.crt");
         fs::write(&file, &authority.pem).unwrap();
-        door.tls.transport_client_ca = Some(file.clone().into());
+        listener.tls.transport_client_ca = Some(file.clone().into());
         place.set(file).unwrap();
     })
     .await;
@@ -132,11 +132,11 @@ async fn the_providers_certificate_is_needed_and_nobodys_identity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_clients_address_is_the_providers_word_alone() {
-    let (world, gateway) = edge(|world, door| {
+    let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("ranges");
         fs::write(&file, "127.0.0.1\n").unwrap();
-        door.peers.allow = Some(file.into());
-        door.peers.client_address_header = Some("CF-Connecting-IP".to_owned());
+        listener.peers.allow = Some(file.into());
+        listener.peers.client_address_header = Some("CF-Connecting-IP".to_owned());
     })
     .await;
     let client = client(&world, &gateway, None).await.unwrap();
@@ -157,11 +157,11 @@ async fn the_clients_address_is_the_providers_word_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_balancer_says_from_whom_a_connection_is() {
-    let (world, gateway) = edge(|world, door| {
+    let (world, gateway) = edge(|world, listener| {
         let file = world.directory.path().join("ranges");
         fs::write(&file, "127.0.0.1\n").unwrap();
-        door.peers.allow = Some(file.into());
-        door.peers.proxy_protocol = true;
+        listener.peers.allow = Some(file.into());
+        listener.peers.proxy_protocol = true;
     })
     .await;
     let v2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\xc0\0\x02\x01\x12\x34\x01\xbb";
@@ -187,8 +187,8 @@ async fn a_load_balancer_says_from_whom_a_connection_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_answers_to_its_names_only() {
-    let (world, gateway) = edge(|_, door| door.hosts = vec!["api.example.com".to_owned()]).await;
+async fn a_listener_answers_to_its_names_only() {
+    let (world, gateway) = edge(|_, listener| listener.hosts = vec!["api.example.com".to_owned()]).await;
     // The connection asks for localhost.
     let client = client(&world, &gateway, None).await.unwrap();
     assert_eq!(ask(&client, PATH, "good", &[]).await.status, 421);
@@ -210,7 +210,7 @@ async fn a_door_answers_to_its_names_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
-    let (world, gateway) = edge(|_, door| door.authenticate_first = true).await;
+    let (world, gateway) = edge(|_, listener| listener.authenticate_first = true).await;
     let first = client(&world, &gateway, None).await.unwrap();
     for path in [PATH, UNKNOWN, "/clusters/*/api", "/services/x/root:org/api", "/nowhere"] {
         for token in ["", "bad"] {
@@ -269,12 +269,12 @@ async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn some_are_turned_away_with_a_good_credential() {
-    let (world, gateway) = edge(|_, door| {
-        door.refused.users = vec!["system:*".to_owned()];
-        door.refused.groups = vec!["system:kcp:*".to_owned()];
-        door.refused.impersonation = true;
-        door.upgrades = vec![UpgradeProtocol::Websocket];
-        door.no_store = true;
+    let (world, gateway) = edge(|_, listener| {
+        listener.refused.users = vec!["system:*".to_owned()];
+        listener.refused.groups = vec!["system:kcp:*".to_owned()];
+        listener.refused.impersonation = true;
+        listener.upgrades = vec![UpgradeProtocol::Websocket];
+        listener.no_store = true;
     })
     .await;
     let client = client(&world, &gateway, None).await.unwrap();
@@ -366,7 +366,8 @@ async fn read_until(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_watch_outlives_the_patience_of_a_cdn() {
     const WATCH: &str = "/clusters/root:org/api/v1/numbers?watch=true&resourceVersion=0";
-    let (world, gateway) = edge(|_, door| door.watch_keep_alive = Some("100ms".parse().unwrap())).await;
+    let (world, gateway) =
+        edge(|_, listener| listener.watch_keep_alive = Some("100ms".parse().unwrap())).await;
     let usual = world.another_gateway(|config| config.listeners[0].client_ca = None);
     usual.gateway.ready().await;
     world.alpha.state.put("numbers", "one", json!({"n": 1}));

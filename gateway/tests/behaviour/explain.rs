@@ -83,7 +83,7 @@ async fn post(world: &World, address: SocketAddr, question: &Value) -> Answer {
     Http2::over(stream).await.send(request(Method::POST, PATH, &[], &question.to_string())).await
 }
 
-/// A gateway with an internal door, one that demands everything, and one with quotas.
+/// A gateway with an internal listener, one that demands everything, and one with quotas.
 async fn world() -> World {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let path = |name: &str| world.directory.path().join(name);
@@ -139,13 +139,13 @@ async fn every_branch_is_told() {
     #[rustfmt::skip]
     let cases: Vec<(Value, &str, &[&str])> = vec![
         (with_alice(org), "alpha as alice", &[
-            "door passed internal at 127.0.0.1:", "certificates of clients say who they are",
+            "listener passed internal at 127.0.0.1:", "certificates of clients say who they are",
             "proves that it has the certificate's key, is taken as done",
             "path passed workspace root:org, and in it /api",
             "workspace passed logical cluster root is on shard root",
             "workspace passed workspace org leads to logical cluster 0rg0000000000001",
             "workspace passed logical cluster 0rg0000000000001 is on shard alpha",
-            "client certificate: accepted as \"alice\"", "groups dropped at this door: system:masters",
+            "client certificate: accepted as \"alice\"", "groups dropped at this listener: system:masters",
             "shard passed alpha: its workspaces are watched", "can be connected to", "no wait",
         ]),
         (json!({"path": org}), "alpha as nobody", &["the shard gets it as it is"]),
@@ -203,8 +203,8 @@ async fn a_rehearsal_costs_nobody_anything() {
     for _ in 0..20 {
         assert_eq!(Foretold::ask(&world, world.address, &question).await.end(), "alpha as alice");
     }
-    let door = world.gateway.as_ref().unwrap().doors[2].1;
-    let stream = connect(door, &world.serving_ca, Some(&alice), b"h2").await.unwrap();
+    let listener = world.gateway.as_ref().unwrap().listeners[2].1;
+    let stream = connect(listener, &world.serving_ca, Some(&alice), b"h2").await.unwrap();
     let client = Http2::over(stream).await;
     // The whole burst is there, and what is used up is foretold.
     let mut answered = 0;
@@ -257,7 +257,7 @@ async fn only_operators_ask_and_bad_questions_are_named() {
 
 /// The page is where it is offered, for operators; its files come with everything that keeps a browser from doing anything else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_admin_page_is_for_operators_at_doors_that_offer_it() {
+async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
     const PAGE: &str = "/services/fairlead/admin/";
     let choice: fn(&mut fairlead_config::GatewayConfig) = |config| {
         let mut without = config.listeners[0].clone();
@@ -296,7 +296,7 @@ async fn the_admin_page_is_for_operators_at_doors_that_offer_it() {
             assert_eq!(answer.headers["location"], PAGE);
         }
     }
-    let without = world.gateway.as_ref().unwrap().doors[1].1;
+    let without = world.gateway.as_ref().unwrap().listeners[1].1;
     let stream = connect(without, &world.serving_ca, Some(&operator), b"h2").await.unwrap();
     assert_eq!(Http2::over(stream).await.get(PAGE).await.status, 404);
     let client = world.http2(Some(&operator)).await;
@@ -304,10 +304,14 @@ async fn the_admin_page_is_for_operators_at_doors_that_offer_it() {
 
     // What the page shows is there.
     let status = client.get("/services/fairlead/v1/status").await.json();
-    assert_eq!(status["doors"][0]["policy"].as_array().unwrap().last().unwrap(), "admin page");
+    assert_eq!(status["listeners"][0]["policy"].as_array().unwrap().last().unwrap(), "admin page");
     assert!(status["certificates"][0]["notAfter"].as_u64().unwrap() > 1_800_000_000, "{status}");
     assert!(
-        status["reloads"].as_array().unwrap().iter().any(|one| one["what"] == "credentials of door internal"),
+        status["reloads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["what"] == "credentials of listener internal"),
         "{status}"
     );
     let figures = client.get("/services/fairlead/v1/figures").await.json();

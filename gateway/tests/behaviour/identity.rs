@@ -69,8 +69,8 @@ impl ResolvesClientCert for Announced {
 async fn clients_are_told_whose_certificates_are_of_use() {
     let world = World::with(Choices {
         config: Some(|config| {
-            let door = &mut config.listeners[0];
-            door.authentication.request_header.client_ca = door.client_ca.clone();
+            let listener = &mut config.listeners[0];
+            listener.authentication.request_header.client_ca = listener.client_ca.clone();
         }),
         ..Choices::default()
     })

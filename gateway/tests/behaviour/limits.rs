@@ -1,4 +1,4 @@
-//! How much may be asked: of a door, by whom and where; and of a shard, and who is next when it has too much to do.
+//! How much may be asked: of a listener, by whom and where; and of a shard, and who is next when it has too much to do.
 
 use std::time::Duration;
 
@@ -210,9 +210,9 @@ async fn watches_upgrades_and_bytes_have_limits_of_their_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whom_only_shards_could_judge_counts_by_address() {
     let (world, gateway) = limited(|config| {
-        let door = &mut config.listeners[0];
-        door.tokens = TokenPolicy::PassThrough;
-        door.quotas.per_identity.concurrent = Some(1);
+        let listener = &mut config.listeners[0];
+        listener.tokens = TokenPolicy::PassThrough;
+        listener.quotas.per_identity.concurrent = Some(1);
     })
     .await;
     let nobody = connect(gateway.address, &world.serving_ca, None, b"h2").await.unwrap();

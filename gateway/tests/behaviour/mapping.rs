@@ -248,7 +248,7 @@ async fn mounts_that_lead_in_a_circle_are_508() {
     world.create_workspace("root", "marker", "root", "marker0000000001");
     let client = world.http2(Some(&world.user())).await;
     assert_eq!(client.get("/clusters/root:marker/api").await.status, 200);
-    // The certificate that the gateway shows itself is nobody's at this door, so the request ends one hop later, with or
+    // The certificate that the gateway shows itself is nobody's at this listener, so the request ends one hop later, with or
     // without an identity; what matters is that it ends.
     let answer = client.get("/clusters/root:again/api").await;
     assert!([401, 508].contains(&answer.status), "{answer:?}");

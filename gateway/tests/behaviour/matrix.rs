@@ -37,9 +37,9 @@ pub const EVERYTHING: [KcpBehaviour; 17] = [
     KcpBehaviour::RootPath,
 ];
 
-/// A door of the gateways here: one without a method for tokens, one with a token file.
+/// A listener of the gateways here: one without a method for tokens, one with a token file.
 #[derive(Clone, Copy, Debug)]
-enum Door {
+enum Listener {
     Usual,
     Tokens,
 }
@@ -55,11 +55,11 @@ enum Shown {
     BadToken,
 }
 
-use Door::{Tokens, Usual};
+use Listener::{Tokens, Usual};
 use Shown::{Alice, BadToken, GoodToken, Nothing, Stranger};
 
-/// Situation, door, what is shown, path; the outcome here, and as kcp.
-type Row = (&'static str, Door, Shown, &'static str, &'static str, &'static str);
+/// Situation, listener, what is shown, path; the outcome here, and as kcp.
+type Row = (&'static str, Listener, Shown, &'static str, &'static str, &'static str);
 
 const NOT_PERMITTED: &str = "403 Forbidden";
 const UNAVAILABLE: &str = "503 ServiceUnavailable";
@@ -143,7 +143,7 @@ async fn every_row_of_the_matrix() {
     let (mapped, mounted) = (world.another_shard("mapped").await, world.another_shard("mounted").await);
     let shards = ["gone", "moving", "down"].map(|name| world.another_shard(name));
     let [gone, moving, down] = futures_util::future::join_all(shards).await.try_into().ok().unwrap();
-    two_doors(&mut world);
+    two_listeners(&mut world);
     let services = json!({"path": "/services/", "backend": mapped.url()});
     let file = world.write_mapping("mapping.yaml", vec![clusters(), services]);
     world.config.paths.mapping_file = Some(InputFile::from(file));
@@ -195,10 +195,10 @@ async fn every_row_of_the_matrix() {
 
 /// Asks everything in both protocols.
 async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
-    for (situation, door, shown, path, here, as_kcp) in rows {
+    for (situation, listener, shown, path, here, as_kcp) in rows {
         for (gateway, expected) in gateways.into_iter().zip([here, as_kcp]) {
             for protocol in [&b"h2"[..], b"http/1.1"] {
-                let address = gateway.gateway.doors[*door as usize].1;
+                let address = gateway.gateway.listeners[*listener as usize].1;
                 let certificate = certificate(world, *shown);
                 let answer = ask_with(world, address, protocol, certificate.as_ref(), *shown, path).await;
                 let protocol = protocol.escape_ascii();
@@ -208,7 +208,7 @@ async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
                     "{situation}: {shown:?}, {path}, {protocol}: {answer:?}"
                 );
                 judge_form(&answer, path);
-                let foretold = foretell(world, gateway, *door, certificate, *shown, path).await;
+                let foretold = foretell(world, gateway, *listener, certificate, *shown, path).await;
                 // A server that is not there is found out by going there.
                 if !situation.starts_with("process down") {
                     foretold.assert_agrees_with(&answer, situation);
@@ -222,13 +222,13 @@ async fn check(world: &World, gateways: [&Another; 2], rows: &[Row]) {
 async fn foretell(
     world: &World,
     gateway: &Another,
-    door: Door,
+    listener: Listener,
     certificate: Option<Leaf>,
     shown: Shown,
     path: &str,
 ) -> Foretold {
     let mut question = json!({
-        "path": path, "listener": gateway.gateway.doors[door as usize].0, "headers": {"x-remote-user": "forged"},
+        "path": path, "listener": gateway.gateway.listeners[listener as usize].0, "headers": {"x-remote-user": "forged"},
     });
     if let Some(certificate) = certificate {
         question["certificate"] = json!(certificate.certificate);
@@ -276,13 +276,13 @@ fn outcome(answer: &Answer) -> String {
     }
 }
 
-async fn ask(world: &World, door: SocketAddr, protocol: &[u8], shown: Shown, path: &str) -> Answer {
-    ask_with(world, door, protocol, certificate(world, shown).as_ref(), shown, path).await
+async fn ask(world: &World, listener: SocketAddr, protocol: &[u8], shown: Shown, path: &str) -> Answer {
+    ask_with(world, listener, protocol, certificate(world, shown).as_ref(), shown, path).await
 }
 
 async fn ask_with(
     world: &World,
-    door: SocketAddr,
+    listener: SocketAddr,
     protocol: &[u8],
     certificate: Option<&Leaf>,
     shown: Shown,
@@ -292,7 +292,7 @@ async fn ask_with(
     if let Some(token) = token(shown) {
         asked.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     }
-    let stream = connect(door, &world.serving_ca, certificate, protocol).await.unwrap();
+    let stream = connect(listener, &world.serving_ca, certificate, protocol).await.unwrap();
     if protocol == b"h2" {
         return Http2::over(stream).await.send(asked).await;
     }
@@ -319,13 +319,13 @@ fn token(shown: Shown) -> Option<&'static str> {
     }
 }
 
-fn two_doors(world: &mut World) {
+fn two_listeners(world: &mut World) {
     let file = world.directory.path().join("tokens.csv");
     fs::write(&file, "good,bob,7\n").unwrap();
-    let mut door = world.config.listeners[0].clone();
-    door.name = "tokens".to_owned();
-    door.authentication.token_file = Some(SecretFile::from(file));
-    world.config.listeners.push(door);
+    let mut listener = world.config.listeners[0].clone();
+    listener.name = "tokens".to_owned();
+    listener.authentication.token_file = Some(SecretFile::from(file));
+    world.config.listeners.push(listener);
 }
 
 /// The workspace `root:<name>` on a shard.

@@ -150,7 +150,7 @@ async fn health_and_who_may_see_metrics_and_status() {
     }
     let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
     assert_eq!(status["synced"], true);
-    assert_eq!(status["doors"][0]["name"], "internal");
+    assert_eq!(status["listeners"][0]["name"], "internal");
     assert_eq!(status["shards"][0]["name"], "alpha");
     assert_eq!(status["shards"][0]["workspaces"], 1);
     assert_eq!(status["shards"][0]["url"], world.alpha.url());

@@ -54,7 +54,7 @@ impl Gateway {
         heard.unwrap_or_else(|| panic!("it never said {what}"))
     }
 
-    /// Where its first door listens.
+    /// Where its first listener listens.
     pub async fn address(&mut self) -> std::net::SocketAddr {
         let line = self.says("listening").await;
         line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()

@@ -101,8 +101,8 @@ async fn a_bad_file_keeps_what_was_good() {
     // What the log says names the line.
     let failures = world.environment.reloads.failures();
     for (what, file) in [
-        ("serving certificate of door internal", "tls.crt"),
-        ("credentials of door internal", "client-ca.crt"),
+        ("serving certificate of listener internal", "tls.crt"),
+        ("credentials of listener internal", "client-ca.crt"),
         ("credential for shards", "serving-ca.crt"),
     ] {
         let place = format!("{file}:1: ");

@@ -1,4 +1,4 @@
-//! What can be seen of requests: phases by door.
+//! What can be seen of requests: phases by listener.
 
 use http::Method;
 
@@ -18,7 +18,7 @@ pub async fn metrics_with(world: &World, lines: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn phases_are_told_by_door_and_what_a_shard_takes_by_shard_and_class() {
+async fn phases_are_told_by_listener_and_what_a_shard_takes_by_shard_and_class() {
     let world = World::new().await;
     let user = world.user();
     let path = "/clusters/root:org/api";

@@ -1,4 +1,4 @@
-//! Doors that are different persons to shards: what came in by one never goes on as what came in by another.
+//! Listeners that are different persons to shards: what came in by one never goes on as what came in by another.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,22 +15,22 @@ use crate::shard::Shard;
 use crate::world::{Another, Choices, Http2, World, connect, eventually, logical_cluster, request};
 
 const PATH: &str = "/clusters/root:org/api";
-const DOORS: [&str; 3] = ["internal", "edge", "operators"];
+const LISTENERS: [&str; 3] = ["internal", "edge", "operators"];
 
-/// A gateway with three doors; `operators` is towards shards who `internal` is.
-async fn three_doors(world: &mut World) -> Another {
+/// A gateway with three listeners; `operators` is towards shards who `internal` is.
+async fn three_listeners(world: &mut World) -> Another {
     write_identity(world, "kcp-front-proxy-edge");
     let directory = world.directory.path().to_owned();
     let path = |name: &str| directory.join(name);
     let usual = world.config.listeners[0].clone();
-    for name in &DOORS[1..] {
-        let mut door = usual.clone();
-        door.name = (*name).to_owned();
-        door.upstream_identity = (*name == "edge").then(|| UpstreamIdentityConfig {
+    for name in &LISTENERS[1..] {
+        let mut listener = usual.clone();
+        listener.name = (*name).to_owned();
+        listener.upstream_identity = (*name == "edge").then(|| UpstreamIdentityConfig {
             certificate: path("edge-sender.crt").into(),
             private_key: path("edge-sender.key").into(),
         });
-        world.config.listeners.push(door);
+        world.config.listeners.push(listener);
     }
     let gateway = world.another_gateway(|_| ());
     gateway.gateway.ready().await;
@@ -41,11 +41,11 @@ fn write_identity(world: &World, name: &str) {
     world.front_proxy_ca.client(name, &[]).write(world.directory.path(), "edge-sender");
 }
 
-/// A connection to each door.
+/// A connection to each listener.
 async fn clients(world: &World, gateway: &Another) -> Vec<Http2> {
     let mut clients = Vec::new();
-    for (name, address) in &gateway.gateway.doors {
-        assert!(DOORS.contains(&name.as_str()));
+    for (name, address) in &gateway.gateway.listeners {
+        assert!(LISTENERS.contains(&name.as_str()));
         let user = world.user();
         let stream = connect(*address, &world.serving_ca, Some(&user), b"h2").await.unwrap();
         clients.push(Http2::over(stream).await);
@@ -61,9 +61,9 @@ async fn peer(client: &Http2, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_see_by_which_door_a_request_came_in() {
+async fn shards_see_by_which_listener_a_request_came_in() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
-    let gateway = three_doors(&mut world).await;
+    let gateway = three_listeners(&mut world).await;
     let clients = clients(&world, &gateway).await;
     let round = async |expected: &str| {
         // Many at once, in any order: each connection that there is gets its share.
@@ -71,8 +71,13 @@ async fn shards_see_by_which_door_a_request_came_in() {
             let client = &clients[number % 3];
             async move { (number % 3, peer(client, PATH).await) }
         });
-        for (door, peer) in futures_util::future::join_all(asked).await {
-            assert_eq!(peer, if door == 1 { expected } else { "kcp-front-proxy" }, "{}", DOORS[door]);
+        for (listener, peer) in futures_util::future::join_all(asked).await {
+            assert_eq!(
+                peer,
+                if listener == 1 { expected } else { "kcp-front-proxy" },
+                "{}",
+                LISTENERS[listener]
+            );
         }
     };
     round("kcp-front-proxy-edge").await;
@@ -86,7 +91,8 @@ async fn shards_see_by_which_door_a_request_came_in() {
         .unwrap();
     gateway.environment.reloads.check_now();
     round("kcp-front-proxy-edge-2").await;
-    let failure = "fairlead_reload_total{result=\"failure\",what=\"credential of door edge for shards\"} 1";
+    let failure =
+        "fairlead_reload_total{result=\"failure\",what=\"credential of listener edge for shards\"} 1";
     assert!(metrics().contains(failure), "{}", metrics());
     // The usual one is rotated, too.
     world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
@@ -97,7 +103,7 @@ async fn shards_see_by_which_door_a_request_came_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
+async fn a_listener_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     // A shard that is recognised in a way of its own, one that speaks HTTP/1.1 only, and a mount.
     let serving = Authority::new("own serving");
@@ -127,7 +133,7 @@ async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
     let mounted = world.another_shard("mounted").await;
     let url = format!("{}/clusters/there", mounted.url());
     world.put_workspace("root", "mount", json!({"mount": {"ref": {}}, "URL": url}), "Ready");
-    let gateway = three_doors(&mut world).await;
+    let gateway = three_listeners(&mut world).await;
     let clients = clients(&world, &gateway).await;
     for path in [
         "/clusters/root:own/api",
@@ -146,9 +152,9 @@ async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
             seen.iter().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, peer)| peer.as_str()).collect();
         assert_eq!((edge, others), (["kcp-front-proxy-edge"].into(), ["kcp-front-proxy"].into()), "{path}");
     }
-    // A tunnel has a connection of its own, and it is the door's.
+    // A tunnel has a connection of its own, and it is the listener's.
     let stream =
-        connect(gateway.gateway.doors[1].1, &world.serving_ca, Some(&world.user()), b"http/1.1").await;
+        connect(gateway.gateway.listeners[1].1, &world.serving_ca, Some(&world.user()), b"http/1.1").await;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream.unwrap())).await.unwrap();
     tokio::spawn(connection.with_upgrades());
     let get = http::Request::get("/clusters/root:org/upgrade")
@@ -164,10 +170,10 @@ async fn a_door_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_whose_identity_is_turned_away_is_named_in_the_status() {
+async fn a_listener_whose_identity_is_turned_away_is_named_in_the_status() {
     let mut world = World::new().await;
     world.config.upstream.breaker.pause = "60s".parse().unwrap();
-    let gateway = three_doors(&mut world).await;
+    let gateway = three_listeners(&mut world).await;
     let stranger = Authority::new("nobody's");
     stranger.client("kcp-front-proxy-edge", &[]).write(world.directory.path(), "edge-sender");
     gateway.environment.reloads.check_now();
@@ -182,7 +188,7 @@ async fn a_door_whose_identity_is_turned_away_is_named_in_the_status() {
         (alpha["leftAlone"].clone(), alpha["leftAloneBy"].clone())
     };
     assert_eq!(told().await, (json!(false), json!([])));
-    eventually("the status names the door", async || {
+    eventually("the status names the listener", async || {
         assert_ne!(clients[1].get(PATH).await.status, 200);
         told().await == (json!(false), json!(["edge"]))
     })

@@ -53,7 +53,7 @@ async fn whoever_watches_sees_what_he_asked_for_and_the_end_of_the_gateway() {
     .await;
     let mut all = Lines::open(&world, "").await;
     let mut of_org = Lines::open(&world, "&workspace=root:org").await;
-    let mut errors = Lines::open(&world, "&errors=1&door=internal&user=alice").await;
+    let mut errors = Lines::open(&world, "&errors=1&listener=internal&user=alice").await;
 
     let paths = [
         "/clusters/root:other/api".to_owned(),

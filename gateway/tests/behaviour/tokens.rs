@@ -1,4 +1,4 @@
-//! Issuers of tokens that stand behind a door or a workspace: keys that change, clocks that differ, nobody at all.
+//! Issuers of tokens that stand behind a listener or a workspace: keys that change, clocks that differ, nobody at all.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -22,7 +22,7 @@ fn said(flags: &str) -> String {
     format!("00-{TRACE}-{SPAN}-{flags}")
 }
 
-/// A gateway that traces so, at a door that treats its clients' traces so.
+/// A gateway that traces so, at a listener that treats its clients' traces so.
 async fn tracing(world: &World, settings: Value, policy: TraceContextPolicy) -> Another {
     let settings: TracingConfig = serde_json::from_value(settings).unwrap();
     let another = world.another_gateway(|config| {
@@ -56,7 +56,7 @@ async fn what_a_client_says_of_its_trace_counts_or_goes_no_further() {
     let nothing: Vec<String> = Vec::new();
     let as_said = |value: &str| vec![format!("traceparent: {value}")];
     let state = vec!["tracestate: a=b".to_owned()];
-    // Without tracing everything passes as it is, good or not; at a door for strangers nothing does.
+    // Without tracing everything passes as it is, good or not; at a listener for strangers nothing does.
     for (policy, passes) in [(Continue, true), (Restart, false)] {
         let another = tracing(&world, json!({}), policy).await;
         let client = world.client_of(&another).await;
@@ -90,7 +90,7 @@ async fn what_a_client_says_of_its_trace_counts_or_goes_no_further() {
     recorded(&answer.echoed("traceparent: "));
     another.end().await;
 
-    // At a door for strangers nobody can have himself traced, or be a part of another trace.
+    // At a listener for strangers nobody can have himself traced, or be a part of another trace.
     for (sample, is_traced) in [(json!(0), false), (json!(1), true)] {
         let settings = json!({"sample": sample, "otlpEndpoint": "http://127.0.0.1:1"});
         let another = tracing(&world, settings, Restart).await;

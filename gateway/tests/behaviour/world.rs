@@ -120,7 +120,7 @@ impl World {
 
     fn start_gateway(&mut self) {
         let gateway = Gateway::start(self.config.clone(), &self.environment).unwrap();
-        self.address = gateway.doors[0].1;
+        self.address = gateway.listeners[0].1;
         self.gateway = Some(gateway);
     }
 
@@ -129,7 +129,7 @@ impl World {
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
         gateway.ready().await;
-        let address = gateway.doors[0].1;
+        let address = gateway.listeners[0].1;
         (gateway, environment, address)
     }
 
@@ -139,7 +139,7 @@ impl World {
         choice(&mut config);
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
-        Another { address: gateway.doors[0].1, gateway, environment }
+        Another { address: gateway.listeners[0].1, gateway, environment }
     }
 
     /// A connection to another gateway.
@@ -464,17 +464,17 @@ pub async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// The first door under another name.
-pub fn door(config: &GatewayConfig, name: &str) -> DoorConfig {
+/// The first listener under another name.
+pub fn listener(config: &GatewayConfig, name: &str) -> DoorConfig {
     DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
 }
 
-/// The same as another door on a Unix socket, `door.sock`, and behind a load balancer of these networks, which speaks the PROXY
+/// The same as another listener on a Unix socket, `listener.sock`, and behind a load balancer of these networks, which speaks the PROXY
 /// protocol.
-pub fn local_and_balanced(door: &DoorConfig, directory: &Path, networks: &Path) -> [DoorConfig; 2] {
-    let socket = SocketConfig { path: directory.join("door.sock").into(), ..SocketConfig::default() };
-    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..door.clone() };
-    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..door.clone() };
+pub fn local_and_balanced(listener: &DoorConfig, directory: &Path, networks: &Path) -> [DoorConfig; 2] {
+    let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
+    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..listener.clone() };
+    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..listener.clone() };
     balanced.peers.allow = Some(networks.into());
     balanced.peers.proxy_protocol = true;
     [local, balanced]

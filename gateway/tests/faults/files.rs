@@ -8,9 +8,9 @@ use crate::installation::Installation;
 
 /// Files by what is made of them, as metrics and `/readyz` name it.
 const OF_BOTH: &[(&str, &[&str])] = &[
-    ("serving certificate of door internal", &["tls.crt", "tls.key"]),
+    ("serving certificate of listener internal", &["tls.crt", "tls.key"]),
     (
-        "credentials of door internal",
+        "credentials of listener internal",
         &["client-ca.crt", "proxies-ca.crt", "tokens.csv", "webhook.kubeconfig", "accounts.pub"],
     ),
     ("kubeconfig of the root shard", &["root-shard.kubeconfig", "shard-admin.crt", "serving-ca.crt"]),
@@ -19,11 +19,11 @@ const OF_BOTH: &[(&str, &[&str])] = &[
 const OURS: &[(&str, &[&str])] = &[
     ("configuration", &["gateway.yaml"]),
     ("credential for shards", &["front-proxy.crt", "front-proxy.key", "serving-ca.crt"]),
-    ("credentials of door internal", &["authentication.yaml"]),
+    ("credentials of listener internal", &["authentication.yaml"]),
 ];
 const AS_KCP: &[(&str, &[&str])] = &[
     ("mapping file", &["mapping.yaml", "front-proxy.crt", "front-proxy.key", "serving-ca.crt"]),
-    ("credentials of door internal", &["issuer-ca.crt"]),
+    ("credentials of listener internal", &["issuer-ca.crt"]),
     ("kubeconfig 1 of a peer", &["alpha.kubeconfig"]),
 ];
 

@@ -63,8 +63,8 @@ impl Installation {
             }],
         });
         std::fs::write(directory.join("authentication.yaml"), authentication.to_string()).unwrap();
-        let door = &mut world.config.listeners[0].authentication;
-        door.configuration = Some(InputFile::from(directory.join("authentication.yaml")));
+        let listener = &mut world.config.listeners[0].authentication;
+        listener.configuration = Some(InputFile::from(directory.join("authentication.yaml")));
         let file = directory.join("gateway.yaml");
         // JSON is YAML.
         std::fs::write(&file, serde_json::to_string(&world.config).unwrap()).unwrap();
@@ -270,12 +270,12 @@ pub async fn shards() -> (World, Shard, Shard) {
     let (beta, gamma) = (world.another_shard("beta").await, world.another_shard("gamma").await);
     world.register("beta", &beta.url());
     let directory = world.directory.path().to_owned();
-    write_door_files(&world, &directory);
+    write_listener_files(&world, &directory);
     settle_config(&mut world.config, &directory);
     (world, beta, gamma)
 }
 
-fn write_door_files(world: &World, directory: &Path) {
+fn write_listener_files(world: &World, directory: &Path) {
     let shards = std::fs::read_to_string(directory.join("shards.kubeconfig")).unwrap();
     std::fs::write(directory.join("root-shard.kubeconfig"), &shards).unwrap();
     let webhook = shards.replace(&world.root.url(), "https://localhost:1");
@@ -292,13 +292,13 @@ fn settle_config(config: &mut GatewayConfig, directory: &Path) {
     // A shard that hangs is noticed after one interval and five seconds.
     config.upstream.ping_interval = Timespan::from_millis(200);
     config.upstream.connect_timeout = Timespan::from_secs(1);
-    let door = &mut config.listeners[0].authentication;
-    door.request_header.client_ca = Some(InputFile::from(file("proxies-ca.crt")));
-    door.request_header.allowed_names = vec!["another-front-proxy".to_owned()];
-    door.token_file = Some(SecretFile::from(file("tokens.csv")));
-    door.service_accounts.key_files = vec![InputFile::from(file("accounts.pub"))];
+    let listener = &mut config.listeners[0].authentication;
+    listener.request_header.client_ca = Some(InputFile::from(file("proxies-ca.crt")));
+    listener.request_header.allowed_names = vec!["another-front-proxy".to_owned()];
+    listener.token_file = Some(SecretFile::from(file("tokens.csv")));
+    listener.service_accounts.key_files = vec![InputFile::from(file("accounts.pub"))];
     let webhook = json!({"kubeconfig": file("webhook.kubeconfig"), "version": "v1"});
-    door.webhook = Some(serde_json::from_value(webhook).unwrap());
+    listener.webhook = Some(serde_json::from_value(webhook).unwrap());
 }
 
 fn put_shard(at: &Shard, shard: &Shard, url: &str) {

@@ -1,4 +1,4 @@
-//! The life of the process under load: reloads with doors that come and go, upgrades, drains. No request fails and every
+//! The life of the process under load: reloads with listeners that come and go, upgrades, drains. No request fails and every
 //! watch ends as watches end, and goes on where it was.
 //!
 //! Clients come through something like a load balancer, which sends new connections to whichever gateway it was told of.
@@ -96,12 +96,12 @@ impl Fleet {
         Self { world, _shards: [beta, gamma], parties, load, balancer, serving, count: 0 }
     }
 
-    /// The door at which everybody is gives way to another one at its address; one more comes or goes; and what cannot be,
+    /// The listener at which everybody is gives way to another one at its address; one more comes or goes; and what cannot be,
     /// is not.
     async fn reload(&mut self) {
         self.count += 1;
         let serving = &mut self.serving;
-        serving.config.listeners[0].name = format!("door-{}", self.count % 4);
+        serving.config.listeners[0].name = format!("listener-{}", self.count % 4);
         serving.config.limits.max_header_fields = 100 + self.count % 20;
         match serving.config.listeners.len() {
             1 => {

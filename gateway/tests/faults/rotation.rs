@@ -9,8 +9,8 @@ use crate::installation::Installation;
 use crate::pki::Authority;
 use crate::{LIMIT, SECOND};
 
-const SERVING: &str = "serving certificate of door internal";
-const CREDENTIALS: &str = "credentials of door internal";
+const SERVING: &str = "serving certificate of listener internal";
+const CREDENTIALS: &str = "credentials of listener internal";
 
 /// The gateway's own certificate is renewed, and then is one of another authority.
 pub fn of_the_serving_certificate(installation: &Installation) -> BoxFuture<'_, ()> {

@@ -59,7 +59,7 @@ async fn hostile_requests_neither_deceive_a_shard_nor_harm_the_gateway() {
             let expected = if request.starts_with("trailers of ") { &Vec::new() } else { &expected };
             assert_eq!(said, expected, "{name} was taken for somebody else: {request}");
         }
-        // Or the campaign would be one against the front door only.
+        // Or the campaign would be one against the front listener only.
         let reached = arrived.requests * 100 / (requests / 3).max(1);
         assert!(
             if name == "foreign" { reached == 0 } else { reached >= 20 },

@@ -1,4 +1,4 @@
-//! h2spec, a conformance suite of others for HTTP/2, against every kind of door: `make h2spec`.
+//! h2spec, a conformance suite of others for HTTP/2, against every kind of listener: `make h2spec`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,21 +41,21 @@ async fn every_case_of_h2spec_passes() {
 /// h2spec shows no certificate and speaks TCP only: what stands between does the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the program h2spec: make h2spec"]
-async fn every_case_of_h2spec_passes_at_every_door() {
+async fn every_case_of_h2spec_passes_at_every_listener() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let carriers = Authority::new("carriers");
-    let socket = set_doors(&mut world, &carriers);
+    let socket = set_listeners(&mut world, &carriers);
     world.start().await;
-    let doors: BTreeMap<_, _> = world.gateway.as_ref().unwrap().doors.iter().cloned().collect();
+    let listeners: BTreeMap<_, _> = world.gateway.as_ref().unwrap().listeners.iter().cloned().collect();
     let user = client_config(&world.serving_ca, Some(&world.user()), b"h2");
     let carrier = client_config(&world.serving_ca, Some(&carriers.client("origin-pull", &[])), b"h2");
     let balancer: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n";
     let ways = [
-        ("internal", Towards::Address(doors["internal"]), &b""[..], user.clone()),
-        ("edge", Towards::Address(doors["edge"]), b"", carrier),
-        ("admin", Towards::Address(doors["admin"]), b"", user.clone()),
+        ("internal", Towards::Address(listeners["internal"]), &b""[..], user.clone()),
+        ("edge", Towards::Address(listeners["edge"]), b"", carrier),
+        ("admin", Towards::Address(listeners["admin"]), b"", user.clone()),
         ("local", Towards::Socket(socket), b"", user.clone()),
-        ("balanced", Towards::Address(doors["balanced"]), balancer, user),
+        ("balanced", Towards::Address(listeners["balanced"]), balancer, user),
     ];
     for (name, towards, words, tls) in ways {
         let forwarder = Forwarder::start(Way { towards, words, tls: tls.into() }).await;
@@ -77,9 +77,9 @@ async fn every_case_passes(what: &str, arguments: &[&str]) {
     println!("h2spec, {what}: {expected}");
 }
 
-/// As `b::every_door` has them, as far as it is about connections. h2spec can send no token, so where only tokens count the
+/// As `b::every_listener` has them, as far as it is about connections. h2spec can send no token, so where only tokens count the
 /// anonymous user may do this. Returns where the socket is.
-fn set_doors(world: &mut World, carriers: &Authority) -> PathBuf {
+fn set_listeners(world: &mut World, carriers: &Authority) -> PathBuf {
     let directory = world.directory.path().to_owned();
     let path = |name: &str| directory.join(name);
     let anonymous = json!({
@@ -110,10 +110,10 @@ fn set_doors(world: &mut World, carriers: &Authority) -> PathBuf {
     edge.no_store = true;
     let [local, balanced] = local_and_balanced(&internal, &directory, &path("ranges"));
     world.config.listeners = vec![internal, edge, admin, local, balanced];
-    path("door.sock")
+    path("listener.sock")
 }
 
-/// How a door is reached: all that h2spec cannot do.
+/// How a listener is reached: all that h2spec cannot do.
 #[derive(Clone)]
 struct Way {
     towards: Towards,
@@ -135,7 +135,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 impl Way {
     /// Passes on every byte and every end. What breaks off here breaks off there, because both are dropped.
     async fn carry(self, mut client: TcpStream) -> std::io::Result<()> {
-        let mut door: Box<dyn Stream> = match self.towards {
+        let mut listener: Box<dyn Stream> = match self.towards {
             Towards::Address(address) => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
@@ -143,15 +143,15 @@ impl Way {
             }
             Towards::Socket(path) => Box::new(UnixStream::connect(path).await?),
         };
-        door.write_all(self.words).await?;
-        let mut door = self.tls.connect(ServerName::try_from("localhost").unwrap(), door).await?;
-        assert_eq!(door.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        copy_bidirectional(&mut client, &mut door).await?;
+        listener.write_all(self.words).await?;
+        let mut listener = self.tls.connect(ServerName::try_from("localhost").unwrap(), listener).await?;
+        assert_eq!(listener.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        copy_bidirectional(&mut client, &mut listener).await?;
         Ok(())
     }
 }
 
-/// Takes HTTP/2 in clear text to a door, until it is dropped.
+/// Takes HTTP/2 in clear text to a listener, until it is dropped.
 struct Forwarder {
     address: SocketAddr,
     accepting: AbortHandle,

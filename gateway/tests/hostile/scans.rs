@@ -1,4 +1,4 @@
-//! What tools of others say of a door's TLS: `make tls-scan`. tests/TLS.md has what they complain about, and why it stays.
+//! What tools of others say of a listener's TLS: `make tls-scan`. tests/TLS.md has what they complain about, and why it stays.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::world::{Another, Choices, World};
 /// For one script.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A gateway with a door as one at the edge is, and a certificate on this key as the world gives them out.
+/// A gateway with a listener as one at the edge is, and a certificate on this key as the world gives them out.
 async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     world.serving_ca.server_for_the_world("localhost", key).write(world.directory.path(), "tls");
     let gateway = world.another_gateway(|config: &mut GatewayConfig| {
-        let door = &mut config.listeners[0];
-        door.client_ca = None;
-        door.shard_pick = false;
-        door.tls.minimum_version = version;
+        let listener = &mut config.listeners[0];
+        listener.client_ca = None;
+        listener.shard_pick = false;
+        listener.tls.minimum_version = version;
     });
     gateway.gateway.ready().await;
     (world, gateway)

@@ -7,16 +7,16 @@ use http::request::Parts;
 
 use crate::admin::{AdminApi, AdminReply};
 use crate::forward::upstream_request::as_sent;
-use crate::pipeline::{Action, Asked, refusal};
+use crate::pipeline::{Action, RequestView, refusal};
 use crate::policy::connection::Connection;
 use crate::request::RequestClass;
-use crate::request::decision_log::{At, Outcome, Steps};
+use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::request::host;
-use crate::request::response::Answer;
-use crate::telemetry::request_stats::Seen;
+use crate::request::response::LocalResponse;
+use crate::telemetry::request_stats::RequestStats;
 
 /// A request that was not made.
-pub(crate) struct Rehearsed {
+pub(crate) struct DryRun {
     /// What the gateway would do.
     pub(crate) decision: Action,
     /// What kind of exchange it would be.
@@ -32,9 +32,9 @@ pub(crate) async fn rehearse(
     admin: &AdminApi,
     connection: &Connection,
     mut head: Parts,
-    seen: &Seen,
-    steps: &Steps,
-) -> Rehearsed {
+    seen: &RequestStats,
+    steps: &DecisionLog,
+) -> DryRun {
     let class =
         RequestClass::of(&head.method, head.uri.path(), head.uri.query(), head.version, &head.headers);
     let peer = connection.peer.ip();
@@ -43,7 +43,7 @@ pub(crate) async fn rehearse(
     if let Ok(client) = said
         && client != peer
     {
-        steps.tell(At::Peer, Outcome::Noted, || format!("the peer says that the client is {client}"));
+        steps.tell(Stage::Peer, StageResult::Noted, || format!("the peer says that the client is {client}"));
     }
     let is_http2 = head.version == Version::HTTP_2;
     let fault = if is_http2 { host::fault_over_http2(&head) } else { host::fault_over_http1(&head) };
@@ -52,7 +52,7 @@ pub(crate) async fn rehearse(
         None => {
             let Parts { method, uri, headers, .. } = &head;
             let (sender, address, steps) = (None, client, Some(steps));
-            let asked = Asked { method, uri, headers, class, address, connection, sender, seen, steps };
+            let asked = RequestView { method, uri, headers, class, address, connection, sender, seen, steps };
             match admin.pipeline.decide(&asked).await {
                 // Endpoints of the gateway's own are called; those with a body are not.
                 Action::Admin(endpoint) => match admin.call(&asked, endpoint).await {
@@ -64,14 +64,14 @@ pub(crate) async fn rehearse(
         }
     };
     let Action::Forward(forward) = &decision else {
-        return Rehearsed { decision, class, client, sent: None };
+        return DryRun { decision, class, client, sent: None };
     };
     match as_sent(&admin.pipeline.forwarder, forward, &mut head, client, class) {
-        Ok(_) => Rehearsed { decision, class, client, sent: Some(head) },
+        Ok(_) => DryRun { decision, class, client, sent: Some(head) },
         Err(failure) => {
             let answer = failure.answer(admin.pipeline.forwarder.upstreams.unreachable());
-            let decision = Action::Respond(answer.unwrap_or_else(Answer::bad_gateway));
-            Rehearsed { decision, class, client, sent: None }
+            let decision = Action::Respond(answer.unwrap_or_else(LocalResponse::bad_gateway));
+            DryRun { decision, class, client, sent: None }
         }
     }
 }

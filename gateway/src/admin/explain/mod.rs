@@ -20,16 +20,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::admin::AdminApi;
-use crate::admin::ShownDoor;
-use crate::admin::explain::dry_run::{Rehearsed, rehearse};
-use crate::auth::identity::Sender;
+use crate::admin::ListenerInfo;
+use crate::admin::explain::dry_run::{DryRun, rehearse};
+use crate::auth::identity::RequestIdentity;
 use crate::forward::target::Forward;
-use crate::pipeline::{Action, Asked};
+use crate::pipeline::{Action, RequestView};
 use crate::policy::connection::Connection;
-use crate::policy::listener::CertificateMeaning;
-use crate::request::decision_log::{At, Outcome, Step, Steps};
-use crate::request::response::Answer;
-use crate::telemetry::request_stats::Seen;
+use crate::policy::listener::ClientCertificateUse;
+use crate::request::decision_log::{DecisionLog, Stage, StageResult, TraceEntry};
+use crate::request::response::LocalResponse;
+use crate::telemetry::request_stats::RequestStats;
 use request::ExplainRequest;
 
 /// Where it is asked.
@@ -40,8 +40,8 @@ pub(crate) const PATH: &str = "/services/fairlead/v1/explain";
 #[serde(rename_all = "camelCase")]
 struct Explanation {
     /// As it was asked about.
-    request: Rehearsal,
-    steps: Vec<Step>,
+    request: ExplainedRequest,
+    steps: Vec<TraceEntry>,
     /// Whose request it would be, where that is judged here.
     user: Option<User>,
     /// The id of the logical cluster that the path leads to.
@@ -49,11 +49,11 @@ struct Explanation {
     /// Where it would go; nothing if the gateway answers itself.
     forward: Option<Destination>,
     /// What the gateway itself would say.
-    answer: Option<OwnAnswer>,
+    answer: Option<ExplainedResponse>,
 }
 
 #[derive(Debug, Serialize)]
-struct Rehearsal {
+struct ExplainedRequest {
     method: String,
     url: String,
     listener: Arc<str>,
@@ -85,7 +85,7 @@ struct Destination {
 }
 
 #[derive(Debug, Serialize)]
-struct OwnAnswer {
+struct ExplainedResponse {
     code: u16,
     /// The word in metrics and in the access log.
     why: &'static str,
@@ -96,11 +96,15 @@ struct OwnAnswer {
 
 impl AdminApi {
     /// Whether the sender may ask.
-    pub(crate) fn may_explain(&self, asked: &Asked<'_>, sender: &Sender) -> Result<(), Answer> {
+    pub(crate) fn may_explain(
+        &self,
+        asked: &RequestView<'_>,
+        sender: &RequestIdentity,
+    ) -> Result<(), LocalResponse> {
         Self::is_operator(sender, PATH)?;
         match *asked.method {
             Method::GET | Method::POST => Ok(()),
-            _ => Err(Answer::status(&Status::unknown_method(), "method")),
+            _ => Err(LocalResponse::status(&Status::unknown_method(), "method")),
         }
     }
 
@@ -111,60 +115,60 @@ impl AdminApi {
         asker: IpAddr,
         head: &Parts,
         body: &[u8],
-    ) -> Answer {
+    ) -> LocalResponse {
         let question = match head.method {
             Method::POST => ExplainRequest::of_body(body),
             _ => ExplainRequest::of_query(head.uri.query().unwrap_or_default()),
         };
         let question = match question {
             Ok(question) => question,
-            Err(error) => return Answer::bad_request(error.to_string()),
+            Err(error) => return LocalResponse::bad_request(error.to_string()),
         };
-        let doors = self.listeners.load();
-        let wanted = question.listener.as_deref().unwrap_or(&connection.door.name);
-        let Some(open) = doors.iter().find(|open| *open.door.name == *wanted) else {
-            let names: Vec<&str> = doors.iter().map(|open| &*open.door.name).collect();
+        let listeners = self.listeners.load();
+        let wanted = question.listener.as_deref().unwrap_or(&connection.listener.name);
+        let Some(open) = listeners.iter().find(|open| *open.listener.name == *wanted) else {
+            let names: Vec<&str> = listeners.iter().map(|open| &*open.listener.name).collect();
             let message = format!("there is no listener {wanted:?}, only {}", names.join(", "));
-            return Answer::status(&Status::new(404, StatusReason::NotFound, message), "no_listener");
+            return LocalResponse::status(&Status::new(404, StatusReason::NotFound, message), "no_listener");
         };
         match self.rehearse(open, &question, (asker, connection)).await {
             Ok(explanation) => match serde_json::to_vec(&explanation) {
                 Ok(body) => {
-                    let mut answer = Answer::json(StatusCode::OK, body, "explain");
+                    let mut answer = LocalResponse::json(StatusCode::OK, body, "explain");
                     answer.forbid_storing();
                     answer
                 }
-                Err(error) => Answer::status(&Status::internal(error), "internal"),
+                Err(error) => LocalResponse::status(&Status::internal(error), "internal"),
             },
-            Err(error) => Answer::bad_request(error.to_string()),
+            Err(error) => LocalResponse::bad_request(error.to_string()),
         }
     }
 
     async fn rehearse(
         &self,
-        open: &ShownDoor,
+        open: &ListenerInfo,
         question: &ExplainRequest,
         (asker, at): (IpAddr, &Connection),
-    ) -> Result<Explanation, request::BadQuestion> {
-        let (steps, seen) = (Steps::default(), Seen::default());
-        let head = question.head(&open.door)?;
-        let rehearsal = |class, client| Rehearsal {
+    ) -> Result<Explanation, request::InvalidExplainRequest> {
+        let (steps, seen) = (DecisionLog::default(), RequestStats::default());
+        let head = question.head(&open.listener)?;
+        let rehearsal = |class, client| ExplainedRequest {
             method: head.method.to_string(),
             url: head.uri.to_string(),
-            listener: Arc::clone(&open.door.name),
+            listener: Arc::clone(&open.listener.name),
             class,
             client,
         };
-        tell_door(open, question, &steps);
+        tell_listener(open, question, &steps);
         let peer = question.peer.unwrap_or(asker);
         let is_closed = {
-            let peers = &open.door.frame.load().peers;
+            let peers = &open.listener.frame.load().peers;
             peers.is_limited() && !peers.admit(peer)
         };
         if is_closed {
-            let outcome = if question.peer.is_some() { Outcome::Refused } else { Outcome::Noted };
-            steps.tell(At::Peer, outcome, || {
-                format!("a connection from {peer} is closed at once at this door")
+            let outcome = if question.peer.is_some() { StageResult::Refused } else { StageResult::Noted };
+            steps.tell(Stage::Peer, outcome, || {
+                format!("a connection from {peer} is closed at once at this listener")
             });
             if question.peer.is_some() {
                 let request = rehearsal("none", peer);
@@ -179,7 +183,7 @@ impl AdminApi {
                 });
             }
         }
-        let connection = question.connection(&open.door, at.drain.clone(), peer)?;
+        let connection = question.connection(&open.listener, at.drain.clone(), peer)?;
         let rehearsed = rehearse(self, &connection, head.clone(), &seen, &steps).await;
         let request = rehearsal(rehearsed.class.as_str(), rehearsed.client);
         let (forward, answer) = self.end(&rehearsed, &steps);
@@ -199,7 +203,11 @@ impl AdminApi {
         Ok(Explanation { request, steps, user, cluster, forward, answer })
     }
 
-    fn end(&self, rehearsed: &Rehearsed, steps: &Steps) -> (Option<Destination>, Option<OwnAnswer>) {
+    fn end(
+        &self,
+        rehearsed: &DryRun,
+        steps: &DecisionLog,
+    ) -> (Option<Destination>, Option<ExplainedResponse>) {
         match &rehearsed.decision {
             Action::Forward(forward) => {
                 self.tell_server(forward, rehearsed, steps);
@@ -211,16 +219,25 @@ impl AdminApi {
                 };
                 (Some(destination), None)
             }
-            Action::Respond(answer) => (None, Some(OwnAnswer::of(answer))),
+            Action::Respond(answer) => (None, Some(ExplainedResponse::of(answer))),
             Action::Admin(_) => {
                 let message = "the gateway answers it itself".to_owned();
                 let (reason, location) = (None, None);
-                (None, Some(OwnAnswer { code: 200, why: "local", reason, message: Some(message), location }))
+                (
+                    None,
+                    Some(ExplainedResponse {
+                        code: 200,
+                        why: "local",
+                        reason,
+                        message: Some(message),
+                        location,
+                    }),
+                )
             }
         }
     }
 
-    fn tell_server(&self, forward: &Forward, rehearsed: &Rehearsed, steps: &Steps) {
+    fn tell_server(&self, forward: &Forward, rehearsed: &DryRun, steps: &DecisionLog) {
         let root = self.pipeline.routing.table.load();
         if let Some(shard) = root.shards().find(|shard| shard.spec.name == forward.upstream.name) {
             let mirrors = self.index.of(shard.index, Instant::now());
@@ -232,54 +249,56 @@ impl AdminApi {
             } else {
                 "its workspaces are NOT watched"
             };
-            let outcome = if mirrors.watching { Outcome::Passed } else { Outcome::Noted };
-            steps.tell(At::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
+            let outcome = if mirrors.watching { StageResult::Passed } else { StageResult::Noted };
+            steps.tell(Stage::Shard, outcome, || format!("{}: {watched}, {age}", forward.upstream.name));
         }
         let outlook = self.pipeline.forwarder.upstreams.outlook(&forward.upstream);
         let (outcome, says) = match outlook.trouble {
             Some(trouble) => {
-                (Outcome::Noted, format!("{trouble}: without an open connection the answer is 503"))
+                (StageResult::Noted, format!("{trouble}: without an open connection the answer is 503"))
             }
-            None => (Outcome::Passed, "it can be connected to, as far as is known".to_owned()),
+            None => (StageResult::Passed, "it can be connected to, as far as is known".to_owned()),
         };
-        steps.tell(At::Shard, outcome, || says);
+        steps.tell(Stage::Shard, outcome, || says);
         if let Some(turns) = outlook.occupancy {
             let waits = if turns.waiting > 0 || turns.open >= turns.limit {
                 "would wait for its turn"
             } else {
                 "no wait"
             };
-            steps.tell(At::Shard, Outcome::Noted, || {
+            steps.tell(Stage::Shard, StageResult::Noted, || {
                 let (open, limit, waiting) = (turns.open, turns.limit, turns.waiting);
                 format!("it works on {open} of at most {limit} requests at a time, {waiting} wait: {waits}")
             });
         }
         let sent = rehearsed.sent.as_ref();
         if let Some(whom) = sent.and_then(|sent| sent.headers.get("impersonate-user")) {
-            steps.tell(At::Shard, Outcome::Noted, || {
+            steps.tell(Stage::Shard, StageResult::Noted, || {
                 format!("acts for {whom:?}: whether the user may, the shard decides")
             });
         }
     }
 }
 
-/// What holds for everybody at a door.
-fn tell_door(open: &ShownDoor, question: &ExplainRequest, steps: &Steps) {
-    let ShownDoor { door, address, .. } = open;
-    steps.tell(At::Door, Outcome::Passed, || {
-        let meaning = match door.frame.load().certificates {
-            CertificateMeaning::Identity => "certificates of clients say who they are",
-            CertificateMeaning::Transport => "no certificate says here who somebody is",
+/// What holds for everybody at a listener.
+fn tell_listener(open: &ListenerInfo, question: &ExplainRequest, steps: &DecisionLog) {
+    let ListenerInfo { listener, address, .. } = open;
+    steps.tell(Stage::Listener, StageResult::Passed, || {
+        let meaning = match listener.frame.load().certificates {
+            ClientCertificateUse::Identity => "certificates of clients say who they are",
+            ClientCertificateUse::Transport => "no certificate says here who somebody is",
         };
-        format!("{} at {address}: {meaning}", door.name)
+        format!("{} at {address}: {meaning}", listener.name)
     });
     if question.certificate.is_some() {
-        steps.tell(At::Door, Outcome::Noted, || {
+        steps.tell(Stage::Listener, StageResult::Noted, || {
             "the handshake, in which the client proves that it has the certificate's key, is taken as done".to_owned()
         });
     }
-    if door.frame.load().peers.proxy_protocol {
-        steps.tell(At::Peer, Outcome::Noted, || "connections say before TLS from whom they are".to_owned());
+    if listener.frame.load().peers.proxy_protocol {
+        steps.tell(Stage::Peer, StageResult::Noted, || {
+            "connections say before TLS from whom they are".to_owned()
+        });
     }
 }
 
@@ -306,8 +325,8 @@ fn shown(headers: &HeaderMap) -> Vec<(String, String)> {
     shown.collect()
 }
 
-impl OwnAnswer {
-    fn of(answer: &Answer) -> Self {
+impl ExplainedResponse {
+    fn of(answer: &LocalResponse) -> Self {
         let body: Value = serde_json::from_slice(answer.response.body()).unwrap_or_default();
         let text = |key: &str| body["kind"].as_str().filter(|kind| *kind == "Status").and(body[key].as_str());
         let location = answer.response.headers().get(http::header::LOCATION);

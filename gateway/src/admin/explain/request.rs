@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject as _;
 use serde::Deserialize;
 
 use crate::policy::connection::Connection;
-use crate::policy::listener::Door;
+use crate::policy::listener::Listener;
 
 /// What is asked about. A token comes in a body only: what stands in a URL stands in logs.
 #[derive(Clone, Default, Deserialize)]
@@ -23,7 +23,7 @@ pub(super) struct ExplainRequest {
     /// With its query.
     path: String,
     method: Option<String>,
-    /// At which door; that at which it is asked, if none is named.
+    /// At which listener; that at which it is asked, if none is named.
     pub(super) listener: Option<String>,
     /// What the client asks for.
     host: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct ExplainRequest {
 
 /// The question cannot be answered; whoever asks has to put it better.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BadQuestion {
+pub(super) enum InvalidExplainRequest {
     #[error("the question does not decode: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
@@ -64,11 +64,11 @@ pub(super) enum BadQuestion {
 }
 
 impl ExplainRequest {
-    pub(super) fn of_body(body: &[u8]) -> Result<Self, BadQuestion> {
+    pub(super) fn of_body(body: &[u8]) -> Result<Self, InvalidExplainRequest> {
         Ok(serde_json::from_slice(body)?)
     }
 
-    pub(super) fn of_query(query: &str) -> Result<Self, BadQuestion> {
+    pub(super) fn of_query(query: &str) -> Result<Self, InvalidExplainRequest> {
         let mut question = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -79,23 +79,25 @@ impl ExplainRequest {
                 "listener" => question.listener = Some(value),
                 "host" => question.host = Some(value),
                 "serverName" => question.server_name = Some(value),
-                "peer" => question.peer = Some(value.parse().map_err(|_| BadQuestion::Peer(value))?),
-                other => return Err(BadQuestion::Parameter(other.to_owned())),
+                "peer" => {
+                    question.peer = Some(value.parse().map_err(|_| InvalidExplainRequest::Peer(value))?)
+                }
+                other => return Err(InvalidExplainRequest::Parameter(other.to_owned())),
             }
         }
         Ok(question)
     }
 
     /// The head of the request as it would come.
-    pub(super) fn head(&self, door: &Door) -> Result<Parts, BadQuestion> {
+    pub(super) fn head(&self, listener: &Listener) -> Result<Parts, InvalidExplainRequest> {
         if self.path.is_empty() {
-            return Err(BadQuestion::NoPath);
+            return Err(InvalidExplainRequest::NoPath);
         }
         let usual;
         let host = match &self.host {
             Some(host) => host,
             None => {
-                usual = door.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
+                usual = listener.policy.load().screen.a_host().unwrap_or("localhost").to_owned();
                 &usual
             }
         };
@@ -123,16 +125,16 @@ impl ExplainRequest {
     /// The connection that it would come over.
     pub(super) fn connection(
         &self,
-        door: &Arc<Door>,
+        listener: &Arc<Listener>,
         drain: Drain,
         peer: IpAddr,
-    ) -> Result<Connection, BadQuestion> {
+    ) -> Result<Connection, InvalidExplainRequest> {
         let chain = match &self.certificate {
             Some(pem) => {
                 let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-                let chain = chain.map_err(BadQuestion::Certificate)?;
+                let chain = chain.map_err(InvalidExplainRequest::Certificate)?;
                 if chain.is_empty() {
-                    return Err(BadQuestion::NoCertificate);
+                    return Err(InvalidExplainRequest::NoCertificate);
                 }
                 Some(chain.into())
             }
@@ -141,7 +143,7 @@ impl ExplainRequest {
         let peer = SocketAddr::new(peer, 0);
         Ok(Connection::new(
             0,
-            (Arc::clone(door), &door.frame.load()),
+            (Arc::clone(listener), &listener.frame.load()),
             drain,
             peer,
             &PeerChain(chain),

@@ -1,4 +1,4 @@
-//! A page about the gateway for operators, at doors that offer it: three files and nothing from anywhere else.
+//! A page about the gateway for operators, at listeners that offer it: three files and nothing from anywhere else.
 //!
 //! It shows what the gateway's other endpoints say, and whatever it changes it asks the shards for, as its user: the browser's
 //! certificate says who that is, and the shards' rules decide. A page of another site cannot do so in his name: browsers say that
@@ -13,10 +13,10 @@ use http::header::{
 use http::{Method, Response};
 
 use crate::admin::AdminApi;
-use crate::auth::identity::Sender;
-use crate::pipeline::Asked;
+use crate::auth::identity::RequestIdentity;
+use crate::pipeline::RequestView;
 use crate::request::AdminFile;
-use crate::request::response::Answer;
+use crate::request::response::LocalResponse;
 
 /// Where it is.
 const PATH: &str = "/services/fairlead/admin/";
@@ -45,19 +45,19 @@ impl AdminApi {
     /// What everybody else gets; where there is no page, everybody.
     pub(crate) fn admin_page(
         &self,
-        asked: &Asked<'_>,
-        sender: &Sender,
+        asked: &RequestView<'_>,
+        sender: &RequestIdentity,
         file: AdminFile,
-    ) -> Result<Answer, Answer> {
-        if !asked.connection.door.policy.load().admin_page {
-            return Err(Answer::not_found());
+    ) -> Result<LocalResponse, LocalResponse> {
+        if !asked.connection.listener.policy.load().admin_page {
+            return Err(LocalResponse::not_found());
         }
         Self::is_operator(sender, PATH)?;
         if !matches!(*asked.method, Method::GET | Method::HEAD) {
-            return Err(Answer::status(&Status::unknown_method(), "method"));
+            return Err(LocalResponse::status(&Status::unknown_method(), "method"));
         }
         let (kind, text) = match file {
-            AdminFile::Elsewhere => return Ok(Answer::redirect(asked.method, PATH, None)),
+            AdminFile::Elsewhere => return Ok(LocalResponse::redirect(asked.method, PATH, None)),
             AdminFile::Page => ("text/html; charset=utf-8", PAGE),
             AdminFile::Style => ("text/css; charset=utf-8", STYLE),
             AdminFile::Script => ("text/javascript; charset=utf-8", SCRIPT),
@@ -66,6 +66,6 @@ impl AdminApi {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-        Ok(Answer::new(response, "admin"))
+        Ok(LocalResponse::new(response, "admin"))
     }
 }

@@ -210,7 +210,7 @@ function show() {
   showTiles();
   showShards(status.shards);
   showWorkspaces();
-  showListeners(status.doors);
+  showListeners(status.listeners);
   showCertificates(status.certificates);
   showReloads(status.reloads);
   showPlots();
@@ -343,16 +343,16 @@ function showWorkspaces() {
   id('no-workspaces').hidden = busiest.length > 0;
 }
 
-function showListeners(doors) {
+function showListeners(listeners) {
   const now = samples[samples.length - 1];
-  fill('listeners', doors, (door) => door.name, (door) => [
-    named(door.name), element('td', { className: 'name' }, door.address),
-    number(count.format(total(now, 'fairlead_connections_open', { listener: door.name }))),
-    number(rate(perSecond('fairlead_gateway_request_duration_seconds', { listener: door.name }))),
-    cell(...door.policy.map((words) => tag(words))),
+  fill('listeners', listeners, (listener) => listener.name, (listener) => [
+    named(listener.name), element('td', { className: 'name' }, listener.address),
+    number(count.format(total(now, 'fairlead_connections_open', { listener: listener.name }))),
+    number(rate(perSecond('fairlead_gateway_request_duration_seconds', { listener: listener.name }))),
+    cell(...listener.policy.map((words) => tag(words))),
   ]);
   const select = id('explain-listener');
-  const names = doors.map((door) => door.name);
+  const names = listeners.map((listener) => listener.name);
   if ([...select.options].map((option) => option.value).join('\n') !== names.join('\n')) {
     select.replaceChildren(...names.map((name) => element('option', {}, name)));
   }

@@ -8,30 +8,30 @@ use http::header::{self, HeaderMap};
 use http::{Response, Uri};
 
 use crate::forward::backend::Download;
-use crate::forward::downstream::Client;
-use crate::forward::exchange::{Begun, Exchange, drain, over, silence};
+use crate::forward::downstream::DownstreamExchange;
+use crate::forward::exchange::{Exchange, StartedResponse, drain, over, silence};
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive;
 use crate::forward::keep_alive::KeepAlive;
-use crate::forward::retry_headers::Spare;
+use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::Upload;
-use crate::forward::watch_framing::Boundary;
+use crate::forward::watch_framing::WatchFraming;
 use crate::forward::{date, telemetry};
 use crate::request::{connection_nominations, is_hop_by_hop};
 
 /// How long the rest of an event is waited for when its watch is over.
 const REST_OF_EVENT: Duration = Duration::from_secs(1);
 
-impl<C: Client> Exchange<'_, C> {
+impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Tells the client the head of the answer; returns its code and what follows.
-    pub(super) fn begin_answer(&mut self, answer: Response<Download>) -> Result<Begun, Failure> {
+    pub(super) fn begin_answer(&mut self, answer: Response<Download>) -> Result<StartedResponse, Failure> {
         // Nobody asks again: what a watch keeps is little.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
-        self.spare = Spare::default();
+        self.spare = RetryHeaders::default();
         let (mut parts, body) = answer.into_parts();
         telemetry::on_response_headers(self.context, &parts.headers);
         remove_hop_by_hop(&mut parts.headers);
-        self.context.boundary = Boundary::of(&parts.headers);
+        self.context.boundary = WatchFraming::of(&parts.headers);
         parts.headers.entry(header::DATE).or_insert_with(date::now);
         if let Some(origin) = &self.forward.allowed_origin {
             for (name, value) in origin.fields() {
@@ -45,13 +45,17 @@ impl<C: Client> Exchange<'_, C> {
             self.over = Some(Box::pin(ready(())));
         }
         self.client.begin(parts, ended)?;
-        Ok(Begun { code, ended, body })
+        Ok(StartedResponse { code, ended, body })
     }
 
     /// Carries the body of the answer to the client. What it works on is borrowed, because a future keeps its arguments
     /// beside what becomes of them.
-    pub(super) async fn answer(&mut self, begun: &mut Begun, upload: &mut Upload) -> Result<(), Failure> {
-        let Begun { ended, body, .. } = begun;
+    pub(super) async fn answer(
+        &mut self,
+        begun: &mut StartedResponse,
+        upload: &mut Upload,
+    ) -> Result<(), Failure> {
+        let StartedResponse { ended, body, .. } = begun;
         let (patience, untaken) = {
             let slow = self.forwarder.slow_clients.load();
             (slow.body.get(), slow.answer.get())
@@ -146,7 +150,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Sees a complete answer off; returns its code.
-    pub(super) async fn conclude(&mut self, begun: Begun) -> Result<u16, Failure> {
+    pub(super) async fn conclude(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
         begun.body.finish();
         let untaken = self.forwarder.slow_clients.load().answer.get();
         tokio::select! {
@@ -173,7 +177,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// The time of a watch is over, and part of an event may be on its way.
     fn too_late(&mut self) -> Result<(), Failure> {
-        self.context.boundary = Boundary::Lines { is_between: false };
+        self.context.boundary = WatchFraming::Lines { is_between: false };
         Err(Failure::Over)
     }
 }

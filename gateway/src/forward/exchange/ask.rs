@@ -10,16 +10,16 @@ use http::{Request, Response, StatusCode};
 use tokio::time::sleep;
 
 use crate::forward::backend::Download;
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::answer::remove_hop_by_hop;
 use crate::forward::exchange::{Exchange, over, silence};
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
-use crate::forward::retry_headers::Spare;
+use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::{Sink, Upload};
 use crate::forward::upstream_request::is_safe;
 use crate::request::RequestClass;
-use crate::telemetry::metrics::Phase;
+use crate::telemetry::metrics::RequestStage;
 use crate::upstream::{Fault, StreamPermit, UpstreamError};
 
 /// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
@@ -31,7 +31,7 @@ pub(super) const MAX_SENT: usize = 3;
 const LATE_HEAD: Duration = Duration::from_secs(2);
 
 /// Where a request can be sent.
-enum Place {
+enum UpstreamStream {
     Http2(StreamPermit),
     /// The server speaks HTTP/1.1 only.
     Http1,
@@ -43,7 +43,7 @@ pub(super) enum Next<B> {
     Final(Response<B>),
 }
 
-impl<C: Client> Exchange<'_, C> {
+impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sends the request and waits for the head of the answer.
     pub(super) async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
         let began = Instant::now();
@@ -51,13 +51,13 @@ impl<C: Client> Exchange<'_, C> {
         let mut sent = 0;
         for _ in 0..MAX_CONNECTIONS_TRIED {
             let permit = match self.place().await? {
-                Place::Http2(permit) => permit,
+                UpstreamStream::Http2(permit) => permit,
                 // Boxed, because it is rare.
-                Place::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
+                UpstreamStream::Http1 => return Box::pin(self.ask_over_http1(upload)).await,
             };
             let Ok(mut sender) = permit.ready().await else { continue };
             if sent == 0 {
-                self.context.seen.phase(Phase::Connect, began.elapsed());
+                self.context.seen.phase(RequestStage::Connect, began.elapsed());
             }
             sent += 1;
             let (ended, done) = self.is_ended();
@@ -94,7 +94,7 @@ impl<C: Client> Exchange<'_, C> {
     fn head_to_send(&mut self) -> Request<()> {
         self.restore();
         let headers = std::mem::take(&mut self.request.headers);
-        self.spare = Spare::of(&headers);
+        self.spare = RetryHeaders::of(&headers);
         let mut head = copy(self.request);
         *head.headers_mut() = headers;
         head
@@ -155,7 +155,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// A way to the shard. A client that leaves meanwhile must not be asked for: a request that is taken back at once
     /// looks like an attack to the shard (CVE-2023-44487).
-    async fn place(&mut self) -> Result<Place, Failure> {
+    async fn place(&mut self) -> Result<UpstreamStream, Failure> {
         let upstream = &self.forward.upstream;
         let place = tokio::select! {
             biased;
@@ -163,8 +163,8 @@ impl<C: Client> Exchange<'_, C> {
             place = self.forwarder.upstreams.stream(upstream) => place,
         };
         match place {
-            Ok(permit) => Ok(Place::Http2(permit)),
-            Err(UpstreamError::OnlyHttp1) => Ok(Place::Http1),
+            Ok(permit) => Ok(UpstreamStream::Http2(permit)),
+            Err(UpstreamError::OnlyHttp1) => Ok(UpstreamStream::Http1),
             Err(error) => {
                 failure::note_connect(upstream, &error);
                 Err(Failure::Unreachable)

@@ -9,7 +9,7 @@ use http::{Request, Response, StatusCode, Version};
 use tokio::sync::mpsc;
 
 use crate::forward::backend::Download;
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::Exchange;
 use crate::forward::exchange::answer::remove_hop_by_hop;
 use crate::forward::exchange::ask::{MAX_SENT, Next, copy};
@@ -18,7 +18,7 @@ use crate::forward::failure::{Broken, Failure};
 use crate::forward::upload::{Sink, Upload};
 use crate::upstream::{Lease, RequestBody};
 
-impl<C: Client> Exchange<'_, C> {
+impl<C: DownstreamExchange> Exchange<'_, C> {
     /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
     pub(super) async fn ask_over_http1(
         &mut self,

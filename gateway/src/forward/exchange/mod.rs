@@ -19,20 +19,20 @@ use http::{Response, StatusCode, Version};
 use tokio::time::{sleep, timeout};
 
 use crate::forward::backend::Download;
-use crate::forward::downstream::Client;
+use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive::KeepAlive;
 use crate::forward::local_response::answer_itself;
-use crate::forward::request_context::Context;
-use crate::forward::retry_headers::Spare;
-use crate::forward::stream_deadline::Ending;
+use crate::forward::request_context::RequestContext;
+use crate::forward::retry_headers::RetryHeaders;
+use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;
 use crate::forward::upload::{Sink, Upload};
 use crate::forward::{CLIENT_LEFT, Forwarder, upstream_request};
 use crate::request::RequestClass;
-use crate::telemetry::metrics::Phase;
-use crate::upstream::Slot;
+use crate::telemetry::metrics::RequestStage;
+use crate::upstream::ConcurrencyPermit;
 
 /// How much of a request's body is thrown away after we have answered without it, and for how long.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
@@ -40,7 +40,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(2);
 
 /// Takes in the body of a request that is answered already. A stream that ends with a body unread is reset, and some
 /// clients then forget the answer that they have (curl: error 92); over HTTP/1 the connection could not be kept.
-pub(crate) async fn drain<C: Client>(client: &mut C) {
+pub(crate) async fn drain<C: DownstreamExchange>(client: &mut C) {
     if client.is_done() {
         return;
     }
@@ -61,12 +61,12 @@ pub(crate) async fn drain<C: Client>(client: &mut C) {
 pub(crate) struct Exchange<'e, C> {
     forwarder: &'e Forwarder,
     client: &'e mut C,
-    context: &'e mut Context,
+    context: &'e mut RequestContext,
     forward: &'e Forward,
     /// What is asked; emptied once it is answered, but for the method.
     request: &'e mut Parts,
     /// Its fields while it is on its way.
-    spare: Spare,
+    spare: RetryHeaders,
     /// Returns when a watch is over; nothing else is ever.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Whether a watch is over as soon as the event is complete that is being sent.
@@ -74,30 +74,33 @@ pub(crate) struct Exchange<'e, C> {
     /// For how long a shard may be silent; watches have no limit.
     limit: Option<Duration>,
     /// While the request counts among those that the shard works on.
-    slot: Option<Slot>,
+    slot: Option<ConcurrencyPermit>,
     /// What keeps a silent watch open, where something on the way might give up on it.
     keep_alive: Option<Box<KeepAlive>>,
 }
 
 /// An answer whose head the client has been told.
-struct Begun {
+struct StartedResponse {
     code: u16,
     /// Nothing follows.
     ended: bool,
     body: Download,
 }
 
-impl<'e, C: Client> Exchange<'e, C> {
+impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     pub(crate) fn new(
         forwarder: &'e Forwarder,
         client: &'e mut C,
-        context: &'e mut Context,
+        context: &'e mut RequestContext,
         forward: &'e Forward,
         request: &'e mut Parts,
     ) -> Self {
         let over = (context.class == RequestClass::Watch).then(|| {
-            let ending =
-                Ending::new(forwarder.drain(context.connection()), &forward.sender, forwarder.number());
+            let ending = StreamDeadline::new(
+                forwarder.drain(context.connection()),
+                &forward.sender,
+                forwarder.number(),
+            );
             Box::pin(ending.reached()) as Pin<Box<dyn Future<Output = ()> + Send>>
         });
         let limit = (!context.class.is_long_running()).then(|| forwarder.upstreams.response_timeout());
@@ -107,7 +110,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             context,
             forward,
             request,
-            spare: Spare::default(),
+            spare: RetryHeaders::default(),
             over,
             is_ending: false,
             limit,
@@ -188,7 +191,7 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Waits until it is the turn of a request that is not carried here, if the shard has enough to do.
-    pub(crate) async fn turn(mut self) -> Result<Option<Slot>, Failure> {
+    pub(crate) async fn turn(mut self) -> Result<Option<ConcurrencyPermit>, Failure> {
         self.enter().await?;
         Ok(self.slot.take())
     }
@@ -215,7 +218,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             }
         });
         let entered = entered.await;
-        self.context.seen.phase(Phase::Queue, began.elapsed());
+        self.context.seen.phase(RequestStage::Queue, began.elapsed());
         self.slot = Some(entered?);
         Ok(())
     }
@@ -243,7 +246,7 @@ impl<'e, C: Client> Exchange<'e, C> {
 }
 
 /// Gives back the slot of a request that is answered, or will not be. `is_sent`: the server had all of it.
-fn settle(slot: Option<Slot>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
+fn settle(slot: Option<ConcurrencyPermit>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
     let Some(slot) = slot else { return };
     match answer {
         Ok(answer) if is_turned_away(answer) => slot.overloaded(),

@@ -9,7 +9,7 @@ use crate::request::is_hop_by_hop;
 
 /// How the body of an answer is framed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Framing {
+pub(super) enum ResponseFraming {
     /// There is none, or it must not be sent.
     Bodiless,
     /// So many bytes are missing.
@@ -21,7 +21,7 @@ pub(super) enum Framing {
 
 /// What the answer is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question<'q> {
+pub(super) struct ResponseContext<'q> {
     pub(super) method: &'q Method,
     pub(super) version: Version,
     /// Whether the connection is kept afterwards, if the answer allows it.
@@ -32,24 +32,24 @@ pub(super) struct Question<'q> {
 pub(super) fn write_head(
     output: &mut BytesMut,
     head: &Parts,
-    question: Question<'_>,
+    question: ResponseContext<'_>,
     ended: bool,
-) -> (Framing, bool) {
+) -> (ResponseFraming, bool) {
     let length =
         head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let none = head.status.is_informational() || head.status == StatusCode::NO_CONTENT;
     let framing = if none || *question.method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED {
-        Framing::Bodiless
+        ResponseFraming::Bodiless
     } else if let Some(length) = length {
-        Framing::Length(length)
+        ResponseFraming::Length(length)
     } else if ended {
-        Framing::Length(0)
+        ResponseFraming::Length(0)
     } else if question.version == Version::HTTP_11 {
-        Framing::Chunked
+        ResponseFraming::Chunked
     } else {
-        Framing::UntilClose
+        ResponseFraming::UntilClose
     };
-    let keep = question.keep_alive && framing != Framing::UntilClose;
+    let keep = question.keep_alive && framing != ResponseFraming::UntilClose;
 
     output.reserve(64 + head.headers.iter().map(|(n, v)| n.as_str().len() + v.len() + 4).sum::<usize>());
     write_status_line(output, head.status);
@@ -60,8 +60,8 @@ pub(super) fn write_head(
         }
     }
     match framing {
-        Framing::Length(0) if length.is_none() => output.put_slice(b"content-length: 0\r\n"),
-        Framing::Chunked => output.put_slice(b"transfer-encoding: chunked\r\n"),
+        ResponseFraming::Length(0) if length.is_none() => output.put_slice(b"content-length: 0\r\n"),
+        ResponseFraming::Chunked => output.put_slice(b"transfer-encoding: chunked\r\n"),
         _ => {}
     }
     if !keep {
@@ -97,7 +97,7 @@ fn write_field(output: &mut BytesMut, name: &HeaderName, value: &[u8]) {
     output.put_slice(b"\r\n");
 }
 
-impl Framing {
+impl ResponseFraming {
     /// Writes a part of the body. False if the answer is longer than it said.
     pub(super) fn write(&mut self, output: &mut BytesMut, part: &[u8]) -> bool {
         match self {
@@ -157,7 +157,7 @@ mod tests {
     fn written(
         status: u16,
         fields: &[(&'static str, &str)],
-        question: Question<'_>,
+        question: ResponseContext<'_>,
         parts: &[&str],
     ) -> String {
         let (mut head, ()) = Response::new(()).into_parts();
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn bodies_are_framed_for_the_client() {
-        let get = Question { method: &Method::GET, version: Version::HTTP_11, keep_alive: true };
-        let old = Question { version: Version::HTTP_10, ..get };
-        let head = Question { method: &Method::HEAD, ..get };
+        let get = ResponseContext { method: &Method::GET, version: Version::HTTP_11, keep_alive: true };
+        let old = ResponseContext { version: Version::HTTP_10, ..get };
+        let head = ResponseContext { method: &Method::HEAD, ..get };
         for (status, fields, question, parts, expected) in [
             (200, &[][..], get, &[][..], "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
             (
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn an_answer_is_as_long_as_it_said() {
         let mut output = BytesMut::new();
-        assert!(!Framing::Length(2).write(&mut output, b"abc"));
-        assert!(!Framing::Length(2).end(&mut output, None));
+        assert!(!ResponseFraming::Length(2).write(&mut output, b"abc"));
+        assert!(!ResponseFraming::Length(2).end(&mut output, None));
     }
 }

@@ -17,13 +17,13 @@ const MAX_PART: usize = 64 << 10;
 
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     None,
     Length(u64),
     Chunked,
 }
 
-impl Framing {
+impl BodyFraming {
     /// Reads what the headers say (RFC 9112, 6.1 and 6.3).
     ///
     /// # Errors
@@ -100,11 +100,11 @@ pub(super) enum Progress {
 pub(super) type Broken = &'static str;
 
 impl Body {
-    pub(super) fn new(framing: Framing) -> Self {
+    pub(super) fn new(framing: BodyFraming) -> Self {
         let state = match framing {
-            Framing::None => State::Done,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::ChunkSize,
+            BodyFraming::None => State::Done,
+            BodyFraming::Length(length) => State::Length(length),
+            BodyFraming::Chunked => State::ChunkSize,
         };
         Self { state, trailers: None }
     }
@@ -219,7 +219,7 @@ mod tests {
 
     /// Everything of a chunked body that arrives in pieces of `size`, and what is left over.
     fn read(text: &[u8], size: usize) -> Result<Read, Broken> {
-        let mut body = Body::new(Framing::Chunked);
+        let mut body = Body::new(BodyFraming::Chunked);
         let (mut input, mut whole) = (BytesMut::new(), Vec::new());
         let mut pieces = text.chunks(size);
         loop {
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_length_is_kept_to() {
         let mut input = BytesMut::from(&b"abcdef"[..]);
-        let mut body = Body::new(Framing::Length(4));
+        let mut body = Body::new(BodyFraming::Length(4));
         assert_eq!(body.take(&mut input), Ok(Progress::Part(Bytes::from_static(b"abcd"))));
         assert_eq!(body.take(&mut input), Ok(Progress::End));
         assert_eq!(input, "ef");

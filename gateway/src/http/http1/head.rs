@@ -11,7 +11,7 @@ use http::{Method, Request, Uri, Version};
 use memchr::memchr_iter;
 use percent_encoding::{AsciiSet, percent_encode};
 
-use crate::http::http1::body::Framing;
+use crate::http::http1::body::BodyFraming;
 
 /// Header fields that are looked at; more are refused, whatever the configured limit.
 const MAX_FIELDS: usize = 512;
@@ -33,7 +33,7 @@ use HeadError::Malformed;
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) parts: Parts,
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     /// The client is willing to send another request afterwards.
     pub(super) keep_alive: bool,
     /// The client waits for an interim answer before it sends the body.
@@ -85,7 +85,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
     parts.uri = target(&text, request.path.unwrap_or_default(), &method)?;
     parts.method = method;
     parts.version = version;
-    let framing = Framing::of(&headers, version)?;
+    let framing = BodyFraming::of(&headers, version)?;
     let keep_alive = match version {
         Version::HTTP_10 => has_option(&headers, "keep-alive"),
         _ => !has_option(&headers, "close"),
@@ -94,7 +94,7 @@ pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
         version == Version::HTTP_11 && expect.as_bytes().eq_ignore_ascii_case(b"100-continue")
     });
     parts.headers = headers;
-    Ok(Head { parts, framing, keep_alive, expects_continue: expects && framing != Framing::None })
+    Ok(Head { parts, framing, keep_alive, expects_continue: expects && framing != BodyFraming::None })
 }
 
 fn because(error: httparse::Error) -> HeadError {

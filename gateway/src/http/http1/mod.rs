@@ -22,38 +22,38 @@ use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncWriteExt;
 
-use crate::forward::downstream::{BodyError, Client, Left, NO_STORE};
+use crate::forward::downstream::{BodyError, ClientDisconnected, DownstreamExchange, NO_STORE};
 use crate::forward::local_response::own_head;
-use crate::forward::request_context::Context;
+use crate::forward::request_context::RequestContext;
 use crate::forward::{telemetry, tunnel};
 use crate::http::HttpServer;
 use crate::http::serve::{After, serve};
 use crate::policy::connection::Connection;
 use crate::request::RequestClass;
 use crate::request::host;
-use crate::request::response::Answer;
-use answer::{Framing, Question};
+use crate::request::response::LocalResponse;
+use answer::{ResponseContext, ResponseFraming};
 use body::{Body, Progress};
 use head::{Head, HeadError};
-use wire::Wire;
+use wire::Http1Connection;
 
 /// How long a connection is held open for a client that has been answered and still sends, so that it can read the
 /// answer before it meets the closed connection.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 << 20;
 
-/// A connection that was used not long ago will be again: when its door drains it is closed with the next answer, so that
+/// A connection that was used not long ago will be again: when its listener drains it is closed with the next answer, so that
 /// no request crosses the goodbye. After this long, and after half of the window, it is closed without one.
 const LULL: Duration = Duration::from_secs(5);
 
-/// Serves one connection until it ends. When its door drains, it ends after the request that is being answered.
+/// Serves one connection until it ends. When its listener drains, it ends after the request that is being answered.
 pub(super) async fn serve_connection(
     server: &Arc<HttpServer>,
     connection: Arc<Connection>,
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let mut wire = Wire::new(stream);
+    let mut wire = Http1Connection::new(stream);
     let mut shutdown = shutdown.clone();
     loop {
         let idle = wire.input.is_empty();
@@ -71,10 +71,10 @@ pub(super) async fn serve_connection(
             Err(error) => refuse(server, &connection, &mut wire, error).await,
         };
         match outcome {
-            Outcome::Next => {}
-            Outcome::Close => return close(wire).await,
+            AfterRequest::Next => {}
+            AfterRequest::Close => return close(wire).await,
             // Without a goodbye: the answer must not look complete.
-            Outcome::Abort => return,
+            AfterRequest::Abort => return,
         }
     }
     let _ = wire.stream.shutdown().await;
@@ -95,14 +95,14 @@ async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection)
 
 /// What becomes of a connection after a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Outcome {
+enum AfterRequest {
     Next,
     Close,
     Abort,
 }
 
 /// The next request's head; `None` if the client has gone away.
-async fn next_head(server: &HttpServer, wire: &mut Wire) -> Result<Option<Head>, HeadError> {
+async fn next_head(server: &HttpServer, wire: &mut Http1Connection) -> Result<Option<Head>, HeadError> {
     // Up to twice the limit is read and answered with the same words as over HTTP/2.
     let most = server.pipeline.header_limits.load().bytes.saturating_mul(2);
     let mut seen = 0;
@@ -128,10 +128,10 @@ async fn next_head(server: &HttpServer, wire: &mut Wire) -> Result<Option<Head>,
 async fn one_request(
     server: &Arc<HttpServer>,
     connection: &Arc<Connection>,
-    wire: &mut Wire,
+    wire: &mut Http1Connection,
     head: Head,
     last: bool,
-) -> Outcome {
+) -> AfterRequest {
     let Head { mut parts, framing, keep_alive, expects_continue } = head;
     let fault = host::fault_over_http1(&parts);
     // Whom these are for, and so what comes after them, is not clear.
@@ -145,7 +145,7 @@ async fn one_request(
         expects_continue,
         answer: None,
         aborted: false,
-        no_store: connection.door.policy.load().answers.no_store,
+        no_store: connection.listener.policy.load().answers.no_store,
     };
     match serve(server, connection, &mut client, &mut parts, fault).await {
         After::Answered => client.outcome().await,
@@ -161,7 +161,7 @@ async fn one_request(
                         let ahead = std::mem::take(&mut wire.input).freeze();
                         Box::pin(tunnel.carry(server.forwarder(), ahead, &mut wire.stream)).await;
                     }
-                    Outcome::Close
+                    AfterRequest::Close
                 }
             }
         }
@@ -172,12 +172,12 @@ async fn one_request(
 async fn refuse(
     server: &HttpServer,
     connection: &Arc<Connection>,
-    wire: &mut Wire,
+    wire: &mut Http1Connection,
     error: HeadError,
-) -> Outcome {
+) -> AfterRequest {
     let forwarder = server.forwarder();
     tracing::debug!(peer = %connection.peer, %error, "a request is malformed");
-    let mut context = Context::begin(
+    let mut context = RequestContext::begin(
         RequestClass::Read,
         connection.peer.ip(),
         connection.begin_request(),
@@ -185,27 +185,28 @@ async fn refuse(
     );
     telemetry::on_malformed_request(&forwarder.telemetry, &mut context);
     let answer = match error {
-        HeadError::Malformed(why) => Answer::bad_request(format!("the request is malformed: {why}")),
-        HeadError::TooLarge => {
-            Answer::status(&fairlead_process::Status::request_header_fields_too_large(), "headers_too_large")
-        }
+        HeadError::Malformed(why) => LocalResponse::bad_request(format!("the request is malformed: {why}")),
+        HeadError::TooLarge => LocalResponse::status(
+            &fairlead_process::Status::request_header_fields_too_large(),
+            "headers_too_large",
+        ),
     };
     let (head, body) = own_head(forwarder, &context, answer);
     let code = head.status.as_u16();
     // Whatever else is wrong with it, an answer to this method has no body.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
-    let question = Question { method: &method, version: Version::HTTP_11, keep_alive: false };
+    let question = ResponseContext { method: &method, version: Version::HTTP_11, keep_alive: false };
     let (mut framing, _) = answer::write_head(&mut wire.output, &head, question, body.is_empty());
     if method != Method::HEAD {
         framing.write(&mut wire.output, &body);
     }
     let written = wire.flush().await;
     telemetry::on_complete(&forwarder.telemetry, &context, &Method::GET, code, None);
-    if written.is_ok() { Outcome::Close } else { Outcome::Abort }
+    if written.is_ok() { AfterRequest::Close } else { AfterRequest::Abort }
 }
 
 /// Closes in a way that lets the client read what it was told.
-async fn close(mut wire: Wire) {
+async fn close(mut wire: Http1Connection) {
     if wire.flush().await.is_err() || wire.stream.shutdown().await.is_err() {
         return;
     }
@@ -224,42 +225,42 @@ async fn close(mut wire: Wire) {
 
 /// One request on a connection.
 struct Http1<'w> {
-    wire: &'w mut Wire,
+    wire: &'w mut Http1Connection,
     body: Body,
     version: Version,
     is_head: bool,
     keep_alive: bool,
     expects_continue: bool,
     /// Its code, and how its body is sent.
-    answer: Option<(u16, Framing)>,
+    answer: Option<(u16, ResponseFraming)>,
     aborted: bool,
     /// Nobody on the way may keep the answer.
     no_store: bool,
 }
 
 impl Http1<'_> {
-    async fn outcome(self) -> Outcome {
+    async fn outcome(self) -> AfterRequest {
         if self.aborted || self.answer.is_none() {
-            return Outcome::Abort;
+            return AfterRequest::Abort;
         }
         if self.wire.flush().await.is_err() {
-            return Outcome::Abort;
+            return AfterRequest::Abort;
         }
         // What is left of the body would be taken for the next request.
-        if self.keep_alive && self.body.is_done() { Outcome::Next } else { Outcome::Close }
+        if self.keep_alive && self.body.is_done() { AfterRequest::Next } else { AfterRequest::Close }
     }
 
     /// Tells a client that waits to go on.
-    async fn say_continue(&mut self) -> Result<(), Left> {
+    async fn say_continue(&mut self) -> Result<(), ClientDisconnected> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
             answer::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
-            self.wire.flush().await.map_err(|_| Left)?;
+            self.wire.flush().await.map_err(|_| ClientDisconnected)?;
         }
         Ok(())
     }
 }
 
-impl Client for Http1<'_> {
+impl DownstreamExchange for Http1<'_> {
     fn is_done(&self) -> bool {
         // Whoever was answered without having been told to go on need not send a body at all.
         self.body.is_done() || (self.expects_continue && self.answer.is_some())
@@ -278,7 +279,7 @@ impl Client for Http1<'_> {
                 Ok(Progress::Hungry) => {
                     self.say_continue().await?;
                     if !matches!(self.wire.fill().await, Ok(1..)) {
-                        return Err(Left.into());
+                        return Err(ClientDisconnected.into());
                     }
                 }
             }
@@ -293,29 +294,29 @@ impl Client for Http1<'_> {
         self.wire.left().await;
     }
 
-    async fn interim(&mut self, head: Response<()>) -> Result<(), Left> {
+    async fn interim(&mut self, head: Response<()>) -> Result<(), ClientDisconnected> {
         // An older client would take it for the answer, and 100 is ours to say.
         if self.version != Version::HTTP_11 || head.status() == StatusCode::CONTINUE {
             return Ok(());
         }
         answer::write_whole_head(&mut self.wire.output, head.status(), head.headers());
-        self.wire.flush().await.map_err(|_| Left)
+        self.wire.flush().await.map_err(|_| ClientDisconnected)
     }
 
-    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), Left> {
+    fn begin(&mut self, mut head: Parts, ended: bool) -> Result<(), ClientDisconnected> {
         if self.no_store {
             head.headers.insert(CACHE_CONTROL, NO_STORE);
         }
         // Whoever has not been told to go on may or may not send the body now; nobody could tell.
         let keep_alive = self.keep_alive && !self.expects_continue;
         let method = if self.is_head { &Method::HEAD } else { &Method::GET };
-        let question = Question { method, version: self.version, keep_alive };
+        let question = ResponseContext { method, version: self.version, keep_alive };
         let (framing, keep) = answer::write_head(&mut self.wire.output, &head, question, ended);
         self.keep_alive = keep;
         self.answer = Some((head.status.as_u16(), framing));
         if ended && !framing.end(&mut self.wire.output, None) {
             self.abort();
-            return Err(Left);
+            return Err(ClientDisconnected);
         }
         Ok(())
     }
@@ -324,11 +325,11 @@ impl Client for Http1<'_> {
         self.answer.map(|(code, _)| code)
     }
 
-    async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), Left> {
-        let Some((_, framing)) = &mut self.answer else { return Err(Left) };
+    async fn write(&mut self, chunk: Bytes, ended: bool) -> Result<(), ClientDisconnected> {
+        let Some((_, framing)) = &mut self.answer else { return Err(ClientDisconnected) };
         if !framing.write(&mut self.wire.output, &chunk) {
             self.abort();
-            return Err(Left);
+            return Err(ClientDisconnected);
         }
         if ended {
             return self.end(None).await;
@@ -339,15 +340,15 @@ impl Client for Http1<'_> {
         Ok(())
     }
 
-    async fn flush(&mut self) -> Result<(), Left> {
-        self.wire.flush().await.map_err(|_| Left)
+    async fn flush(&mut self) -> Result<(), ClientDisconnected> {
+        self.wire.flush().await.map_err(|_| ClientDisconnected)
     }
 
-    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), Left> {
-        let Some((_, framing)) = self.answer else { return Err(Left) };
+    async fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), ClientDisconnected> {
+        let Some((_, framing)) = self.answer else { return Err(ClientDisconnected) };
         if !framing.end(&mut self.wire.output, trailers.as_ref()) {
             self.abort();
-            return Err(Left);
+            return Err(ClientDisconnected);
         }
         self.flush().await
     }

@@ -18,7 +18,7 @@ const MAX_AHEAD: usize = 64 << 10;
 const ENOUGH: usize = 32 << 10;
 
 /// A connection. It holds memory only for bytes that wait: an idle one has empty buffers.
-pub(super) struct Wire {
+pub(super) struct Http1Connection {
     pub(super) stream: Stream,
     pub(super) input: BytesMut,
     pub(super) output: BytesMut,
@@ -26,7 +26,7 @@ pub(super) struct Wire {
     pub(super) ended: bool,
 }
 
-impl Wire {
+impl Http1Connection {
     pub(super) fn new(stream: Stream) -> Self {
         Self { stream, input: BytesMut::new(), output: BytesMut::new(), ended: false }
     }

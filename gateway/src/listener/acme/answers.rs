@@ -1,16 +1,16 @@
-//! Answers to an authority's challenges, as files that everybody reads who may be asked.
+//! ChallengeResponses to an authority's challenges, as files that everybody reads who may be asked.
 
 use std::path::{Path, PathBuf};
 
 /// A folder with answers.
 #[derive(Clone, Debug)]
-pub(super) struct Answers(PathBuf);
+pub(super) struct ChallengeResponses(PathBuf);
 
 /// An answer that is there until this is dropped.
 #[derive(Debug)]
-pub(super) struct Answer(PathBuf);
+pub(super) struct ChallengeResponse(PathBuf);
 
-impl Answers {
+impl ChallengeResponses {
     pub(super) fn in_folder(folder: PathBuf) -> Self {
         Self(folder)
     }
@@ -20,18 +20,26 @@ impl Answers {
     }
 
     /// For http-01: what is asked for by a token.
-    pub(super) fn put_token(&self, token: &str, text: &str) -> Result<Option<Answer>, fairlead_certs::Error> {
+    pub(super) fn put_token(
+        &self,
+        token: &str,
+        text: &str,
+    ) -> Result<Option<ChallengeResponse>, fairlead_certs::Error> {
         let Some(file) = self.of_token(token) else { return Ok(None) };
         fairlead_certs::write_secret(&file, text)?;
-        Ok(Some(Answer(file)))
+        Ok(Some(ChallengeResponse(file)))
     }
 
     /// For tls-alpn-01: the certificate for a name.
-    pub(super) fn put_certificate(&self, name: &str, digest: &[u8]) -> Result<Answer, fairlead_certs::Error> {
+    pub(super) fn put_certificate(
+        &self,
+        name: &str,
+        digest: &[u8],
+    ) -> Result<ChallengeResponse, fairlead_certs::Error> {
         // As `ChallengeFolder` looks for it.
         let file = self.0.join(format!("{name}.pem"));
         fairlead_certs::write_secret(&file, &fairlead_certs::challenge_certificate(name, digest)?)?;
-        Ok(Answer(file))
+        Ok(ChallengeResponse(file))
     }
 
     /// What is said to who asks with a token.
@@ -47,7 +55,7 @@ impl Answers {
     }
 }
 
-impl Drop for Answer {
+impl Drop for ChallengeResponse {
     fn drop(&mut self) {
         // One that stays is of no use to anybody, and no harm.
         let _ = std::fs::remove_file(&self.0);
@@ -63,7 +71,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_there_while_it_is_needed() {
         let folder = tempfile::tempdir().unwrap();
-        let answers = Answers::in_folder(folder.path().join("challenges"));
+        let answers = ChallengeResponses::in_folder(folder.path().join("challenges"));
         let answer = answers.put_token("a-b_1", "a-b_1.thumb").unwrap().unwrap();
         assert_eq!(answers.token("a-b_1").await.unwrap(), b"a-b_1.thumb");
         for token in ["", "..", "../lock", "a/b", "a-b_1.token", &"a".repeat(200)] {

@@ -1,4 +1,4 @@
-//! When a door's certificate is asked for: at once where there is none, a third of its life before its end, when the
+//! When a listener's certificate is asked for: at once where there is none, a third of its life before its end, when the
 //! authority says so (RFC 9773), and again after a failure, later each time.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use fairlead_config::AcmeChallenge;
 use fairlead_process::Shutdown;
 use instant_acme::{Account, CertificateIdentifier};
 
-use crate::listener::acme::state::Held;
+use crate::listener::acme::state::AuthorityLock;
 use crate::listener::acme::{Acme, AcmeError, directory, order};
 
 /// How often the clock is looked at, and the file: another gateway may have replaced it.
@@ -22,10 +22,10 @@ const MOST: u32 = 100;
 /// The latest that an authority can have a certificate replaced, as part of its life.
 const LATEST: f64 = 0.9;
 
-/// What a door is to have.
+/// What a listener is to have.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) door: String,
+pub(super) struct OrderRequest {
+    pub(super) listener: String,
     pub(super) names: BTreeSet<String>,
     pub(super) challenge: AcmeChallenge,
 }
@@ -38,11 +38,11 @@ struct Advice {
     again: SystemTime,
 }
 
-/// Keeps a door's certificate fresh until the process drains.
-pub(super) async fn keep(acme: Acme, wanted: Wanted, shutdown: Shutdown) {
+/// Keeps a listener's certificate fresh until the process drains.
+pub(super) async fn keep(acme: Acme, wanted: OrderRequest, shutdown: Shutdown) {
     let first = acme.config.retry_after.get();
     let mut backoff = Backoff::new(first, first.saturating_mul(MOST));
-    let mut keeper = Keeper { acme, wanted, advice: None, renewed: None, lot: fastrand::f64() };
+    let mut keeper = RenewalTask { acme, wanted, advice: None, renewed: None, lot: fastrand::f64() };
     loop {
         let outcome = tokio::select! {
             outcome = keeper.look() => outcome,
@@ -54,8 +54,8 @@ pub(super) async fn keep(acme: Acme, wanted: Wanted, shutdown: Shutdown) {
                 next
             }
             Err(error) => {
-                let (door, pause) = (&keeper.wanted.door, backoff.next_delay());
-                tracing::warn!(%door, %error, again_in = ?pause, "no certificate could be got; the last one stays");
+                let (listener, pause) = (&keeper.wanted.listener, backoff.next_delay());
+                tracing::warn!(%listener, %error, again_in = ?pause, "no certificate could be got; the last one stays");
                 pause
             }
         };
@@ -66,20 +66,20 @@ pub(super) async fn keep(acme: Acme, wanted: Wanted, shutdown: Shutdown) {
     }
 }
 
-struct Keeper {
+struct RenewalTask {
     acme: Acme,
-    wanted: Wanted,
+    wanted: OrderRequest,
     advice: Option<Advice>,
     /// When this gateway last got a certificate: an authority that wants each back at once is not obeyed for a while.
     renewed: Option<SystemTime>,
-    /// From 0 to 1: where between the others this door's turn is.
+    /// From 0 to 1: where between the others this listener's turn is.
     lot: f64,
 }
 
-impl Keeper {
+impl RenewalTask {
     /// Gets a certificate if it is time for one. Returns when to look again.
     async fn look(&mut self) -> Result<Duration, AcmeError> {
-        let file = self.acme.folder.certificate(&self.wanted.door);
+        let file = self.acme.folder.certificate(&self.wanted.listener);
         let turn = std::sync::Arc::clone(&self.acme.turn);
         let _turn = turn.lock().await;
         let wait = self.wait(&file).await;
@@ -87,7 +87,7 @@ impl Keeper {
             return Ok(wait);
         }
         let lock = match self.acme.folder.lock() {
-            // Another gateway asks. What it gets, the door finds by itself.
+            // Another gateway asks. What it gets, the listener finds by itself.
             Ok(None) => return Ok(self.acme.config.retry_after.get()),
             Ok(Some(lock)) => Ok(lock),
             Err(error) => Err(error),
@@ -96,17 +96,17 @@ impl Keeper {
         if lock.is_ok() && !self.wait(&file).await.is_zero() {
             return Ok(Duration::ZERO);
         }
-        // Held until it is over.
+        // AuthorityLock until it is over.
         let outcome = match lock {
             Ok(_held) => self.renew(&file).await,
             Err(error) => Err(error),
         };
-        let (metrics, door) = (&self.acme.metrics, self.wanted.door.as_str());
+        let (metrics, listener) = (&self.acme.metrics, self.wanted.listener.as_str());
         let result = if outcome.is_ok() { "success" } else { "failure" };
-        metrics.attempts.with_label_values(&[door, result]).inc();
-        metrics.last_attempt.with_label_values(&[door]).set(seconds(SystemTime::now()));
+        metrics.attempts.with_label_values(&[listener, result]).inc();
+        metrics.last_attempt.with_label_values(&[listener]).set(seconds(SystemTime::now()));
         outcome?;
-        tracing::info!(%door, names = ?self.wanted.names, "a new certificate");
+        tracing::info!(%listener, names = ?self.wanted.names, "a new certificate");
         self.renewed = Some(SystemTime::now());
         self.acme.trigger.fire();
         Ok(Duration::ZERO)
@@ -114,9 +114,9 @@ impl Keeper {
 
     /// How long until the certificate is to be replaced, at most until the next look.
     async fn wait(&mut self, file: &Path) -> Duration {
-        let held = Held::read(file);
+        let held = AuthorityLock::read(file);
         let ends = held.as_ref().filter(|held| !held.is_provisional).map_or(UNIX_EPOCH, |held| held.ends);
-        self.acme.metrics.ends.with_label_values(&[&self.wanted.door]).set(seconds(ends));
+        self.acme.metrics.ends.with_label_values(&[&self.wanted.listener]).set(seconds(ends));
         let Some(held) = held else { return Duration::ZERO };
         let mut due = held.due(&self.wanted.names, self.lot);
         let now = SystemTime::now();
@@ -131,7 +131,7 @@ impl Keeper {
     }
 
     /// When the authority wants the certificate to be replaced, if it has an opinion.
-    async fn advised(&mut self, held: &Held, now: SystemTime) -> Option<SystemTime> {
+    async fn advised(&mut self, held: &AuthorityLock, now: SystemTime) -> Option<SystemTime> {
         let is_asked = self
             .advice
             .as_ref()
@@ -147,7 +147,7 @@ impl Keeper {
         self.advice.as_ref().map(|advice| advice.at)
     }
 
-    async fn ask(&self, held: &Held) -> Option<(SystemTime, SystemTime)> {
+    async fn ask(&self, held: &AuthorityLock) -> Option<(SystemTime, SystemTime)> {
         let identifier = CertificateIdentifier::try_from(&held.leaf).ok()?;
         // Only an account that there is; one is made when something is ordered.
         let account = self.account().await.ok()?;
@@ -162,7 +162,7 @@ impl Keeper {
     async fn renew(&self, file: &Path) -> Result<(), AcmeError> {
         let renewing = async {
             let account = self.account().await?;
-            let held = Held::read(file).filter(|held| !held.is_provisional);
+            let held = AuthorityLock::read(file).filter(|held| !held.is_provisional);
             let replaced = held.as_ref().and_then(|held| CertificateIdentifier::try_from(&held.leaf).ok());
             let answers = &self.acme.answers;
             let ordered = match replaced {

@@ -1,9 +1,9 @@
-//! Certificates that doors get by themselves from an authority (ACME, RFC 8555), and renew before they end.
+//! Certificates that listeners get by themselves from an authority (ACME, RFC 8555), and renew before they end.
 //!
-//! A door's certificate and key lie in one file of a folder, replaced as a whole; the door reads it like any other, so
-//! the last good one stays in effect whatever happens here. Nothing waits for the authority: a door that has no
+//! A listener's certificate and key lie in one file of a folder, replaced as a whole; the listener reads it like any other, so
+//! the last good one stays in effect whatever happens here. Nothing waits for the authority: a listener that has no
 //! certificate yet opens with one that vouches for itself and is in no file, which clients refuse, and which is replaced as
-//! soon as there is a better one. Answers to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
+//! soon as there is a better one. ChallengeResponses to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
 
 mod answers;
 mod directory;
@@ -26,7 +26,7 @@ use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
 
 use crate::listener::listener_manager::Sockets;
-use answers::Answers;
+use answers::ChallengeResponses;
 pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
 
@@ -35,9 +35,9 @@ use state::Folder;
 pub(crate) struct Acme {
     config: AcmeConfig,
     folder: Folder,
-    answers: Answers,
+    answers: ChallengeResponses,
     names: Names,
-    /// Has a door look at its file.
+    /// Has a listener look at its file.
     trigger: ReloadTrigger,
     metrics: AcmeMetrics,
     /// One order at a time: they share an account.
@@ -99,7 +99,7 @@ pub enum AcmeError {
 }
 
 impl Acme {
-    /// For a gateway with doors that want it.
+    /// For a gateway with listeners that want it.
     ///
     /// # Errors
     /// [`MetricsError`] is a fault in the program.
@@ -112,7 +112,7 @@ impl Acme {
         let folder = Folder::at(config.acme.folder.to_path_buf());
         Ok(Self {
             config: config.acme.clone(),
-            answers: Answers::in_folder(folder.answers()),
+            answers: ChallengeResponses::in_folder(folder.answers()),
             folder,
             names: names.clone(),
             trigger: reloads.trigger(),
@@ -121,48 +121,48 @@ impl Acme {
         })
     }
 
-    /// What a door shows: what was got for it last, or something provisional, which nobody else gets to see: gateways that
+    /// What a listener shows: what was got for it last, or something provisional, which nobody else gets to see: gateways that
     /// share the folder would overwrite what one of them has got.
     ///
     /// # Errors
-    /// [`AcmeError`] if the names are none, or, for a door that is to be opened, nothing can be written.
+    /// [`AcmeError`] if the names are none, or, for a listener that is to be opened, nothing can be written.
     pub(crate) fn source(
         &self,
-        door: &DoorConfig,
+        listener: &DoorConfig,
         source: TlsSource,
         sockets: Sockets,
     ) -> Result<TlsSource, AcmeError> {
-        if door.tls.acme.is_none() {
+        if listener.tls.acme.is_none() {
             return Ok(source);
         }
         if sockets == Sockets::Bound {
             self.folder.make()?;
         }
-        let file = self.folder.certificate(&door.name);
-        let provisional = match state::Held::read(&file) {
+        let file = self.folder.certificate(&listener.name);
+        let provisional = match state::AuthorityLock::read(&file) {
             Some(_) => None,
-            None => Some(Provisional::new(&fairlead_certs::provisional_certificate(&door.hosts)?)),
+            None => Some(Provisional::new(&fairlead_certs::provisional_certificate(&listener.hosts)?)),
         };
         Ok(TlsSource { certificate: file.clone(), private_key: file, provisional, ..source })
     }
 
-    /// What is answered at a door itself.
-    pub(crate) fn challenges(&self, door: &DoorConfig) -> Option<ChallengeFolder> {
-        let acme = door.tls.acme.as_ref()?;
+    /// What is answered at a listener itself.
+    pub(crate) fn challenges(&self, listener: &DoorConfig) -> Option<ChallengeFolder> {
+        let acme = listener.tls.acme.as_ref()?;
         (acme.challenge == AcmeChallenge::TlsAlpn01)
             .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
     }
 
-    /// Keeps a door's certificate fresh as long as what is returned is there, and until the process drains.
-    pub(crate) fn keep(&self, door: &DoorConfig, shutdown: &Shutdown) -> Option<Keeping> {
-        let acme = door.tls.acme.as_ref()?;
-        let wanted = keep::Wanted {
-            door: door.name.clone(),
-            names: door.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+    /// Keeps a listener's certificate fresh as long as what is returned is there, and until the process drains.
+    pub(crate) fn keep(&self, listener: &DoorConfig, shutdown: &Shutdown) -> Option<RenewalState> {
+        let acme = listener.tls.acme.as_ref()?;
+        let wanted = keep::OrderRequest {
+            listener: listener.name.clone(),
+            names: listener.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             challenge: acme.challenge,
         };
         let task = tokio::spawn(keep::keep(self.clone(), wanted, shutdown.clone())).abort_handle();
-        Some(Keeping { task, door: door.name.clone(), metrics: self.metrics.clone() })
+        Some(RenewalState { task, listener: listener.name.clone(), metrics: self.metrics.clone() })
     }
 
     /// What answers http-01, if there is an address for it.
@@ -179,17 +179,17 @@ impl Acme {
     }
 }
 
-/// Dropped, nobody looks after a door's certificate any more; the certificate stays.
-pub(crate) struct Keeping {
+/// Dropped, nobody looks after a listener's certificate any more; the certificate stays.
+pub(crate) struct RenewalState {
     task: AbortHandle,
-    door: String,
+    listener: String,
     metrics: AcmeMetrics,
 }
 
-impl Drop for Keeping {
+impl Drop for RenewalState {
     fn drop(&mut self) {
         self.task.abort();
-        self.metrics.forget(&self.door);
+        self.metrics.forget(&self.listener);
     }
 }
 
@@ -199,39 +199,39 @@ impl AcmeMetrics {
         Ok(Self {
             attempts: metrics.counters(
                 "fairlead_gateway_acme_attempts_total",
-                "Attempts to get a certificate for a door from an authority, by the result (success or failure).",
+                "Attempts to get a certificate for a listener from an authority, by the result (success or failure).",
                 &["listener", "result"],
             )?,
             last_attempt: metrics.gauges(
                 "fairlead_gateway_acme_last_attempt_timestamp_seconds",
-                "When a door's certificate was last asked for, in seconds since the epoch.",
+                "When a listener's certificate was last asked for, in seconds since the epoch.",
                 &["listener"],
             )?,
             ends: metrics.gauges(
                 "fairlead_gateway_acme_certificate_end_timestamp_seconds",
-                "When the certificate ends that a door has from an authority, in seconds since the epoch; 0 while it has none.",
+                "When the certificate ends that a listener has from an authority, in seconds since the epoch; 0 while it has none.",
                 &["listener"],
             )?,
         })
     }
 
-    /// There is no such door any more. What has not happened to it has no series.
-    fn forget(&self, door: &str) {
+    /// There is no such listener any more. What has not happened to it has no series.
+    fn forget(&self, listener: &str) {
         for result in ["success", "failure"] {
-            let _ = self.attempts.remove_label_values(&[door, result]);
+            let _ = self.attempts.remove_label_values(&[listener, result]);
         }
         for times in [&self.last_attempt, &self.ends] {
-            let _ = times.remove_label_values(&[door]);
+            let _ = times.remove_label_values(&[listener]);
         }
     }
 
-    /// Whatever a door can make of them.
+    /// Whatever a listener can make of them.
     #[cfg(test)]
-    pub(crate) fn everything(&self, door: &str) {
+    pub(crate) fn everything(&self, listener: &str) {
         for result in ["success", "failure"] {
-            self.attempts.with_label_values(&[door, result]).inc();
+            self.attempts.with_label_values(&[listener, result]).inc();
         }
-        self.last_attempt.with_label_values(&[door]).set(1.0);
-        self.ends.with_label_values(&[door]).set(1.0);
+        self.last_attempt.with_label_values(&[listener]).set(1.0);
+        self.ends.with_label_values(&[listener]).set(1.0);
     }
 }

@@ -14,9 +14,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::listener::acme::AcmeError;
-use crate::listener::acme::answers::{Answer, Answers};
-use crate::listener::acme::keep::Wanted;
-use crate::listener::acme::state::Held;
+use crate::listener::acme::answers::{ChallengeResponse, ChallengeResponses};
+use crate::listener::acme::keep::OrderRequest;
+use crate::listener::acme::state::AuthorityLock;
 
 /// How often the authority is asked whether it has come to an end.
 const ASKING: RetryPolicy = RetryPolicy::new()
@@ -27,9 +27,9 @@ const ASKING: RetryPolicy = RetryPolicy::new()
 /// Key, certificate and intermediates as one PEM text, known to fit together.
 pub(super) async fn order(
     account: &Account,
-    wanted: &Wanted,
+    wanted: &OrderRequest,
     replaces: Option<CertificateIdentifier<'_>>,
-    answers: &Answers,
+    answers: &ChallengeResponses,
 ) -> Result<String, AcmeError> {
     let identifier = |name: &String| match name.parse() {
         Ok(address) => Identifier::Ip(address),
@@ -54,12 +54,12 @@ pub(super) async fn order(
     Ok(format!("{}{chain}", request.key))
 }
 
-/// Answers all challenges of an order.
+/// ChallengeResponses all challenges of an order.
 async fn answer(
     order: &mut Order,
-    wanted: &Wanted,
-    answers: &Answers,
-) -> Result<Vec<Option<Answer>>, AcmeError> {
+    wanted: &OrderRequest,
+    answers: &ChallengeResponses,
+) -> Result<Vec<Option<ChallengeResponse>>, AcmeError> {
     let (way, mut given) = (wanted.challenge, Vec::new());
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -106,12 +106,12 @@ async fn why(order: &mut Order) -> AcmeError {
 }
 
 /// What would take the last good certificate's place has to be one.
-fn is_usable(key: &str, chain: &str, wanted: &Wanted) -> Result<(), AcmeError> {
+fn is_usable(key: &str, chain: &str, wanted: &OrderRequest) -> Result<(), AcmeError> {
     let unusable = |why: String| AcmeError::Unusable(why);
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(error.to_string()))?;
-    let leaf = chain.first().cloned().and_then(|leaf| Held::of(leaf.into_owned()));
+    let leaf = chain.first().cloned().and_then(|leaf| AuthorityLock::of(leaf.into_owned()));
     let Some(leaf) = leaf else { return Err(unusable("it holds no certificate".to_owned())) };
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| unusable(error.to_string()))?;
     CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())

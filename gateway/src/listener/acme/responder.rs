@@ -1,4 +1,4 @@
-//! Answers to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
+//! ChallengeResponses to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::listener::acme::answers::Answers;
+use crate::listener::acme::answers::ChallengeResponses;
 
 /// An authority comes from some places at once.
 const MOST_CONNECTIONS: usize = 64;
@@ -45,11 +45,15 @@ pub(crate) struct Responder {
     address: SocketAddr,
     /// `None` while it is waited for.
     listener: Option<TcpListener>,
-    answers: Answers,
+    answers: ChallengeResponses,
 }
 
 impl Responder {
-    pub(super) fn at(address: SocketAddr, answers: Answers, patience: BindPatience) -> io::Result<Self> {
+    pub(super) fn at(
+        address: SocketAddr,
+        answers: ChallengeResponses,
+        patience: BindPatience,
+    ) -> io::Result<Self> {
         let listener = match bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience == BindPatience::UntilFree => {
                 None
@@ -59,7 +63,7 @@ impl Responder {
         Ok(Self { address, listener, answers })
     }
 
-    /// Answers until the process drains.
+    /// ChallengeResponses until the process drains.
     pub(crate) async fn serve(mut self, shutdown: Shutdown) {
         let listener = loop {
             if let Some(listener) = self.listener.take() {
@@ -116,7 +120,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(128)
 }
 
-async fn answer(answers: &Answers, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(answers: &ChallengeResponses, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let found = match request.uri().path().strip_prefix("/.well-known/acme-challenge/") {
         Some(token) if matches!(*request.method(), Method::GET | Method::HEAD) => answers.token(token).await,
         _ => None,

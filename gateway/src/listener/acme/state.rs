@@ -22,12 +22,12 @@ impl Folder {
         Self(path)
     }
 
-    /// A door's certificate with its intermediates and its key.
-    pub(super) fn certificate(&self, door: &str) -> PathBuf {
-        // Names of doors are the operator's, and may hold anything.
+    /// A listener's certificate with its intermediates and its key.
+    pub(super) fn certificate(&self, listener: &str) -> PathBuf {
+        // Names of listeners are the operator's, and may hold anything.
         self.0.join(format!(
             "{}.pem",
-            percent_encoding::utf8_percent_encode(door, percent_encoding::NON_ALPHANUMERIC)
+            percent_encoding::utf8_percent_encode(listener, percent_encoding::NON_ALPHANUMERIC)
         ))
     }
 
@@ -75,7 +75,7 @@ impl Folder {
 
 /// The certificate of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct AuthorityLock {
     pub(super) names: BTreeSet<String>,
     pub(super) begins: SystemTime,
     pub(super) ends: SystemTime,
@@ -84,7 +84,7 @@ pub(super) struct Held {
     pub(super) leaf: CertificateDer<'static>,
 }
 
-impl Held {
+impl AuthorityLock {
     /// `None` if there is none that can be read.
     pub(super) fn read(file: &Path) -> Option<Self> {
         Self::of(CertificateDer::from_pem_file(file).ok()?)
@@ -140,7 +140,7 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let names: BTreeSet<_> = ["a.example".to_owned()].into();
         let begins = UNIX_EPOCH + day * 1000;
-        let held = Held {
+        let held = AuthorityLock {
             names: names.clone(),
             begins,
             ends: begins + day * 90,
@@ -153,14 +153,14 @@ mod tests {
             assert!((days(lot) - expected).abs() < 0.001, "{lot}: {}", days(lot));
         }
         assert_eq!(held.due(&BTreeSet::new(), 0.0), UNIX_EPOCH, "of other names");
-        assert_eq!(Held { is_provisional: true, ..held }.due(&names, 0.0), UNIX_EPOCH);
+        assert_eq!(AuthorityLock { is_provisional: true, ..held }.due(&names, 0.0), UNIX_EPOCH);
     }
 
     #[test]
-    fn doors_with_odd_names_have_files_in_the_folder() {
+    fn listeners_with_odd_names_have_files_in_the_folder() {
         let folder = Folder::at("/acme".into());
-        for (door, expected) in [("edge", "edge.pem"), ("../x", "%2E%2E%2Fx.pem"), ("a b", "a%20b.pem")] {
-            assert_eq!(folder.certificate(door), Path::new("/acme").join(expected));
+        for (listener, expected) in [("edge", "edge.pem"), ("../x", "%2E%2E%2Fx.pem"), ("a b", "a%20b.pem")] {
+            assert_eq!(folder.certificate(listener), Path::new("/acme").join(expected));
         }
     }
 }

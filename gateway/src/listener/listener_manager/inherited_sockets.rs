@@ -4,43 +4,43 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Weak;
 
-use crate::listener::bound::BoundDoor;
-use crate::listener::listener_manager::Doors;
+use crate::listener::bound::BoundListener;
+use crate::listener::listener_manager::ListenerManager;
 
 /// Sockets that another process has, too.
-pub(crate) struct HandedOn(Vec<HandedSocket>);
+pub(crate) struct HandedOverSockets(Vec<HandedOverSocket>);
 
-struct HandedSocket {
-    door: String,
-    socket: Weak<BoundDoor>,
+struct HandedOverSocket {
+    listener: String,
+    socket: Weak<BoundListener>,
     /// `None` if the system does not tell, and nobody can speak of it.
     number: Option<u64>,
     has_own_file: bool,
 }
 
-impl Doors {
-    /// All sockets once more, with the names of their doors, for a successor.
+impl ListenerManager {
+    /// All sockets once more, with the names of their listeners, for a successor.
     ///
     /// # Errors
     /// There are too many open files.
-    pub(crate) fn hand_on(&self) -> io::Result<(HandedOn, Vec<(String, OwnedFd)>)> {
+    pub(crate) fn hand_on(&self) -> io::Result<(HandedOverSockets, Vec<(String, OwnedFd)>)> {
         let served = self.open.iter().filter_map(|open| Some((open, open.listening.socket.upgrade()?)));
         let (mut handed, mut copies) = (Vec::new(), Vec::new());
         for (open, socket) in served {
-            let door = open.config.name.clone();
-            copies.push((door.clone(), socket.as_fd().try_clone_to_owned()?));
-            handed.push(HandedSocket {
-                door,
+            let listener = open.config.name.clone();
+            copies.push((listener.clone(), socket.as_fd().try_clone_to_owned()?));
+            handed.push(HandedOverSocket {
+                listener,
                 socket: std::sync::Arc::downgrade(&socket),
                 number: socket.number(),
                 has_own_file: socket.has_own_file(),
             });
         }
-        Ok((HandedOn(handed), copies))
+        Ok((HandedOverSockets(handed), copies))
     }
 }
 
-impl HandedOn {
+impl HandedOverSockets {
     /// Numbers of the sockets whose files are to be the successor's.
     pub(crate) fn files(&self) -> Vec<u64> {
         self.0.iter().filter(|handed| handed.has_own_file).filter_map(|handed| handed.number).collect()
@@ -50,14 +50,14 @@ impl HandedOn {
     /// the names of those whose files are the successor's to remove.
     pub(crate) fn leave(&self, closed: &[u64]) -> Vec<String> {
         let mut owned = Vec::new();
-        for HandedSocket { door, socket, number, has_own_file } in &self.0 {
+        for HandedOverSocket { listener, socket, number, has_own_file } in &self.0 {
             let Some(socket) = socket.upgrade() else { continue };
             if number.is_some_and(|number| closed.contains(&number)) {
-                tracing::info!(%door, address = %socket.address(), "the successor has no door here: it closes with this process");
+                tracing::info!(%listener, address = %socket.address(), "the successor has no listener here: it closes with this process");
                 continue;
             }
             if *has_own_file {
-                owned.push(door.clone());
+                owned.push(listener.clone());
             }
             socket.leave();
         }
@@ -66,7 +66,7 @@ impl HandedOn {
 
     /// Nobody has taken them after all.
     pub(crate) fn keep(&self) {
-        for HandedSocket { socket, has_own_file, .. } in &self.0 {
+        for HandedOverSocket { socket, has_own_file, .. } in &self.0 {
             let Some(socket) = socket.upgrade() else { continue };
             socket.keep();
             if *has_own_file {

@@ -1,7 +1,7 @@
-//! The doors of a gateway, opened, changed and closed while it runs.
+//! The listeners of a gateway, opened, changed and closed while it runs.
 //!
 //! It is done in two steps. To prepare new settings is all that can fail: sockets are bound, files are read. To apply them
-//! cannot, so either all doors are as the settings say or none has changed. What closes, drains: a door that was removed,
+//! cannot, so either all listeners are as the settings say or none has changed. What closes, drains: a listener that was removed,
 //! or the old address of one that has moved.
 
 mod inherited_sockets;
@@ -17,23 +17,23 @@ use fairlead_config::DoorConfig;
 use fairlead_process::{Inheritance, InheritedSockets, Reloads, Shutdown, Tasks};
 use tokio::sync::watch;
 
-use crate::admin::{AdminApi, ShownDoor};
-use crate::auth::listener_authentication::{DoorAuthentication, PreparedPolicy};
+use crate::admin::{AdminApi, ListenerInfo};
+use crate::auth::listener_authentication::{ListenerAuthentication, PreparedPolicy};
 use crate::http::HttpServer;
-use crate::listener::accept::{Serving, serve};
-use crate::listener::acme::{Acme, Keeping};
-use crate::listener::bound::{BoundDoor, DoorAddress};
-use crate::listener::connection_limit::Slots;
-use crate::listener::workers::Lanes;
-use crate::policy::listener::{Door, Frame};
+use crate::listener::accept::{ListenerRuntime, serve};
+use crate::listener::acme::{Acme, RenewalState};
+use crate::listener::bound::{BoundListener, ListenAddress};
+use crate::listener::connection_limit::ConnectionLimit;
+use crate::listener::workers::Workers;
+use crate::policy::listener::{ConnectionPolicy, Listener};
 use crate::telemetry::Telemetry;
-pub(crate) use prepare::DoorError;
+pub(crate) use prepare::ListenerError;
 
 /// How long the end of the process waits for the access log's.
 const MAX_FLUSH: Duration = Duration::from_secs(2);
 
-/// What all doors are made of.
-pub(crate) struct DoorParts {
+/// What all listeners are made of.
+pub(crate) struct ListenerParts {
     /// Metrics, access log and traces.
     pub(crate) telemetry: Arc<Telemetry>,
     /// The list of open listeners is shown there.
@@ -41,7 +41,7 @@ pub(crate) struct DoorParts {
     /// What serves connections.
     pub(crate) app: Arc<HttpServer>,
     /// Where they are served.
-    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) lanes: Arc<Workers>,
     /// Who knows whether a service account is still there.
     pub(crate) lookup: Arc<dyn ServiceAccountLookup>,
     /// What gets certificates from an authority.
@@ -50,7 +50,7 @@ pub(crate) struct DoorParts {
     pub(crate) reloads: Reloads,
     /// What ends the process.
     pub(crate) shutdown: Shutdown,
-    /// Where doors run.
+    /// Where listeners run.
     pub(crate) tasks: Tasks,
     /// Sockets that were there before us.
     pub(crate) inherited: Arc<InheritedSockets>,
@@ -58,15 +58,15 @@ pub(crate) struct DoorParts {
     pub(crate) gate: watch::Receiver<bool>,
 }
 
-/// All doors.
-pub(crate) struct Doors {
-    parts: DoorParts,
-    open: Vec<OpenDoor>,
+/// All listeners.
+pub(crate) struct ListenerManager {
+    parts: ListenerParts,
+    open: Vec<OpenListener>,
     /// How many sockets are served, those that drain among them.
     serving: Arc<AtomicUsize>,
 }
 
-/// Whether doors that are prepared have their sockets already.
+/// Whether listeners that are prepared have their sockets already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sockets {
     /// They do.
@@ -75,56 +75,56 @@ pub(crate) enum Sockets {
     Unbound,
 }
 
-/// All doors as settings want them, which cannot fail any more.
-pub(crate) struct PreparedDoors(Vec<PreparedDoor>);
+/// All listeners as settings want them, which cannot fail any more.
+pub(crate) struct PreparedListeners(Vec<PreparedListener>);
 
-struct PreparedDoor {
+struct PreparedListener {
     config: DoorConfig,
-    wanted: DoorAddress,
+    wanted: ListenAddress,
     /// Unless it goes on with the one that it has.
-    bound: Option<BoundDoor>,
+    bound: Option<BoundListener>,
     change: Change,
 }
 
 enum Change {
-    New(Arc<Door>, Arc<DoorAuthentication>),
-    Known(Box<PreparedPolicy>, Option<Frame>),
+    New(Arc<Listener>, Arc<ListenerAuthentication>),
+    Known(Box<PreparedPolicy>, Option<ConnectionPolicy>),
 }
 
-struct OpenDoor {
+struct OpenListener {
     config: DoorConfig,
-    door: Arc<Door>,
-    authentication: Arc<DoorAuthentication>,
-    listening: Listening,
+    listener: Arc<Listener>,
+    authentication: Arc<ListenerAuthentication>,
+    listening: ServedSocket,
     /// Its certificate, if that is an authority's to give.
-    keeping: Option<Keeping>,
+    keeping: Option<RenewalState>,
 }
 
 /// A socket that is served.
-struct Listening {
+struct ServedSocket {
     /// As the settings say it.
-    wanted: DoorAddress,
+    wanted: ListenAddress,
     /// With the real port.
-    address: DoorAddress,
+    address: ListenAddress,
     /// There as long as it accepts.
-    socket: Weak<BoundDoor>,
+    socket: Weak<BoundListener>,
     /// A place for each connection.
-    slots: Arc<Slots>,
+    slots: Arc<ConnectionLimit>,
     /// Ends it before the process ends.
     end: Shutdown,
 }
 
-impl Doors {
+impl ListenerManager {
     /// None yet.
-    pub(crate) fn new(parts: DoorParts) -> Self {
+    pub(crate) fn new(parts: ListenerParts) -> Self {
         Self { parts, open: Vec::new(), serving: Arc::default() }
     }
 
-    /// Has the doors that the settings want, and no others. New ones are open before old ones close.
-    pub(crate) fn apply(&mut self, PreparedDoors(prepared): PreparedDoors) {
+    /// Has the listeners that the settings want, and no others. New ones are open before old ones close.
+    pub(crate) fn apply(&mut self, PreparedListeners(prepared): PreparedListeners) {
         let mut before = std::mem::take(&mut self.open);
         let mut closing = Vec::new();
-        for PreparedDoor { config, wanted, bound, change } in prepared {
+        for PreparedListener { config, wanted, bound, change } in prepared {
             let known = before.iter().position(|open| open.config.name == config.name);
             let mut known = known.map(|at| before.swap_remove(at));
             let asked = |config: &DoorConfig| (config.tls.acme.clone(), config.hosts.clone());
@@ -132,31 +132,31 @@ impl Doors {
                 let keeping = known.keeping.take();
                 keeping.filter(|_| asked(&known.config) == asked(&config))
             });
-            let (door, authentication) = match (change, &known) {
+            let (listener, authentication) = match (change, &known) {
                 (Change::Known(policy, frame), Some(known)) => {
-                    let (door, authentication) = (&known.door, &known.authentication);
-                    authentication.apply(*policy, door, &self.parts.reloads);
-                    door.quotas.set(&config.quotas);
+                    let (listener, authentication) = (&known.listener, &known.authentication);
+                    authentication.apply(*policy, listener, &self.parts.reloads);
+                    listener.quotas.set(&config.quotas);
                     if let Some(frame) = frame {
                         known.listening.slots.resize(frame.limits.max_connections);
-                        door.frame.store(Arc::new(frame));
+                        listener.frame.store(Arc::new(frame));
                     }
-                    (Arc::clone(door), Arc::clone(authentication))
+                    (Arc::clone(listener), Arc::clone(authentication))
                 }
-                (Change::New(door, authentication), _) => (door, authentication),
+                (Change::New(listener, authentication), _) => (listener, authentication),
                 // Whatever was known when it was prepared is known still.
                 (Change::Known(..), None) => continue,
             };
             let listening = match (bound, known) {
-                (None, Some(known)) => Listening { wanted, ..known.listening },
+                (None, Some(known)) => ServedSocket { wanted, ..known.listening },
                 (Some(bound), known) => {
                     closing.extend(known);
-                    self.listen(&door, wanted, bound)
+                    self.listen(&listener, wanted, bound)
                 }
                 (None, None) => continue,
             };
             let keeping = kept.or_else(|| self.parts.acme.keep(&config, &self.parts.shutdown));
-            self.open.push(OpenDoor { config, door, authentication, listening, keeping });
+            self.open.push(OpenListener { config, listener, authentication, listening, keeping });
         }
         closing.extend(before);
         for closed in closing {
@@ -166,18 +166,18 @@ impl Doors {
     }
 
     /// Lets clients in.
-    fn listen(&self, door: &Arc<Door>, wanted: DoorAddress, bound: BoundDoor) -> Listening {
+    fn listen(&self, listener: &Arc<Listener>, wanted: ListenAddress, bound: BoundListener) -> ServedSocket {
         let address = bound.address().clone();
-        tracing::info!(door = %door.name, %address, "listening");
+        tracing::info!(listener = %listener.name, %address, "listening");
         // The file of an inherited one stays its giver's until that says otherwise.
         if !bound.is_inherited() {
             bound.own();
         }
         let (bound, end) = (Arc::new(bound), self.parts.shutdown.part());
-        let slots = Arc::new(Slots::new(door.frame.load().limits.max_connections));
+        let slots = Arc::new(ConnectionLimit::new(listener.frame.load().limits.max_connections));
         let socket = Arc::downgrade(&bound);
-        let serving = Serving {
-            door: Arc::clone(door),
+        let serving = ListenerRuntime {
+            listener: Arc::clone(listener),
             shutdown: end.clone(),
             lanes: Arc::clone(&self.parts.lanes),
             slots: Arc::clone(&slots),
@@ -186,7 +186,7 @@ impl Doors {
         self.serving.fetch_add(1, Ordering::AcqRel);
         let (left, shutdown) = (Arc::clone(&self.serving), self.parts.shutdown.clone());
         let (app, telemetry) = (Arc::clone(&self.parts.app), Arc::clone(&self.parts.telemetry));
-        self.parts.tasks.spawn("door", async move {
+        self.parts.tasks.spawn("listener", async move {
             serve(bound, serving, app).await;
             // The last one to close at the end: nothing more happens.
             if left.fetch_sub(1, Ordering::AcqRel) == 1 && shutdown.is_draining() {
@@ -195,19 +195,19 @@ impl Doors {
                 let _ = tokio::task::spawn_blocking(move || log.flush(MAX_FLUSH)).await;
             }
         });
-        Listening { wanted, address, socket, slots, end }
+        ServedSocket { wanted, address, socket, slots, end }
     }
 
     /// Lets nobody in any more, and lets what is open come to its end.
-    fn close(&self, OpenDoor { door, listening, .. }: &OpenDoor) {
-        let Listening { address, socket, end, .. } = listening;
+    fn close(&self, OpenListener { listener, listening, .. }: &OpenListener) {
+        let ServedSocket { address, socket, end, .. } = listening;
         let taken_over = self.open.iter().any(|open| open.listening.address.is_same_place(address));
         if let Some(socket) = socket.upgrade().filter(|_| taken_over) {
             socket.leave();
         }
-        tracing::info!(door = %door.name, %address, "closing");
+        tracing::info!(listener = %listener.name, %address, "closing");
         let end = end.clone();
-        // Not among the process's tasks: at its end nobody waits for the window of one door.
+        // Not among the process's tasks: at its end nobody waits for the window of one listener.
         tokio::spawn(async move { end.run_now().await });
     }
 
@@ -227,17 +227,17 @@ impl Doors {
 
     /// Those that are open by name, with the real ports; of those on the network.
     pub(crate) fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        let address = |open: &OpenDoor| match open.listening.address {
-            DoorAddress::Tcp(address) => Some((open.door.name.to_string(), address)),
-            DoorAddress::Unix(..) => None,
+        let address = |open: &OpenListener| match open.listening.address {
+            ListenAddress::Tcp(address) => Some((open.listener.name.to_string(), address)),
+            ListenAddress::Unix(..) => None,
         };
         self.open.iter().filter_map(address).collect()
     }
 
     /// Tells whoever shows them.
     fn tell(&self) {
-        let shown = self.open.iter().map(|open| ShownDoor {
-            door: Arc::clone(&open.door),
+        let shown = self.open.iter().map(|open| ListenerInfo {
+            listener: Arc::clone(&open.listener),
             address: open.listening.address.to_string(),
             config: open.config.clone(),
         });

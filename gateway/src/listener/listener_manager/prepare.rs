@@ -1,4 +1,4 @@
-//! Everything about doors that can fail, done before anything has changed.
+//! Everything about listeners that can fail, done before anything has changed.
 
 use std::io;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use arc_swap::ArcSwap;
 use fairlead_config::{DoorConfig, GatewayConfig};
 use fairlead_process::{ClientCertificates, LoadError, TlsSource, chain};
 
-use crate::auth::listener_authentication::DoorAuthentication;
+use crate::auth::listener_authentication::ListenerAuthentication;
 use crate::listener::acme::AcmeError;
-use crate::listener::bound::{BoundDoor, DoorAddress};
+use crate::listener::bound::{BoundListener, ListenAddress};
 use crate::listener::listener_manager::{
-    Change, DoorParts, Doors, OpenDoor, PreparedDoor, PreparedDoors, Sockets,
+    Change, ListenerManager, ListenerParts, OpenListener, PreparedListener, PreparedListeners, Sockets,
 };
-use crate::policy::client_address::{Peers, PeersError};
-use crate::policy::listener::{CertificateMeaning, Door, Frame};
-use crate::policy::quota::DoorQuotas;
-use crate::upstream::DoorSender;
+use crate::policy::client_address::{PeerPolicy, PeersError};
+use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
+use crate::policy::quota::ListenerQuotas;
+use crate::upstream::ListenerUpstreamIdentity;
 
-/// A door cannot be opened or changed; the operator has to act.
+/// A listener cannot be opened or changed; the operator has to act.
 #[derive(Debug, thiserror::Error)]
-pub enum DoorError {
+pub enum ListenerError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address}")]
     Bind {
@@ -40,25 +40,25 @@ pub enum DoorError {
     #[error(transparent)]
     Credentials(LoadError),
     /// The same for other settings than those in force.
-    #[error("credentials of door {door}: {reason}")]
+    #[error("credentials of listener {listener}: {reason}")]
     NewCredentials {
         /// Its name.
-        door: String,
+        listener: String,
         /// Why.
         reason: String,
     },
     /// What is said of its peers cannot be used.
     #[error(transparent)]
-    Peers(#[from] PeersError),
+    PeerPolicy(#[from] PeersError),
     /// There is no certificate for it, and none can be made.
-    #[error("door {0} cannot show a certificate: {1}")]
+    #[error("listener {0} cannot show a certificate: {1}")]
     Acme(String, #[source] Box<AcmeError>),
-    /// Doors that were closed are still draining.
-    #[error("there are too many doors, those that still drain among them")]
+    /// ListenerManager that were closed are still draining.
+    #[error("there are too many listeners, those that still drain among them")]
     TooMany,
 }
 
-impl DoorError {
+impl ListenerError {
     /// Advice for the operator.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
@@ -74,12 +74,12 @@ impl DoorError {
             | Self::Sender(_)
             | Self::Credentials(_)
             | Self::NewCredentials { .. }
-            | Self::Peers(_)
+            | Self::PeerPolicy(_)
             | Self::Acme(..) => None,
         }
     }
 
-    /// The key of the door's settings that it is about.
+    /// The key of the listener's settings that it is about.
     fn key(&self) -> &'static str {
         match self {
             Self::Bind { address, .. } if address.starts_with("unix:") => ".socket",
@@ -87,149 +87,156 @@ impl DoorError {
             Self::Tls(_) => ".serving",
             Self::Sender(_) => ".upstreamIdentity",
             Self::Credentials(_) | Self::NewCredentials { .. } => ".authentication",
-            Self::Peers(_) => ".peers",
+            Self::PeerPolicy(_) => ".peers",
             Self::Acme(..) => ".tls.acme",
             Self::TooMany => "",
         }
     }
 }
 
-impl Doors {
+impl ListenerManager {
     /// Does everything that can fail about these settings.
     ///
     /// # Errors
-    /// [`DoorError`] with the key of the setting that it is about; all doors are as they were.
+    /// [`ListenerError`] with the key of the setting that it is about; all listeners are as they were.
     pub(crate) fn prepare(
         &self,
         config: &GatewayConfig,
         sockets: Sockets,
-    ) -> Result<PreparedDoors, (String, DoorError)> {
-        let prepared = config.listeners.iter().enumerate().map(|(place, door)| {
-            let known = self.open.iter().find(|open| open.config.name == door.name);
+    ) -> Result<PreparedListeners, (String, ListenerError)> {
+        let prepared = config.listeners.iter().enumerate().map(|(place, listener)| {
+            let known = self.open.iter().find(|open| open.config.name == listener.name);
             let prepared = match known {
-                Some(known) => self.prepare_change(known, door, config),
-                None => self.prepare_new(door, config, sockets),
+                Some(known) => self.prepare_change(known, listener, config),
+                None => self.prepare_new(listener, config, sockets),
             };
             prepared.map_err(|error| (format!("listeners[{place}]{}", error.key()), error))
         });
-        Ok(PreparedDoors(prepared.collect::<Result<_, _>>()?))
+        Ok(PreparedListeners(prepared.collect::<Result<_, _>>()?))
     }
 
     fn prepare_new(
         &self,
-        door: &DoorConfig,
+        listener: &DoorConfig,
         config: &GatewayConfig,
         sockets: Sockets,
-    ) -> Result<PreparedDoor, DoorError> {
-        let DoorParts { telemetry, lookup, reloads, .. } = &self.parts;
-        let wanted = address_of(door);
+    ) -> Result<PreparedListener, ListenerError> {
+        let ListenerParts { telemetry, lookup, reloads, .. } = &self.parts;
+        let wanted = address_of(listener);
         let bound = match sockets {
-            Sockets::Bound => Some(self.socket(&door.name, &wanted)?),
+            Sockets::Bound => Some(self.socket(&listener.name, &wanted)?),
             Sockets::Unbound => None,
         };
-        let frame = self.frame(door, config, sockets)?;
+        let frame = self.frame(listener, config, sockets)?;
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
-        let authentication = DoorAuthentication::new(door.clone(), &config.as_kcp, Arc::clone(lookup));
-        let series = telemetry.metrics.door_series(&door.name).ok_or(DoorError::TooMany)?;
-        let opened = authentication.open(&files, |policy| Door {
-            name: door.name.as_str().into(),
+        let authentication =
+            ListenerAuthentication::new(listener.clone(), &config.as_kcp, Arc::clone(lookup));
+        let series = telemetry.metrics.listener_series(&listener.name).ok_or(ListenerError::TooMany)?;
+        let opened = authentication.open(&files, |policy| Listener {
+            name: listener.name.as_str().into(),
             series,
-            metrics: telemetry.metrics.door(&door.name),
+            metrics: telemetry.metrics.listener(&listener.name),
             frame: ArcSwap::from_pointee(frame),
-            quotas: Arc::new(DoorQuotas::new(&door.quotas)),
+            quotas: Arc::new(ListenerQuotas::new(&listener.quotas)),
             policy: ArcSwap::from_pointee(policy),
             _files: kept,
         });
-        let change = Change::New(opened.map_err(DoorError::Credentials)?, authentication);
-        Ok(PreparedDoor { config: door.clone(), wanted, bound, change })
+        let change = Change::New(opened.map_err(ListenerError::Credentials)?, authentication);
+        Ok(PreparedListener { config: listener.clone(), wanted, bound, change })
     }
 
     fn prepare_change(
         &self,
-        known: &OpenDoor,
-        door: &DoorConfig,
+        known: &OpenListener,
+        listener: &DoorConfig,
         config: &GatewayConfig,
-    ) -> Result<PreparedDoor, DoorError> {
-        let wanted = address_of(door);
+    ) -> Result<PreparedListener, ListenerError> {
+        let wanted = address_of(listener);
         let bound =
-            if wanted == known.listening.wanted { None } else { Some(self.socket(&door.name, &wanted)?) };
+            if wanted == known.listening.wanted { None } else { Some(self.socket(&listener.name, &wanted)?) };
         let is_same =
-            framed(&known.config) == framed(door) && *known.door.frame.load().limits == config.limits;
-        let frame = if is_same { None } else { Some(self.frame(door, config, Sockets::Bound)?) };
-        let policy = known
-            .authentication
-            .prepare(door, &config.as_kcp)
-            .map_err(|error| DoorError::NewCredentials { door: door.name.clone(), reason: chain(&error) })?;
+            framed(&known.config) == framed(listener) && *known.listener.frame.load().limits == config.limits;
+        let frame = if is_same { None } else { Some(self.frame(listener, config, Sockets::Bound)?) };
+        let policy = known.authentication.prepare(listener, &config.as_kcp).map_err(|error| {
+            ListenerError::NewCredentials { listener: listener.name.clone(), reason: chain(&error) }
+        })?;
         let change = Change::Known(Box::new(policy), frame);
-        Ok(PreparedDoor { config: door.clone(), wanted, bound, change })
+        Ok(PreparedListener { config: listener.clone(), wanted, bound, change })
     }
 
-    /// A socket for a door. One that another door gives up is shared until it does.
-    fn socket(&self, name: &str, wanted: &DoorAddress) -> Result<BoundDoor, DoorError> {
+    /// A socket for a listener. One that another listener gives up is shared until it does.
+    fn socket(&self, name: &str, wanted: &ListenAddress) -> Result<BoundListener, ListenerError> {
         let there = self.open.iter().find(|open| open.listening.address.is_same_place(wanted));
         let shared = there.and_then(|open| open.listening.socket.upgrade());
         let inherited = || self.parts.inherited.take(name, |socket| wanted.is_of(socket));
         let bound = match shared {
             Some(socket) => socket.share(wanted),
             None => match inherited() {
-                Some(socket) => BoundDoor::inherit(socket, wanted),
-                None => BoundDoor::bind(wanted),
+                Some(socket) => BoundListener::inherit(socket, wanted),
+                None => BoundListener::bind(wanted),
             },
         };
-        bound.map_err(|source| DoorError::Bind { address: wanted.to_string(), source })
+        bound.map_err(|source| ListenerError::Bind { address: wanted.to_string(), source })
     }
 
-    fn frame(&self, door: &DoorConfig, config: &GatewayConfig, sockets: Sockets) -> Result<Frame, DoorError> {
+    fn frame(
+        &self,
+        listener: &DoorConfig,
+        config: &GatewayConfig,
+        sockets: Sockets,
+    ) -> Result<ConnectionPolicy, ListenerError> {
         let kept = Arc::new(());
         let reloads = self.parts.reloads.kept_by(&kept);
-        let trusted = &door.authentication.request_header.client_ca;
-        let what = format!("serving certificate of door {}", door.name);
-        let authorities = [door.client_ca.as_deref(), trusted.as_deref()];
-        let certificates = match door.client_ca.as_ref().or(trusted.as_ref()) {
-            Some(_) => CertificateMeaning::Identity,
-            None => CertificateMeaning::Transport,
+        let trusted = &listener.authentication.request_header.client_ca;
+        let what = format!("serving certificate of listener {}", listener.name);
+        let authorities = [listener.client_ca.as_deref(), trusted.as_deref()];
+        let certificates = match listener.client_ca.as_ref().or(trusted.as_ref()) {
+            Some(_) => ClientCertificateUse::Identity,
+            None => ClientCertificateUse::Transport,
         };
         let client_certificates = match certificates {
-            CertificateMeaning::Identity => ClientCertificates::Requested,
+            ClientCertificateUse::Identity => ClientCertificates::Requested,
             // Browsers would bother their users, and nobody looks at them.
-            CertificateMeaning::Transport => ClientCertificates::NotRequested,
+            ClientCertificateUse::Transport => ClientCertificates::NotRequested,
         };
-        let tls = TlsSource::https(&door.serving)
-            .with_policy(&door.tls)
+        let tls = TlsSource::https(&listener.serving)
+            .with_policy(&listener.tls)
             .announcing(authorities.into_iter().flatten());
-        let tls = self.parts.acme.source(door, TlsSource { client_certificates, ..tls }, sockets);
-        let tls =
-            tls.map_err(|error| DoorError::Acme(door.name.clone(), error.into()))?.watch(&what, &reloads);
-        Ok(Frame {
+        let tls = self.parts.acme.source(listener, TlsSource { client_certificates, ..tls }, sockets);
+        let tls = tls
+            .map_err(|error| ListenerError::Acme(listener.name.clone(), error.into()))?
+            .watch(&what, &reloads);
+        Ok(ConnectionPolicy {
             certificates,
-            peers: Peers::of(door, &reloads)?,
-            tls: tls.map_err(DoorError::Tls)?,
-            challenges: self.parts.acme.challenges(door),
+            peers: PeerPolicy::of(listener, &reloads)?,
+            tls: tls.map_err(ListenerError::Tls)?,
+            challenges: self.parts.acme.challenges(listener),
             limits: Arc::new(config.limits.clone()),
-            sender: DoorSender::of(door, config, &reloads).map_err(DoorError::Sender)?,
+            sender: ListenerUpstreamIdentity::of(listener, config, &reloads)
+                .map_err(ListenerError::Sender)?,
             _files: kept,
         })
     }
 }
 
-/// Where a door is to be.
-fn address_of(door: &DoorConfig) -> DoorAddress {
-    match &door.socket {
+/// Where a listener is to be.
+fn address_of(listener: &DoorConfig) -> ListenAddress {
+    match &listener.socket {
         // The settings were checked.
-        Some(socket) => DoorAddress::Unix(socket.path.to_path_buf(), socket.mode().unwrap_or(0o600)),
-        None => DoorAddress::Tcp(door.serving.address),
+        Some(socket) => ListenAddress::Unix(socket.path.to_path_buf(), socket.mode().unwrap_or(0o600)),
+        None => ListenAddress::Tcp(listener.serving.address),
     }
 }
 
 /// What a frame is made of.
-fn framed(door: &DoorConfig) -> impl PartialEq + use<> {
+fn framed(listener: &DoorConfig) -> impl PartialEq + use<> {
     (
-        (door.serving.certificate.clone(), door.serving.private_key.clone()),
-        door.client_ca.clone(),
-        door.authentication.request_header.client_ca.clone(),
-        door.tls.clone(),
-        door.peers.clone(),
-        door.upstream_identity.clone(),
+        (listener.serving.certificate.clone(), listener.serving.private_key.clone()),
+        listener.client_ca.clone(),
+        listener.authentication.request_header.client_ca.clone(),
+        listener.tls.clone(),
+        listener.peers.clone(),
+        listener.upstream_identity.clone(),
     )
 }

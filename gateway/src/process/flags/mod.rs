@@ -136,7 +136,7 @@ impl Given {
         let shards = self.text("shards-kubeconfig").ok_or(FlagError::Missing("shards-kubeconfig"))?;
         let (serving, self_signed) = self.serving()?;
         let as_kcp = self.as_kcp()?;
-        let door = DoorConfig {
+        let listener = DoorConfig {
             name: "secure".to_owned(),
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
@@ -150,7 +150,7 @@ impl Given {
         let streams = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
         let delay = if as_kcp.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
         let config = GatewayConfig {
-            listeners: vec![door],
+            listeners: vec![listener],
             index: IndexConfig {
                 root_shard_kubeconfig: SecretFile::from(self.text("root-kubeconfig").unwrap_or_default()),
                 shards_kubeconfig: SecretFile::from(shards),

@@ -38,23 +38,23 @@ fn the_harness_command_line_is_understood() {
     assert_eq!(flags.warnings, [""; 0]);
     assert_eq!(flags.self_signed, None);
     let config = flags.config;
-    let door = &config.listeners[0];
-    assert_eq!(door.serving.address.to_string(), "127.0.0.1:6443");
-    assert_eq!(door.client_ca.as_deref(), Some(Path::new("/w/.kcp/client-ca.crt")));
-    let headers = &door.authentication.request_header;
+    let listener = &config.listeners[0];
+    assert_eq!(listener.serving.address.to_string(), "127.0.0.1:6443");
+    assert_eq!(listener.client_ca.as_deref(), Some(Path::new("/w/.kcp/client-ca.crt")));
+    let headers = &listener.authentication.request_header;
     assert_eq!(headers.allowed_names, ["kcp-front-proxy", "kcp-mounts-proxy"]);
     assert_eq!(headers.username_headers, ["X-Remote-User"]);
-    assert!(door.authentication.workspaces);
-    assert!(door.authentication.drop_groups.contains(&"system:masters".to_owned()));
+    assert!(listener.authentication.workspaces);
+    assert!(listener.authentication.drop_groups.contains(&"system:masters".to_owned()));
     assert_eq!(config.index.root_shard_kubeconfig.to_str(), Some("/w/.kcp/root.kubeconfig"));
     assert_eq!(config.log.level, "info,fairlead_gateway=debug");
 }
 
 #[test]
 fn flags_are_written_as_go_programs_take_them() {
-    let door = |arguments: &[&str]| config(arguments).listeners.remove(0);
+    let listener = |arguments: &[&str]| config(arguments).listeners.remove(0);
     for arguments in [&["--secure-port", "7443"][..], &["--secure_port=1", "--secure-port=7443"]] {
-        assert_eq!(door(arguments).serving.address.port(), 7443, "{arguments:?}");
+        assert_eq!(listener(arguments).serving.address.port(), 7443, "{arguments:?}");
     }
     for (arguments, http2) in [
         (&["--disable-http2-serving"][..], false),
@@ -62,20 +62,20 @@ fn flags_are_written_as_go_programs_take_them() {
         (&["--disable-http2-serving=F", "--disable-http2-serving=t"], false),
         (&[], true),
     ] {
-        assert_eq!(door(arguments).tls.http2, http2, "{arguments:?}");
+        assert_eq!(listener(arguments).tls.http2, http2, "{arguments:?}");
     }
     for arguments in [&["-v", "6"][..], &["-v=6"], &["-v6"], &["--v", "6"]] {
         assert_eq!(config(arguments).log.level, "debug,fairlead_gateway=trace", "{arguments:?}");
     }
-    let drop = |argument| door(&[argument]).authentication.drop_groups;
+    let drop = |argument| listener(&[argument]).authentication.drop_groups;
     assert_eq!(drop("--authentication-drop-groups=a,b:*"), ["a", "b:*"]);
     assert_eq!(drop(r#"--authentication-drop-groups="a,b:*""#), ["a", "b:*"], "as the operator writes it");
     assert_eq!(drop("--authentication-drop-groups="), [""; 0], "as an internal proxy wants it");
-    let keys = door(&["--service-account-key-file=a", "--service-account-key-file=b,c"]);
+    let keys = listener(&["--service-account-key-file=a", "--service-account-key-file=b,c"]);
     let keys = keys.authentication.service_accounts;
     assert_eq!(keys.key_files, [InputFile::from("a"), InputFile::from("b,c")]);
     assert_eq!(keys.issuers, ["https://kcp.default.svc"]);
-    assert_eq!(door(&[]).serving.address.to_string(), "[::]:443");
+    assert_eq!(listener(&[]).serving.address.to_string(), "[::]:443");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(super) struct ShardList {
     status: watch::Receiver<ReflectorStatus>,
     /// Nothing is asked before.
     pause_until: Instant,
-    copies: Copies,
+    copies: ReplicatedShards,
 }
 
 impl ShardList {
@@ -67,7 +67,7 @@ impl ShardList {
         let (client, pause_until) = peers.next();
         let reflector = Reflector::new(client, ListWatch::new(SHARDS), options.clone());
         let status = reflector.status();
-        Self { peers, options, reflector, status, pause_until, copies: Copies::default() }
+        Self { peers, options, reflector, status, pause_until, copies: ReplicatedShards::default() }
     }
 
     /// What is new, however long it takes. Safe to cancel.
@@ -203,13 +203,13 @@ impl Peers {
 
 /// The Shard objects by name. While an installation is being upgraded a shard has two: its own copy counts.
 #[derive(Default)]
-struct Copies {
+struct ReplicatedShards {
     by_name: FxHashMap<Arc<str>, Vec<(Box<str>, ShardSpec)>>,
     /// What could not be read of a shard and was told of.
     bad: FxHashMap<Arc<str>, Vec<BadMark>>,
 }
 
-impl Copies {
+impl ReplicatedShards {
     fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn of_two_copies_the_shards_own_counts() {
-        let mut copies = Copies::default();
+        let mut copies = ReplicatedShards::default();
         let url = |spec: ShardSpec| spec.url.to_string();
         assert_eq!(url(copies.put(shard("a", "root", "https://old"))), "https://old");
         assert_eq!(url(copies.put(shard("a", "system:shard", "https://own"))), "https://own");

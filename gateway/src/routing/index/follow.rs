@@ -18,19 +18,19 @@ const ROOM: usize = 32_768;
 
 /// Something that a shard said, on its way to the table.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct ShardEvent {
     pub(super) shard: ShardIndex,
     /// Which follower of this shard said it: what an earlier one said late does not count.
     pub(super) follower: u64,
     pub(super) change: Change,
     /// UIDs of Workspaces that are placed now.
     pub(super) placed: Vec<Box<str>>,
-    pub(super) receipt: Receipt,
+    pub(super) receipt: Ack,
 }
 
 /// To be given back when the news is in the table.
 #[derive(Debug)]
-pub(super) struct Receipt {
+pub(super) struct Ack {
     /// The mirror whose list is complete with this.
     completes: Option<Arc<AtomicU64>>,
     read_at: Instant,
@@ -38,7 +38,7 @@ pub(super) struct Receipt {
     _room: OwnedSemaphorePermit,
 }
 
-impl Receipt {
+impl Ack {
     /// Returns how long the news has been on its way.
     pub(super) fn applied(self) -> Duration {
         if let Some(lists) = self.completes {
@@ -50,13 +50,13 @@ impl Receipt {
 
 /// The way from the followers to the table.
 #[derive(Clone)]
-pub(super) struct Outbox {
-    news: mpsc::Sender<News>,
+pub(super) struct EventQueue {
+    news: mpsc::Sender<ShardEvent>,
     room: Arc<Semaphore>,
 }
 
-impl Outbox {
-    pub(super) fn new() -> (Self, mpsc::Receiver<News>) {
+impl EventQueue {
+    pub(super) fn new() -> (Self, mpsc::Receiver<ShardEvent>) {
         let (news, inbox) = mpsc::channel(ROOM);
         (Self { news, room: Arc::new(Semaphore::new(ROOM)) }, inbox)
     }
@@ -69,7 +69,7 @@ impl Outbox {
 }
 
 /// What a mirror said, translated.
-struct Told {
+struct Reported {
     change: Change,
     placed: Vec<Box<str>>,
     objects: usize,
@@ -85,7 +85,7 @@ pub(super) struct Follower {
     clusters: Reflector<LogicalClusterObject>,
     mirrors: Mirrors,
     identity: watch::Receiver<Option<Arc<str>>>,
-    outbox: Outbox,
+    outbox: EventQueue,
 }
 
 impl Follower {
@@ -96,7 +96,7 @@ impl Follower {
         client: &Client,
         options: ReflectorOptions,
         identity: watch::Receiver<Option<Arc<str>>>,
-        outbox: Outbox,
+        outbox: EventQueue,
     ) -> Self {
         let client = client.with_prefix("/clusters/*");
         let source = ListWatch::new("/apis/core.kcp.io/v1alpha1/logicalclusters");
@@ -125,7 +125,7 @@ impl Follower {
                     Err(_) => return,
                 },
             };
-            let Some(Told { change, placed, objects, completes }) = told else {
+            let Some(Reported { change, placed, objects, completes }) = told else {
                 continue;
             };
             let read_at = Instant::now();
@@ -133,12 +133,12 @@ impl Follower {
                 return;
             };
             let (shard, follower) = (self.shard, self.number);
-            let news = News {
+            let news = ShardEvent {
                 shard,
                 follower,
                 change,
                 placed,
-                receipt: Receipt { completes, read_at, _room: room },
+                receipt: Ack { completes, read_at, _room: room },
             };
             if self.outbox.news.send(news).await.is_err() {
                 return;
@@ -166,15 +166,15 @@ async fn next(
     }
 }
 
-fn workspace_change(piece: Piece<WorkspaceObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
-    let one = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+fn workspace_change(piece: Piece<WorkspaceObject>, applied: &Arc<AtomicU64>) -> Option<Reported> {
+    let one = |change| Reported { change, placed: Vec::new(), objects: 1, completes: None };
     match piece {
         Piece::Page { items, is_first, complete_at } => {
             let objects = items.len();
             let records = items.into_iter().filter_map(WorkspaceObject::into_record).collect();
             let is_last = complete_at.is_some();
             let change = Change::ListWorkspaces(Page { records, is_first, is_last });
-            Some(Told {
+            Some(Reported {
                 change,
                 placed: Vec::new(),
                 objects,
@@ -187,7 +187,7 @@ fn workspace_change(piece: Piece<WorkspaceObject>, applied: &Arc<AtomicU64>) -> 
     }
 }
 
-fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) -> Option<Told> {
+fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) -> Option<Reported> {
     let uid = |object: &LogicalClusterObject| object.workspace_uid().map(Box::from);
     match piece {
         Piece::Page { items, is_first, complete_at } => {
@@ -196,14 +196,14 @@ fn cluster_change(piece: Piece<LogicalClusterObject>, applied: &Arc<AtomicU64>) 
             let records = items.into_iter().filter_map(LogicalClusterObject::into_record).collect();
             let is_last = complete_at.is_some();
             let change = Change::ListClusters(Page { records, is_first, is_last });
-            Some(Told { change, placed, objects, completes: is_last.then(|| Arc::clone(applied)) })
+            Some(Reported { change, placed, objects, completes: is_last.then(|| Arc::clone(applied)) })
         }
         Piece::Applied(object) => {
             let placed = uid(&object).into_iter().collect();
-            object.into_change().map(|change| Told { change, placed, objects: 1, completes: None })
+            object.into_change().map(|change| Reported { change, placed, objects: 1, completes: None })
         }
         Piece::Deleted(object) => {
-            let told = |change| Told { change, placed: Vec::new(), objects: 1, completes: None };
+            let told = |change| Reported { change, placed: Vec::new(), objects: 1, completes: None };
             object.into_removal().map(told)
         }
         Piece::Progress(_) => None,

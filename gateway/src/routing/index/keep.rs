@@ -14,7 +14,7 @@ use crate::routing::table::RoutingTable;
 const SHARE: u32 = 20;
 
 /// What is kept where, and how often at most.
-pub(super) struct Keeper {
+pub(super) struct SnapshotWriter {
     pub(super) file: SnapshotFile,
     pub(super) interval: Duration,
     pub(super) selection: String,
@@ -24,7 +24,7 @@ pub(super) struct Keeper {
     pub(super) ready: watch::Receiver<bool>,
 }
 
-impl Keeper {
+impl SnapshotWriter {
     pub(super) async fn run(mut self, shutdown: Shutdown) {
         let mut written = None;
         let mut took = Duration::ZERO;

@@ -31,15 +31,15 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::routing::placement::Picker;
-use crate::routing::resolver::Router;
+use crate::routing::placement::Scheduler;
+use crate::routing::resolver::WorkspaceResolver;
 use crate::routing::table::{Root, ShardIndex, ShardSpec, TableWriter};
 use crate::upstream::Upstreams;
 use authentication::AuthenticationFollower;
 use discover::{ShardList, ShardNews, ShardSource};
-use follow::{Follower, News, Outbox, Receipt};
+use follow::{Ack, EventQueue, Follower, ShardEvent};
 use identity::read_identity;
-use keep::Keeper;
+use keep::SnapshotWriter;
 use snapshot::SnapshotFile;
 
 pub(crate) use authentication::WorkspaceAuthentication;
@@ -137,9 +137,9 @@ pub(crate) struct IndexParts {
     /// Fills the table.
     pub(crate) writer: TableWriter,
     /// Told what has appeared.
-    pub(crate) router: Arc<Router>,
+    pub(crate) router: Arc<WorkspaceResolver>,
     /// Told what was placed.
-    pub(crate) picker: Arc<Picker>,
+    pub(crate) picker: Arc<Scheduler>,
     /// Told which shards are gone.
     pub(crate) upstreams: Arc<Upstreams>,
     /// How to talk to shards.
@@ -160,7 +160,7 @@ pub(crate) struct IndexParts {
 pub(crate) struct Index {
     parts: IndexParts,
     identity: watch::Receiver<Option<Arc<str>>>,
-    outbox: Outbox,
+    outbox: EventQueue,
     followed: FxHashMap<Arc<str>, Followed>,
     /// Shards whose URL kcp would have lost, because it changed.
     lost: FxHashSet<Arc<str>>,
@@ -180,7 +180,7 @@ struct Followed {
 
 /// Runs the index until the process drains.
 pub(crate) async fn run(parts: IndexParts, shutdown: Shutdown) {
-    let (outbox, mut inbox) = Outbox::new();
+    let (outbox, mut inbox) = EventQueue::new();
     let (known, identity) = watch::channel(None);
     let mut index = Index {
         parts,
@@ -267,9 +267,9 @@ impl Index {
         }
     }
 
-    fn keeper(&self) -> Option<Keeper> {
+    fn keeper(&self) -> Option<SnapshotWriter> {
         let options = &self.parts.options;
-        Some(Keeper {
+        Some(SnapshotWriter {
             file: SnapshotFile::new(options.snapshot.as_ref()?),
             interval: options.snapshot_interval,
             selection: options.selection.to_string(),
@@ -428,7 +428,7 @@ impl Index {
         self.parts.upstreams.forget(name);
     }
 
-    fn on_news(&mut self, batch: &mut Vec<News>) {
+    fn on_news(&mut self, batch: &mut Vec<ShardEvent>) {
         // Followers that ended are reaped here, where there is something to do anyway.
         while self.followers.try_join_next().is_some() {}
         let current: FxHashSet<u64> = self.followed.values().map(|followed| followed.follower).collect();
@@ -443,7 +443,7 @@ impl Index {
             receipts.push(news.receipt);
         }
         let touched = self.parts.writer.apply(changes);
-        let lag = receipts.into_iter().map(Receipt::applied).max();
+        let lag = receipts.into_iter().map(Ack::applied).max();
         self.parts.report.applied(lag.unwrap_or_default());
         self.parts.router.appeared(&touched);
         self.parts.picker.placed(placed.iter().map(|uid| &**uid));

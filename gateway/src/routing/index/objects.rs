@@ -6,7 +6,9 @@ use std::sync::Arc;
 use fairlead_config::PickShardConfig;
 use serde::{Deserialize, Deserializer};
 
-use crate::routing::table::{Change, ClusterRecord, PickMarks, ShardSpec, WorkspaceRecord, WorkspaceTarget};
+use crate::routing::table::{
+    Change, ClusterRecord, PlacementConstraints, ShardSpec, WorkspaceRecord, WorkspaceTarget,
+};
 
 /// A `Shard` of `core.kcp.io/v1alpha1`.
 #[derive(Clone, Debug, Deserialize)]
@@ -71,7 +73,7 @@ impl ShardObject {
 
     /// What it says of picks, and what of that cannot be read. A weight that cannot is as none; a capacity that cannot is
     /// one of 0, because more workspaces than meant would be worse than fewer.
-    pub(super) fn marks(&self) -> (PickMarks, Vec<BadMark>) {
+    pub(super) fn marks(&self) -> (PlacementConstraints, Vec<BadMark>) {
         let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
         let mut bad = Vec::new();
         let weight = weight.as_ref().and_then(|text| {
@@ -87,7 +89,7 @@ impl ShardObject {
                 0
             })
         });
-        (PickMarks { draining: drain.is_some(), weight, capacity }, bad)
+        (PlacementConstraints { draining: drain.is_some(), weight, capacity }, bad)
     }
 
     pub(super) fn into_spec(self) -> ShardSpec {
@@ -369,7 +371,7 @@ mod tests {
 
     #[test]
     fn what_a_shard_says_about_picks() {
-        let marks = |draining, weight, capacity| PickMarks { draining, weight, capacity };
+        let marks = |draining, weight, capacity| PlacementConstraints { draining, weight, capacity };
         let weight = |text: &str| BadMark::Weight(text.to_owned());
         let capacity = |text: &str| BadMark::Capacity(text.to_owned());
         for (annotations, expected, bad) in [

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::routing::resolver::Freshness;
+use crate::routing::resolver::IndexStatus;
 use crate::routing::table::{Root, ShardEntry, ShardIndex};
 
 /// For so long a watch may be on its way to being opened without anything being out of date.
@@ -82,7 +82,7 @@ impl Mirrors {
     }
 }
 
-impl Freshness for IndexReport {
+impl IndexStatus for IndexReport {
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
         let shards = self.shards.lock();
         match shard {

@@ -8,7 +8,7 @@ use http::uri::{Scheme, Uri};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::request::identity_headers::AssertionNames;
+use crate::request::identity_headers::IdentityHeaderNames;
 
 use crate::routing::mapping::pattern::{Pattern, PatternError};
 
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     /// Its key.
     pub(crate) private_key: PathBuf,
     /// How identity is asserted there, if not in the usual way.
-    pub(crate) names: Option<AssertionNames>,
+    pub(crate) names: Option<IdentityHeaderNames>,
 }
 
 /// File and line.
@@ -98,7 +98,7 @@ pub(crate) enum MappingFileError {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct MappingEntry {
     path: Spanned<String>,
     backend: Spanned<String>,
     backend_server_ca: PathBuf,
@@ -127,7 +127,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Entry>, MappingFileError> {
 /// # Errors
 /// [`MappingFileError`] with the place of the first fault.
 pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileError> {
-    let wires: Option<Vec<Spanned<Wire>>> = serde_saphyr::from_str(text).map_err(|error| {
+    let wires: Option<Vec<Spanned<MappingEntry>>> = serde_saphyr::from_str(text).map_err(|error| {
         let error = error.without_snippet();
         let at = error.location().map(|location| (location.line(), location.column()));
         let text = error.to_string();
@@ -151,7 +151,7 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<Vec<Entry>, MappingFileEr
 }
 
 impl Entry {
-    fn parse(wire: Wire, file: &Path) -> Result<Self, MappingFileError> {
+    fn parse(wire: MappingEntry, file: &Path) -> Result<Self, MappingFileError> {
         let place = |spanned: &Spanned<String>| Place {
             file: file.to_owned(),
             at: Some((spanned.referenced.line(), spanned.referenced.column())),
@@ -177,7 +177,7 @@ impl Entry {
         };
         let [user, group, extra] = USUAL_NAMES;
         let extra = header("extra_header_prefix", wire.extra_header_prefix, extra)?;
-        let names = AssertionNames {
+        let names = IdentityHeaderNames {
             user: header("user_header", wire.user_header, user)?,
             group: header("group_header", wire.group_header, group)?,
             extra_prefix: extra.as_str().into(),

@@ -9,7 +9,7 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 
 use crate::request::ClusterPaths;
-use crate::request::identity_headers::Believed;
+use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::upstream::{BackendSpec, CredentialError, CredentialFiles, UpstreamCredential};
 
 use crate::routing::mapping::file;
@@ -20,8 +20,8 @@ use crate::routing::mapping::{Backend, Mapping, Paths, Target};
 #[derive(Debug)]
 pub(crate) struct LivePaths {
     current: ArcSwap<Paths>,
-    /// The headers that doors believe.
-    believed_at_doors: Mutex<Believed>,
+    /// The headers that listeners believe.
+    believed_at_listeners: Mutex<TrustedIdentityHeaders>,
     /// Those of the entries of a mapping file, so that a rotated certificate replaces the one of the same entry.
     credentials: Mutex<Vec<(CredentialPaths, Arc<Reloadable<UpstreamCredential>>)>>,
 }
@@ -74,7 +74,7 @@ impl LivePaths {
     pub(crate) fn built_in(services: ServicesPolicy) -> Self {
         Self {
             current: ArcSwap::from_pointee(Paths::built_in(services)),
-            believed_at_doors: Mutex::default(),
+            believed_at_listeners: Mutex::default(),
             credentials: Mutex::default(),
         }
     }
@@ -89,23 +89,23 @@ impl LivePaths {
         self.put(Paths::built_in(services));
     }
 
-    /// By which headers the doors believe who asks, from now on.
-    pub(crate) fn set_believed_at_doors(&self, believed: Believed) {
-        let mut doors = self.believed_at_doors.lock();
-        *doors = believed;
+    /// By which headers the listeners believe who asks, from now on.
+    pub(crate) fn set_believed_at_listeners(&self, believed: TrustedIdentityHeaders) {
+        let mut listeners = self.believed_at_listeners.lock();
+        *listeners = believed;
         // Under the lock, so that nobody's other paths are lost.
         let paths = Paths::clone(&self.current.load());
-        self.replace(paths, &doors);
+        self.replace(paths, &listeners);
     }
 
     fn put(&self, paths: Paths) {
-        let doors = self.believed_at_doors.lock();
-        self.replace(paths, &doors);
+        let listeners = self.believed_at_listeners.lock();
+        self.replace(paths, &listeners);
     }
 
-    /// While what doors believe is locked.
-    fn replace(&self, paths: Paths, doors: &Believed) {
-        let paths = paths.with_doors(doors).after(&self.current.load());
+    /// While what listeners believe is locked.
+    fn replace(&self, paths: Paths, listeners: &TrustedIdentityHeaders) {
+        let paths = paths.with_listeners(listeners).after(&self.current.load());
         self.current.store(Arc::new(paths));
     }
 

@@ -15,7 +15,7 @@ use fairlead_client::Endpoint;
 use fairlead_config::ServicesPolicy;
 
 use crate::request::ClusterPaths;
-use crate::request::identity_headers::{AssertionNames, Believed};
+use crate::request::identity_headers::{IdentityHeaderNames, TrustedIdentityHeaders};
 use crate::upstream::BackendSpec;
 pub(crate) use file::BackendUrl;
 pub(crate) use live::{LivePaths, RootPath};
@@ -31,11 +31,11 @@ pub(crate) struct Paths {
     /// Whether `/clusters/` leads to shards.
     pub(crate) clusters: ClusterPaths,
     /// How shards are told who asks, if not in the usual way.
-    pub(crate) asserted_to_shards: Option<Arc<AssertionNames>>,
-    /// By which headers backends, or doors, believe who asks, if not only by the usual ones.
-    believed: Option<Arc<Believed>>,
+    pub(crate) asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
+    /// By which headers backends, or listeners, believe who asks, if not only by the usual ones.
+    believed: Option<Arc<TrustedIdentityHeaders>>,
     /// What that was before, and until when; the latest last.
-    believed_before: Arc<Vec<(Instant, Arc<Believed>)>>,
+    believed_before: Arc<Vec<(Instant, Arc<TrustedIdentityHeaders>)>>,
     /// The more specific of two that overlap comes first.
     mappings: Vec<Mapping>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Mapping {
     /// Where it leads.
     pub(crate) target: Target,
     /// How the target is told who asks, if not in the usual way.
-    pub(crate) asserted_by: Option<Arc<AssertionNames>>,
+    pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
 }
 
 /// Where a mapping leads.
@@ -85,9 +85,9 @@ impl Paths {
         }
     }
 
-    /// The same where doors believe these headers.
-    fn with_doors(mut self, doors: &Believed) -> Self {
-        let mut believed = doors.clone();
+    /// The same where listeners believe these headers.
+    fn with_listeners(mut self, listeners: &TrustedIdentityHeaders) -> Self {
+        let mut believed = listeners.clone();
         let backends = self.mappings.iter().filter_map(|mapping| mapping.asserted_by.as_deref());
         for names in backends.chain(self.asserted_to_shards.as_deref()) {
             believed.assertion(names);
@@ -96,7 +96,7 @@ impl Paths {
         self
     }
 
-    /// The same after these: who is being judged just now may be judged by what they believe. Doors are
+    /// The same after these: who is being judged just now may be judged by what they believe. Listeners are
     /// told first to believe something no longer, and only then it is no longer believed here.
     fn after(mut self, before: &Self) -> Self {
         let mut all = Vec::clone(&before.believed_before);
@@ -113,7 +113,7 @@ impl Paths {
 
     /// By which headers anybody has believed, at any time since a request was here, who asks: it was judged by some of them,
     /// however often the settings have changed meanwhile. Without such headers this costs two loads.
-    pub(crate) fn believed_since(&self, began: Instant) -> Option<Arc<Believed>> {
+    pub(crate) fn believed_since(&self, began: Instant) -> Option<Arc<TrustedIdentityHeaders>> {
         let before = self.believed_before.iter().rev();
         let mut all = self.believed.clone();
         for (_, believed) in before.take_while(|(until, _)| *until >= began) {
@@ -145,7 +145,7 @@ impl Paths {
 
     fn new(
         clusters: ClusterPaths,
-        asserted_to_shards: Option<Arc<AssertionNames>>,
+        asserted_to_shards: Option<Arc<IdentityHeaderNames>>,
         mut mappings: Vec<Mapping>,
     ) -> Self {
         mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.pattern.specificity()));
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_was_believed_since_a_request_was_here_counts_for_it_however_often_that_changes() {
         let believe = |name: &str| {
-            let mut believed = Believed::default();
+            let mut believed = TrustedIdentityHeaders::default();
             believed.name(name);
             believed
         };
@@ -212,11 +212,11 @@ mod tests {
             believed.is_some_and(|believed| believed.include(&http::HeaderName::from_static(name)))
         };
         let began = Instant::now();
-        paths.set_believed_at_doors(believe("x-first"));
+        paths.set_believed_at_listeners(believe("x-first"));
         assert!(told(Instant::now(), "x-first") && !told(began, "x-second"));
         for _ in 0..1000 {
-            paths.set_believed_at_doors(believe("x-second"));
-            paths.set_believed_at_doors(Believed::default());
+            paths.set_believed_at_listeners(believe("x-second"));
+            paths.set_believed_at_listeners(TrustedIdentityHeaders::default());
         }
         let later = Instant::now();
         assert!(told(began, "x-first") && told(began, "x-second"));

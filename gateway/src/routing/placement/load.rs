@@ -15,7 +15,7 @@ const MEMORY: Duration = Duration::from_secs(10);
 
 /// What a shard has done for this gateway since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Work {
+pub(crate) struct ShardWork {
     /// Reads and writes that it has begun to answer.
     pub(crate) answered: u64,
     /// The time that they waited for it, in seconds.
@@ -23,9 +23,9 @@ pub(crate) struct Work {
 }
 
 /// What the way to shards says of them.
-pub(crate) trait Signs: Send + Sync {
+pub(crate) trait UpstreamSignals: Send + Sync {
     /// What a shard has done; nothing for one that nobody has asked for anything.
-    fn work(&self, shard: &str) -> Work;
+    fn work(&self, shard: &str) -> ShardWork;
 
     /// Whether the last try to open a connection to it failed, a moment ago.
     fn is_failing(&self, shard: &str) -> bool;
@@ -49,7 +49,7 @@ pub(crate) struct Load {
 /// The load of all shards; `S` names one.
 #[derive(Debug)]
 pub(super) struct Loads<S> {
-    known: FxHashMap<S, (Work, Load)>,
+    known: FxHashMap<S, (ShardWork, Load)>,
     read_at: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ impl<S: Copy + Eq + Hash> Loads<S> {
     pub(super) fn read<'n>(
         &mut self,
         shards: impl Iterator<Item = (S, &'n str)>,
-        signs: &dyn Signs,
+        signs: &dyn UpstreamSignals,
         now: Instant,
     ) {
         let passed = self.read_at.map(|at| now.saturating_duration_since(at));
@@ -93,7 +93,7 @@ impl<S: Copy + Eq + Hash> Loads<S> {
 }
 
 impl Load {
-    fn and_then(self, earlier: Work, now: Work, passed: Duration) -> Self {
+    fn and_then(self, earlier: ShardWork, now: ShardWork, passed: Duration) -> Self {
         let old = (-passed.as_secs_f64() / MEMORY.as_secs_f64()).exp();
         let blend = |before: f64, since: f64| before * old + since / passed.as_secs_f64() * (1.0 - old);
         Self {
@@ -111,11 +111,11 @@ mod tests {
 
     use super::*;
 
-    struct Fixed(Mutex<Cell<Work>>);
+    struct Fixed(Mutex<Cell<ShardWork>>);
 
-    impl Signs for Fixed {
-        fn work(&self, shard: &str) -> Work {
-            if shard == "busy" { self.0.lock().get() } else { Work::default() }
+    impl UpstreamSignals for Fixed {
+        fn work(&self, shard: &str) -> ShardWork {
+            if shard == "busy" { self.0.lock().get() } else { ShardWork::default() }
         }
 
         fn is_failing(&self, _: &str) -> bool {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn requests_in_hand_are_rate_times_time() {
         let (mut loads, mut now) = (Loads::default(), Instant::now());
-        let signs = Fixed(Mutex::new(Cell::new(Work { answered: 1_000_000, waited: 5e6 })));
+        let signs = Fixed(Mutex::new(Cell::new(ShardWork { answered: 1_000_000, waited: 5e6 })));
         let read = |loads: &mut Loads<u8>, now| {
             loads.read([(1, "busy"), (2, "idle")].into_iter(), &signs, now);
         };
@@ -135,8 +135,8 @@ mod tests {
         // 100 requests a second, of 50 ms each.
         for _ in 0..120 {
             now += EVERY;
-            let Work { answered, waited } = signs.0.lock().get();
-            signs.0.lock().set(Work { answered: answered + 100, waited: waited + 5.0 });
+            let ShardWork { answered, waited } = signs.0.lock().get();
+            signs.0.lock().set(ShardWork { answered: answered + 100, waited: waited + 5.0 });
             read(&mut loads, now);
             // Too early for another look.
             read(&mut loads, now + EVERY / 2);

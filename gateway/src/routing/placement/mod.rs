@@ -24,14 +24,14 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
-use crate::routing::resolver::Freshness;
+use crate::routing::resolver::IndexStatus;
 use crate::routing::table::{Root, RoutingTable, ShardEntry, ShardIndex};
 use load::Loads;
 use metrics::Outcome;
-use policy::{Candidate, Decision, Exclusion, Reach, decide};
+use policy::{Candidate, Decision, EligibleShards, Exclusion, decide};
 use reservations::Reservations;
 
-pub(crate) use load::Signs;
+pub(crate) use load::UpstreamSignals;
 pub(crate) use metrics::PickMetrics;
 pub(crate) use selector::{LabelSelector, SelectorError};
 pub(crate) use settings::PickSettings;
@@ -87,7 +87,7 @@ pub(crate) enum PickError {
 
 /// How a shard stands with regard to picks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct ShardPlacementStatus {
     /// Why it gets no new workspaces.
     pub(crate) exclusion: Option<&'static str>,
     /// Its share beside that of others.
@@ -103,17 +103,17 @@ pub(crate) struct Standing {
 }
 
 /// Picks shards.
-pub(crate) struct Picker {
+pub(crate) struct Scheduler {
     table: Arc<RoutingTable>,
-    freshness: Arc<dyn Freshness>,
-    signs: Arc<dyn Signs>,
+    freshness: Arc<dyn IndexStatus>,
+    signs: Arc<dyn UpstreamSignals>,
     settings: ArcSwap<PickSettings>,
     metrics: PickMetrics,
-    desk: Mutex<Desk>,
+    desk: Mutex<SchedulerState>,
 }
 
 /// What changes with every question.
-struct Desk {
+struct SchedulerState {
     reservations: Reservations<ShardIndex>,
     loads: Loads<ShardIndex>,
     random: fastrand::Rng,
@@ -121,18 +121,18 @@ struct Desk {
     starving: FxHashSet<String>,
 }
 
-impl Picker {
+impl Scheduler {
     /// A picker over a table; `freshness` and `signs` tell which shards can be reached, and how busy they are.
     pub(crate) fn new(
         table: Arc<RoutingTable>,
-        freshness: Arc<dyn Freshness>,
-        signs: Arc<dyn Signs>,
+        freshness: Arc<dyn IndexStatus>,
+        signs: Arc<dyn UpstreamSignals>,
         settings: PickSettings,
         metrics: PickMetrics,
     ) -> Self {
         // Without a random number, gateways that begin alike agree more often than they should, which is no harm.
         let seed = getrandom::u64().unwrap_or_default();
-        let desk = Desk {
+        let desk = SchedulerState {
             reservations: Reservations::default(),
             loads: Loads::default(),
             random: fastrand::Rng::with_seed(seed),
@@ -194,13 +194,13 @@ impl Picker {
     }
 
     /// How a shard stands with regard to a question that selects it.
-    pub(crate) fn standing(&self, shard: ShardIndex) -> Option<Standing> {
+    pub(crate) fn standing(&self, shard: ShardIndex) -> Option<ShardPlacementStatus> {
         let (settings, root) = (self.settings.load(), self.table.load());
         let entry = root.shard(shard)?;
         let desk = self.desk.lock();
         let candidate = self.candidate(&root, entry, &LabelSelector::default(), &desk, &settings);
         let load = desk.loads.of(shard);
-        Some(Standing {
+        Some(ShardPlacementStatus {
             exclusion: candidate.exclusion(settings.gateways()).map(Exclusion::as_str),
             weight: candidate.weight,
             capacity: candidate.capacity,
@@ -283,7 +283,7 @@ impl Picker {
         root: &Root,
         entry: &'t ShardEntry,
         selector: &LabelSelector,
-        desk: &Desk,
+        desk: &SchedulerState,
         settings: &PickSettings,
     ) -> Candidate<'t> {
         let ShardEntry { index, spec, .. } = entry;
@@ -298,9 +298,9 @@ impl Picker {
             cordoned: spec.cordoned,
             draining: spec.marks.draining,
             reach: match () {
-                () if !entry.is_synced() => Reach::NotRead,
-                () if is_heard() => Reach::Heard,
-                () => Reach::Lost,
+                () if !entry.is_synced() => EligibleShards::NotRead,
+                () if is_heard() => EligibleShards::Heard,
+                () => EligibleShards::Lost,
             },
             workspaces: root.counts(*index).clusters,
             reserved: tally.open,
@@ -312,8 +312,8 @@ impl Picker {
     }
 }
 
-impl Desk {
-    fn catch_up(&mut self, root: &Root, signs: &dyn Signs, now: Instant) {
+impl SchedulerState {
+    fn catch_up(&mut self, root: &Root, signs: &dyn UpstreamSignals, now: Instant) {
         self.reservations.expire(now);
         let shards = root.shards().map(|shard| (shard.index, &*shard.spec.name));
         self.loads.read(shards, signs, now);

@@ -25,7 +25,7 @@ pub(crate) struct Candidate<'c> {
     /// Nobody may be placed there, says ours: it is being emptied.
     pub(crate) draining: bool,
     /// Whether it can be heard.
-    pub(crate) reach: Reach,
+    pub(crate) reach: EligibleShards,
     /// Workspaces that the table shows.
     pub(crate) workspaces: u32,
     /// Workspaces picked for it here that the table does not show yet.
@@ -42,7 +42,7 @@ pub(crate) struct Candidate<'c> {
 
 /// Whether a shard can be heard.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Reach {
+pub(crate) enum EligibleShards {
     /// Its watches are open and connections to it can be opened.
     Heard,
     /// It was never read.
@@ -51,7 +51,7 @@ pub(crate) enum Reach {
     Lost,
 }
 
-/// Why a shard is not to be had. Of several reasons the first one here counts.
+/// PickReason a shard is not to be had. Of several reasons the first one here counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exclusion {
     /// The selector does not match it.
@@ -156,17 +156,17 @@ impl fmt::Display for Excluded {
 pub(crate) struct Decision {
     /// Its place among the candidates.
     pub(crate) chosen: usize,
-    /// Why this one.
-    pub(crate) why: Why,
+    /// PickReason this one.
+    pub(crate) why: PickReason,
     /// How many shards fit.
     pub(crate) fitting: usize,
-    /// Why others did not.
+    /// PickReason others did not.
     pub(crate) excluded: Excluded,
 }
 
-/// Why a shard was chosen of those that fit. Others are named by their place among the candidates.
+/// PickReason a shard was chosen of those that fit. Others are named by their place among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Why {
+pub(crate) enum PickReason {
     /// No other fits.
     Only,
     /// By lot.
@@ -182,7 +182,7 @@ pub(crate) enum Why {
 /// Decides. `gateways` is how many pick beside each other. Linear in the number of candidates.
 ///
 /// # Errors
-/// Why no candidate fits.
+/// PickReason no candidate fits.
 pub(crate) fn decide(
     policy: PickPolicy,
     candidates: &[Candidate<'_>],
@@ -199,10 +199,10 @@ pub(crate) fn decide(
     }
     let (chosen, why) = match fitting[..] {
         [] => return Err(excluded),
-        [only] => (only, Why::Only),
+        [only] => (only, PickReason::Only),
         _ => match policy {
-            PickPolicy::Random => (by_lot(candidates, &fitting, None, random), Why::Lot),
-            PickPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), Why::Emptiest),
+            PickPolicy::Random => (by_lot(candidates, &fitting, None, random), PickReason::Lot),
+            PickPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), PickReason::Emptiest),
             PickPolicy::PowerOfTwo => better_of_two(candidates, &fitting, random),
         },
     };
@@ -210,14 +210,14 @@ pub(crate) fn decide(
 }
 
 impl Candidate<'_> {
-    /// Why it is not to be had; `gateways` is how many pick beside each other.
+    /// PickReason it is not to be had; `gateways` is how many pick beside each other.
     pub(crate) fn exclusion(&self, gateways: u32) -> Option<Exclusion> {
         let marks = [
             (!self.selected, Exclusion::NotSelected),
             (self.cordoned, Exclusion::Cordoned),
             (self.draining, Exclusion::Draining),
-            (self.reach == Reach::NotRead, Exclusion::NotRead),
-            (self.reach == Reach::Lost, Exclusion::OutOfReach),
+            (self.reach == EligibleShards::NotRead, Exclusion::NotRead),
+            (self.reach == EligibleShards::Lost, Exclusion::OutOfReach),
         ];
         let marked = marks.into_iter().find(|(holds, _)| *holds).map(|(_, exclusion)| exclusion);
         marked.or_else(|| self.lack_of_room(gateways))
@@ -277,20 +277,20 @@ fn better_of_two(
     candidates: &[Candidate<'_>],
     fitting: &[usize],
     random: &mut fastrand::Rng,
-) -> (usize, Why) {
+) -> (usize, PickReason) {
     let first = by_lot(candidates, fitting, None, random);
     let second = by_lot(candidates, fitting, Some(first), random);
     let (one, other) = (&candidates[first], &candidates[second]);
     let (one_fill, other_fill) = (one.fill(), other.fill());
     if (one_fill - other_fill).abs() > AS_FULL * one_fill.max(other_fill) {
         return match one_fill < other_fill {
-            true => (first, Why::EmptierThan(second)),
-            false => (second, Why::EmptierThan(first)),
+            true => (first, PickReason::EmptierThan(second)),
+            false => (second, PickReason::EmptierThan(first)),
         };
     }
     match one.busy_share().total_cmp(&other.busy_share()) {
-        Ordering::Less | Ordering::Equal => (first, Why::LessBusyThan(second)),
-        Ordering::Greater => (second, Why::LessBusyThan(first)),
+        Ordering::Less | Ordering::Equal => (first, PickReason::LessBusyThan(second)),
+        Ordering::Greater => (second, PickReason::LessBusyThan(first)),
     }
 }
 
@@ -304,11 +304,11 @@ impl Decision {
             text.push_str(&format!(" at weight {weight}"));
         }
         text.push_str(&match self.why {
-            Why::Only => ", and no other fits".to_owned(),
-            Why::Lot => ", by lot".to_owned(),
-            Why::Emptiest => ", the emptiest".to_owned(),
-            Why::EmptierThan(other) => format!(", emptier than {}", name(other)),
-            Why::LessBusyThan(other) => format!(", as full as {} and no busier", name(other)),
+            PickReason::Only => ", and no other fits".to_owned(),
+            PickReason::Lot => ", by lot".to_owned(),
+            PickReason::Emptiest => ", the emptiest".to_owned(),
+            PickReason::EmptierThan(other) => format!(", emptier than {}", name(other)),
+            PickReason::LessBusyThan(other) => format!(", as full as {} and no busier", name(other)),
         });
         let all = candidates.len();
         text.push_str(&format!("; {} of {all} fit", self.fitting));
@@ -330,7 +330,7 @@ mod tests {
         selected: true,
         cordoned: false,
         draining: false,
-        reach: Reach::Heard,
+        reach: EligibleShards::Heard,
         workspaces: 0,
         reserved: 0,
         settled: 0,
@@ -349,9 +349,13 @@ mod tests {
             (PLAIN, 3, None),
             (Candidate { selected: false, cordoned: true, ..PLAIN }, 1, Some(Exclusion::NotSelected)),
             (Candidate { cordoned: true, draining: true, ..PLAIN }, 1, Some(Exclusion::Cordoned)),
-            (Candidate { draining: true, reach: Reach::Lost, ..PLAIN }, 1, Some(Exclusion::Draining)),
-            (Candidate { reach: Reach::NotRead, ..PLAIN }, 1, Some(Exclusion::NotRead)),
-            (Candidate { reach: Reach::Lost, ..with(9, 0, 0, 9) }, 1, Some(Exclusion::OutOfReach)),
+            (
+                Candidate { draining: true, reach: EligibleShards::Lost, ..PLAIN },
+                1,
+                Some(Exclusion::Draining),
+            ),
+            (Candidate { reach: EligibleShards::NotRead, ..PLAIN }, 1, Some(Exclusion::NotRead)),
+            (Candidate { reach: EligibleShards::Lost, ..with(9, 0, 0, 9) }, 1, Some(Exclusion::OutOfReach)),
             // One gateway knows of all picks: what is left is left.
             (with(0, 0, 0, 0), 1, Some(Exclusion::Full)),
             (with(9, 0, 0, 10), 1, None),
@@ -380,7 +384,7 @@ mod tests {
         };
         let cordoned = Candidate { cordoned: true, ..PLAIN };
         let unselected = Candidate { selected: false, ..PLAIN };
-        let lost = Candidate { reach: Reach::Lost, ..PLAIN };
+        let lost = Candidate { reach: EligibleShards::Lost, ..PLAIN };
         for (candidates, text, is_temporary) in [
             (&[][..], "", false),
             (&[cordoned, unselected, cordoned], "1 not selected, 2 cordoned", false),

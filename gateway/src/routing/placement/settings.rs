@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::routing::table::PickMarks;
+    use crate::routing::table::PlacementConstraints;
 
     #[test]
     fn the_shard_itself_comes_before_the_first_entry_that_says_something() {
@@ -77,7 +77,7 @@ mod tests {
                 url: "".into(),
                 labels: Arc::new([("size".to_owned(), size.to_owned())].into()),
                 cordoned: false,
-                marks: PickMarks { draining: false, weight, capacity },
+                marks: PlacementConstraints { draining: false, weight, capacity },
             };
             let Worth { weight, capacity } = settings.worth(&shard);
             assert_eq!((weight, capacity), expected, "{name} {size}");

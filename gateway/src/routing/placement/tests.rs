@@ -7,14 +7,14 @@ use std::time::Duration;
 use fairlead_process::Metrics;
 use serde_json::{Value, json};
 
-use super::load::Work;
+use super::load::ShardWork;
 use super::*;
 use crate::routing::placement::reservations::REMEMBERED;
-use crate::routing::table::{Change, ClusterRecord, Page, PickMarks, ShardSpec, TableWriter};
+use crate::routing::table::{Change, ClusterRecord, Page, PlacementConstraints, ShardSpec, TableWriter};
 
 struct World {
     writer: TableWriter,
-    picker: Picker,
+    picker: Scheduler,
     troubles: Arc<Troubles>,
     registry: Metrics,
     now: Instant,
@@ -27,15 +27,15 @@ struct Troubles {
     failing: Mutex<BTreeSet<String>>,
 }
 
-impl Freshness for Troubles {
+impl IndexStatus for Troubles {
     fn is_watching(&self, shard: Option<ShardIndex>) -> bool {
         shard.is_none_or(|shard| !self.unheard.lock().contains(&shard))
     }
 }
 
-impl Signs for Troubles {
-    fn work(&self, _: &str) -> Work {
-        Work::default()
+impl UpstreamSignals for Troubles {
+    fn work(&self, _: &str) -> ShardWork {
+        ShardWork::default()
     }
 
     fn is_failing(&self, shard: &str) -> bool {
@@ -60,10 +60,10 @@ impl World {
         writer.shards_listed();
         let troubles = Arc::new(Troubles::default());
         let registry = Metrics::new("gateway", "test").unwrap();
-        let picker = Picker::new(
+        let picker = Scheduler::new(
             writer.table(),
-            Arc::clone(&troubles) as Arc<dyn Freshness>,
-            Arc::clone(&troubles) as Arc<dyn Signs>,
+            Arc::clone(&troubles) as Arc<dyn IndexStatus>,
+            Arc::clone(&troubles) as Arc<dyn UpstreamSignals>,
             read(settings),
             PickMetrics::new(&registry).unwrap(),
         );
@@ -80,7 +80,7 @@ impl World {
         self.writer.apply(vec![(index, Change::PutCluster(record))]);
     }
 
-    fn mark(&mut self, shard: &str, marks: PickMarks) {
+    fn mark(&mut self, shard: &str, marks: PlacementConstraints) {
         self.writer.put_shard(ShardSpec { marks, ..spec(shard) });
     }
 
@@ -110,7 +110,7 @@ fn spec(name: &str) -> ShardSpec {
         url: "https://x.example".into(),
         labels: Arc::new(BTreeMap::from([("name".to_owned(), name.to_owned())])),
         cordoned: false,
-        marks: PickMarks::default(),
+        marks: PlacementConstraints::default(),
     }
 }
 
@@ -161,7 +161,9 @@ fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() 
     let cordoned = |world: &mut World| {
         world.writer.put_shard(ShardSpec { cordoned: true, ..spec("a") });
     };
-    let draining = |world: &mut World| world.mark("a", PickMarks { draining: true, ..PickMarks::default() });
+    let draining = |world: &mut World| {
+        world.mark("a", PlacementConstraints { draining: true, ..PlacementConstraints::default() })
+    };
     let gone = |world: &mut World| {
         let index = world.index("a");
         world.writer.remove_shard(index);
@@ -188,7 +190,7 @@ fn asking_again_gets_another_answer_when_the_first_one_cannot_be_had_any_more() 
     // That it has become full, with this very workspace, is no reason.
     let mut world = World::with(&["a", "b"]);
     assert_eq!(world.pick("1", "{}"), "a");
-    world.mark("a", PickMarks { capacity: Some(1), ..PickMarks::default() });
+    world.mark("a", PlacementConstraints { capacity: Some(1), ..PlacementConstraints::default() });
     assert_eq!([world.pick("1", "{}"), world.pick("2", "{}")], ["a", "b"]);
 }
 
@@ -229,7 +231,7 @@ fn selectors_cordons_drains_and_unread_shards() {
     world.writer.put_shard(ShardSpec { cordoned: true, ..spec("b") });
     assert_eq!(world.pick("4", ONLY_B), "no shard fits: of 2 shards 1 not selected, 1 cordoned");
     assert_eq!(world.pick("4", "{}"), "a");
-    world.mark("b", PickMarks { draining: true, ..PickMarks::default() });
+    world.mark("b", PlacementConstraints { draining: true, ..PlacementConstraints::default() });
     assert_eq!(world.pick("5", ONLY_B), "no shard fits: of 2 shards 1 not selected, 1 draining");
     world.writer.put_shard(spec("c"));
     assert_eq!(world.pick("6", nobody), "no shard fits now: of 3 shards 2 not selected, 1 not read yet");
@@ -244,7 +246,7 @@ fn before_the_list_of_shards_is_read_nothing_is_final() {
     let troubles = Arc::new(Troubles::default());
     let metrics = PickMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap();
     let (freshness, signs) = (Arc::clone(&troubles), troubles);
-    let picker = Picker::new(writer.table(), freshness, signs, PickSettings::default(), metrics);
+    let picker = Scheduler::new(writer.table(), freshness, signs, PickSettings::default(), metrics);
     let request: PickRequest = serde_json::from_str(r#"{"workspaceUID":"1"}"#).unwrap();
     assert_eq!(picker.pick(&request, Instant::now()), Err(PickError::NotListed));
 }
@@ -261,7 +263,7 @@ fn weights_and_capacities_come_from_annotations_before_the_configuration() {
     };
     assert_eq!(counts(&world, 0..4), [3, 1, 0], "three times as much on a");
     assert_eq!(counts(&world, 4..10), [1, 3, 2], "until they have four each");
-    world.mark("b", PickMarks { capacity: Some(6), ..PickMarks::default() });
+    world.mark("b", PlacementConstraints { capacity: Some(6), ..PlacementConstraints::default() });
     assert_eq!(counts(&world, 8..11), [0, 2, 1], "there is room for two more");
 }
 
@@ -298,7 +300,7 @@ fn another_policy_is_in_force_from_the_next_question_on() {
 fn everything_is_counted() {
     let mut world = World::with(&["a", "b", "c", "d"]);
     world.writer.put_shard(ShardSpec { cordoned: true, ..spec("b") });
-    world.mark("c", PickMarks { capacity: Some(0), ..PickMarks::default() });
+    world.mark("c", PlacementConstraints { capacity: Some(0), ..PlacementConstraints::default() });
     let d = world.index("d");
     world.troubles.unheard.lock().insert(d);
     for (uid, selector) in [("1", "{}"), ("1", "{}"), ("2", ONLY_B), ("", "{}")] {

@@ -1,16 +1,16 @@
 //! Load and health of shards, as the connections to them show it.
 
-use super::load::{Signs, Work};
+use super::load::{ShardWork, UpstreamSignals};
 use crate::upstream::Upstreams;
 
 /// With fewer shards the share of failing ones says nothing.
 const FEW: usize = 3;
 
 /// Costs requests nothing: the load is in metrics that are kept anyway, and a failure is recorded where a dial fails.
-impl Signs for Upstreams {
-    fn work(&self, shard: &str) -> Work {
+impl UpstreamSignals for Upstreams {
+    fn work(&self, shard: &str) -> ShardWork {
         let (answered, waited) = self.answered(shard);
-        Work { answered, waited }
+        ShardWork { answered, waited }
     }
 
     fn is_failing(&self, shard: &str) -> bool {

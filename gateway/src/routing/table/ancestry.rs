@@ -9,14 +9,14 @@ use crate::routing::table::bucket::{Flags, Kind, SEPARATOR};
 const MAX_DEPTH: usize = 32;
 
 /// The parent of a workspace, and its name there.
-type Above<'t> = (&'t str, &'t str);
+type ParentAndName<'t> = (&'t str, &'t str);
 
 impl Root {
     /// The paths of logical clusters, of those that some workspace leads to. It begins at the highest parent that is
     /// known, mostly `root`. Reads the whole table once for every level: of a million workspaces tens of milliseconds.
     pub(crate) fn paths<'i>(&self, ids: impl IntoIterator<Item = &'i str>) -> FxHashMap<&'i str, String> {
         let ids: Vec<&'i str> = ids.into_iter().collect();
-        let mut above: FxHashMap<&str, Above<'_>> = FxHashMap::default();
+        let mut above: FxHashMap<&str, ParentAndName<'_>> = FxHashMap::default();
         let mut wanted: FxHashSet<&str> = ids.iter().copied().collect();
         for _ in 0..MAX_DEPTH {
             let found = self.parents(&wanted);
@@ -30,7 +30,7 @@ impl Root {
         ids.into_iter().filter_map(|id| Some((id, path(&above, id)?))).collect()
     }
 
-    fn parents<'t>(&'t self, wanted: &FxHashSet<&str>) -> FxHashMap<&'t str, Above<'t>> {
+    fn parents<'t>(&'t self, wanted: &FxHashSet<&str>) -> FxHashMap<&'t str, ParentAndName<'t>> {
         let workspaces = self
             .buckets()
             .flat_map(|bucket| bucket.entries())
@@ -46,7 +46,7 @@ impl Root {
 }
 
 /// `None` for what nothing is above.
-fn path(above: &FxHashMap<&str, Above<'_>>, id: &str) -> Option<String> {
+fn path(above: &FxHashMap<&str, ParentAndName<'_>>, id: &str) -> Option<String> {
     let mut names = Vec::new();
     let mut top = id;
     while let Some((parent, name)) = above.get(top) {
@@ -81,7 +81,7 @@ mod tests {
             url: "https://a".into(),
             labels: Arc::default(),
             cordoned: false,
-            marks: crate::routing::table::PickMarks::default(),
+            marks: crate::routing::table::PlacementConstraints::default(),
         };
         let shard = writer.put_shard(spec).unwrap();
         let workspace = |parent: &str, name: &str, target: WorkspaceTarget| WorkspaceRecord {

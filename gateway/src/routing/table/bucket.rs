@@ -387,12 +387,12 @@ fn cell_of(hash: u32, cells: usize) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use super::super::draft::Draft;
+    use super::super::draft::BucketBuilder;
     use super::*;
 
     /// Logical clusters with these hashes and values, each on a shard of its own.
     fn bucket(records: &[(u32, String)]) -> Bucket {
-        let mut draft = Draft::with_capacity(0, 0);
+        let mut draft = BucketBuilder::with_capacity(0, 0);
         for (shard, (hash, value)) in (0..).zip(records) {
             assert!(draft.restore(*hash, shard, Flags::OWNER, id(*hash).as_bytes(), value.as_bytes()));
         }

@@ -5,9 +5,9 @@ use crate::routing::table::moves::OwnerChange;
 
 /// A bucket's records in parts that can be changed.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct BucketBuilder {
     records: Vec<Record>,
-    /// Keys and values somewhere in it: of the block that was copied, then what is new. [`Draft::finish`] leaves the rest.
+    /// Keys and values somewhere in it: of the block that was copied, then what is new. [`BucketBuilder::finish`] leaves the rest.
     bytes: Vec<u8>,
     changed: bool,
     owners: Vec<OwnerChange>,
@@ -16,13 +16,13 @@ pub(super) struct Draft {
 /// How the number of a shard's records of one kind moved. Clusters that are nobody's workspace (`root`,
 /// `system:…`) are not counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Moved {
+pub(super) enum Relocated {
     Added,
     Removed,
     Same,
 }
 
-impl Draft {
+impl BucketBuilder {
     pub(super) fn of(bucket: &Bucket) -> Self {
         // One more may well follow; a record takes at least twice as much of a block as here.
         let mut records = Vec::with_capacity(bucket.bytes().len() / size_of::<Record>() / 2 + 1);
@@ -40,7 +40,7 @@ impl Draft {
         }
     }
 
-    /// Adds a record as a snapshot holds it, in no order; only before [`Draft::finish_restored`]. Refused as `false`
+    /// Adds a record as a snapshot holds it, in no order; only before [`BucketBuilder::finish_restored`]. Refused as `false`
     /// if it is too long.
     pub(super) fn restore(&mut self, hash: u32, shard: u16, flags: Flags, key: &[u8], value: &[u8]) -> bool {
         let (Ok(key_length), Ok(value_length), Ok(offset)) =
@@ -70,19 +70,19 @@ impl Draft {
     }
 
     /// Sets the shard's record for this key. Setting what is there already changes nothing. A key or value
-    /// beyond 64 KiB is refused as [`Moved::Same`]; the parsers in front never produce one.
-    pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Moved {
+    /// beyond 64 KiB is refused as [`Relocated::Same`]; the parsers in front never produce one.
+    pub(super) fn put(&mut self, key: Key<'_>, shard: u16, flags: Flags, value: &[u8]) -> Relocated {
         let (Ok(key_length), Ok(value_length), Ok(offset)) =
             (u16::try_from(key.length()), u16::try_from(value.len()), u32::try_from(self.bytes.len()))
         else {
-            return Moved::Same;
+            return Relocated::Same;
         };
         let flags = flags.with(Flags::of(key.kind));
         let found = self.position(key, shard);
         if let Some(at) = found {
             let old = self.records[at].entry(&self.bytes);
             if old.flags.without(Flags::OWNER) == flags && old.value == value {
-                return Moved::Same;
+                return Relocated::Same;
             }
         }
         key.write_to(&mut self.bytes);
@@ -94,12 +94,12 @@ impl Draft {
                 let kept =
                     if self.records[at].flags.has(Flags::OWNER) { Flags::OWNER } else { Flags::default() };
                 self.records[at] = Record { flags: flags.with(kept), ..record };
-                Moved::Same
+                Relocated::Same
             }
             None => {
                 let at = first_not_below(&self.records, key.hash());
                 self.records.insert(at, record);
-                if key.is_counted() { Moved::Added } else { Moved::Same }
+                if key.is_counted() { Relocated::Added } else { Relocated::Same }
             }
         };
         self.elect(key, None);
@@ -107,7 +107,7 @@ impl Draft {
     }
 
     /// Keeps what is a mount, with other flags, and removes anything else.
-    pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> Moved {
+    pub(super) fn keep_mount(&mut self, key: Key<'_>, shard: u16, flags: Flags) -> Relocated {
         let known = self.position(key, shard).map(|at| self.records[at].entry(&self.bytes));
         match known.filter(|entry| entry.flags.has(Flags::MOUNT)).map(|entry| entry.value.to_vec()) {
             Some(url) => self.put(key, shard, flags.with(Flags::MOUNT), &url),
@@ -116,14 +116,14 @@ impl Draft {
     }
 
     /// Removes the shard's record for this key; what other shards say about the key stays.
-    pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Moved {
+    pub(super) fn remove(&mut self, key: Key<'_>, shard: u16) -> Relocated {
         let Some(at) = self.position(key, shard) else {
-            return Moved::Same;
+            return Relocated::Same;
         };
         let removed = self.records.remove(at);
         self.changed = true;
         self.elect(key, removed.flags.has(Flags::OWNER).then_some(shard));
-        if key.is_counted() { Moved::Removed } else { Moved::Same }
+        if key.is_counted() { Relocated::Removed } else { Relocated::Same }
     }
 
     /// Removes all of a shard's records of one kind (of any kind for `None`) that are not to be kept. `number` tells

@@ -18,7 +18,7 @@ pub(crate) fn table_of(count: usize) -> (TableWriter, ShardIndex) {
         url: "https://a.example".into(),
         labels: Arc::default(),
         cordoned: false,
-        marks: crate::routing::table::PickMarks::default(),
+        marks: crate::routing::table::PlacementConstraints::default(),
     };
     let shard = writer.put_shard(spec).unwrap();
     writer.shards_listed();

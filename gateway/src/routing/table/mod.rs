@@ -26,7 +26,7 @@ use bucket::{Bucket, Key, Kind, SEPARATOR};
 pub(crate) use change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
 pub(crate) use resolve::{Missing, Resolution};
 pub(crate) use restore::{Restoration, StoredRecord, Unusable};
-pub(crate) use shards::{PickMarks, ShardCounts, ShardEntry, ShardIndex, ShardSpec};
+pub(crate) use shards::{PlacementConstraints, ShardCounts, ShardEntry, ShardIndex, ShardSpec};
 pub(crate) use write::TableWriter;
 
 const PAGE_BITS: u32 = 7;
@@ -61,7 +61,7 @@ pub(crate) struct Root {
     shards: Arc<shards::Shards>,
     counts: Box<[ShardCounts]>,
     types: types::TypeNames,
-    moved: moves::Moved,
+    moved: moves::RecentRelocations,
     hasher: DefaultHashBuilder,
     version: u64,
 }

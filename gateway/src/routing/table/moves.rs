@@ -14,7 +14,7 @@ pub(super) const MEMORY: Duration = Duration::from_secs(90);
 const MOST: usize = 16_384;
 
 /// The moves that a view knows: the numbers of clusters' keys, and until when they count.
-pub(super) type Moved = Arc<FxHashMap<u64, Instant>>;
+pub(super) type RecentRelocations = Arc<FxHashMap<u64, Instant>>;
 
 /// A logical cluster has another shard than before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,7 +27,7 @@ pub(super) struct OwnerChange {
 
 /// The writer's memory of moves. At most 16,384 moves and as many departures, 24 bytes each.
 #[derive(Debug, Default)]
-pub(super) struct Moves {
+pub(super) struct Relocations {
     /// In the order in which they are forgotten.
     remembered: VecDeque<(Instant, u64)>,
     /// Clusters that left a shard and were seen nowhere else yet: shards are not heard in step.
@@ -35,9 +35,9 @@ pub(super) struct Moves {
     departures: VecDeque<(Instant, u64)>,
 }
 
-impl Moves {
+impl Relocations {
     /// Notes what became of owners in one batch.
-    pub(super) fn note(&mut self, moved: &mut Moved, changes: &[OwnerChange], now: Instant) {
+    pub(super) fn note(&mut self, moved: &mut RecentRelocations, changes: &[OwnerChange], now: Instant) {
         let until = now + MEMORY;
         for OwnerChange { cluster, before, after } in changes.iter().copied() {
             match (before, after) {
@@ -60,13 +60,13 @@ impl Moves {
     }
 
     /// Forgets what is old.
-    pub(super) fn forget(&mut self, moved: &mut Moved, now: Instant) {
+    pub(super) fn forget(&mut self, moved: &mut RecentRelocations, now: Instant) {
         while self.remembered.front().is_some_and(|(until, _)| *until <= now) {
             self.forget_oldest(moved);
         }
     }
 
-    fn remember(&mut self, moved: &mut Moved, cluster: u64, until: Instant) {
+    fn remember(&mut self, moved: &mut RecentRelocations, cluster: u64, until: Instant) {
         if self.remembered.len() >= MOST {
             self.forget_oldest(moved);
         }
@@ -74,7 +74,7 @@ impl Moves {
         Arc::make_mut(moved).insert(cluster, until);
     }
 
-    fn forget_oldest(&mut self, moved: &mut Moved) {
+    fn forget_oldest(&mut self, moved: &mut RecentRelocations) {
         let Some((until, cluster)) = self.remembered.pop_front() else {
             return;
         };

@@ -11,7 +11,7 @@ use crate::routing::table::{Root, ShardEntry, ShardIndex, TableKey, cluster, typ
 #[derive(Debug)]
 pub(crate) enum Resolution<'t> {
     /// A logical cluster on a shard.
-    Found(Found<'t>),
+    Found(FoundCluster<'t>),
     /// The walk ended at a mounted workspace.
     Mount(Mount<'t>),
     /// The workspace exists but is not to be entered through this path.
@@ -24,7 +24,7 @@ pub(crate) enum Resolution<'t> {
 
 /// Where a logical cluster lives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found<'t> {
+pub(crate) struct FoundCluster<'t> {
     /// The shard that answers for it.
     pub(crate) shard: &'t ShardEntry,
     /// The id of the logical cluster.
@@ -59,14 +59,14 @@ pub(crate) struct Missing {
 
 /// A step of the walk to a logical cluster.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Walked<'t> {
+pub(crate) enum ResolvedPrefix<'t> {
     /// A shard answers for a logical cluster.
     Cluster { id: &'t str, shard: &'t str, workspace_type: Option<&'t Arc<str>> },
     /// A workspace is there.
     Workspace { key: &'t [u8], leads_to: &'t str, is_mount: bool, unavailable: bool },
 }
 
-impl fmt::Display for Walked<'_> {
+impl fmt::Display for ResolvedPrefix<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster { id, shard, workspace_type } => {
@@ -101,7 +101,7 @@ impl Root {
     pub(crate) fn resolve_telling<'t>(
         &'t self,
         reference: &'t Reference<'_>,
-        tell: &mut impl FnMut(Walked<'t>),
+        tell: &mut impl FnMut(ResolvedPrefix<'t>),
     ) -> Resolution<'t> {
         let (mut id, mut names) = reference.labels();
         let mut unavailable = false;
@@ -116,7 +116,7 @@ impl Root {
             let Some(current) = self.owner(id) else {
                 return self.missing_cluster(id, below_known);
             };
-            tell(Walked::Cluster {
+            tell(ResolvedPrefix::Cluster {
                 id,
                 shard: &current.shard.spec.name,
                 workspace_type: current.workspace_type,
@@ -135,7 +135,12 @@ impl Root {
                 return self.missing_workspace(below.number, current);
             };
             let (is_mount, is_away) = (flags.has(Flags::MOUNT), flags.has(Flags::UNAVAILABLE));
-            tell(Walked::Workspace { key: found.key, leads_to: value, is_mount, unavailable: is_away });
+            tell(ResolvedPrefix::Workspace {
+                key: found.key,
+                leads_to: value,
+                is_mount,
+                unavailable: is_away,
+            });
             if flags.has(Flags::MOUNT) {
                 let behind = names.next().map(|_| Missing {
                     key: TableKey(below.number),
@@ -153,12 +158,12 @@ impl Root {
         self.owner(id).map(|found| found.shard)
     }
 
-    fn owner<'t>(&'t self, id: &'t str) -> Option<Found<'t>> {
+    fn owner<'t>(&'t self, id: &'t str) -> Option<FoundCluster<'t>> {
         let key = self.cluster_key(id);
         let entry = self.bucket(key).find(cluster(key, id)).find(|entry| entry.flags.has(Flags::OWNER))?;
         let shard = self.shards.get(ShardIndex(entry.shard))?;
         let number = entry.value.try_into().map_or(types::NO_TYPE, u32::from_le_bytes);
-        Some(Found {
+        Some(FoundCluster {
             shard,
             cluster: id,
             workspace_type: types::name_of(&self.types, number),
@@ -177,7 +182,7 @@ impl Root {
     }
 
     /// The parent has no such workspace; final only if its shard's workspaces have been read.
-    fn missing_workspace(&self, key: u64, parent: Found<'_>) -> Resolution<'_> {
+    fn missing_workspace(&self, key: u64, parent: FoundCluster<'_>) -> Resolution<'_> {
         if parent.shard.workspaces_synced {
             Resolution::Unknown(Missing {
                 key: TableKey(key),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::routing::table::bucket::{Flags, is_load};
-use crate::routing::table::draft::Draft;
+use crate::routing::table::draft::BucketBuilder;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::{BUCKETS, Root, bucket_index};
 
@@ -46,7 +46,7 @@ impl Root {
 /// not known not to exist.
 pub(crate) struct Restoration {
     root: Root,
-    drafts: Vec<Draft>,
+    drafts: Vec<BucketBuilder>,
 }
 
 impl Restoration {
@@ -59,7 +59,7 @@ impl Restoration {
     /// so that the buckets hardly ever have to grow.
     pub(crate) fn make_room(&mut self, records: usize, bytes: usize) {
         let share = |all: usize| (all / BUCKETS) + (all / BUCKETS).isqrt() * 2;
-        let draft = || Draft::with_capacity(share(records), share(bytes) + share(bytes) / 8);
+        let draft = || BucketBuilder::with_capacity(share(records), share(bytes) + share(bytes) / 8);
         self.drafts = (0..BUCKETS).map(|_| draft()).collect();
     }
 

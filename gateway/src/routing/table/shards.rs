@@ -22,12 +22,12 @@ pub(crate) struct ShardSpec {
     /// No new workspaces (annotation `experimental.core.kcp.io/unschedulable`).
     pub(crate) cordoned: bool,
     /// What our annotations say.
-    pub(crate) marks: PickMarks,
+    pub(crate) marks: PlacementConstraints,
 }
 
 /// What a `Shard` object says, beyond kcp's mark, about which workspaces it gets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct PickMarks {
+pub(crate) struct PlacementConstraints {
     /// No new workspaces: it is being emptied (annotation `fairlead.dev/drain`).
     pub(crate) draining: bool,
     /// Its share beside that of others, at least 1 (annotation `fairlead.dev/weight`).

@@ -56,7 +56,7 @@ fn spec(name: &str) -> ShardSpec {
         url: format!("https://{name}.example").into(),
         labels: Arc::default(),
         cordoned: false,
-        marks: crate::routing::table::PickMarks::default(),
+        marks: crate::routing::table::PlacementConstraints::default(),
     }
 }
 

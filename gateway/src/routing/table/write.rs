@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::routing::table::bucket::{Flags, Key, Kind};
 use crate::routing::table::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
-use crate::routing::table::draft::{Draft, Moved};
-use crate::routing::table::moves::Moves;
+use crate::routing::table::draft::{BucketBuilder, Relocated};
+use crate::routing::table::moves::Relocations;
 use crate::routing::table::restore::Restoration;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::types::{NO_TYPE, TypeNumbers};
@@ -23,7 +23,7 @@ use crate::routing::table::{
 pub(crate) struct TableWriter {
     table: Arc<RoutingTable>,
     types: TypeNumbers,
-    moves: Moves,
+    moves: Relocations,
     /// What the lists that are being read have named so far, by the numbers of keys: 9 to 18 bytes per object, until
     /// the list is complete.
     listed: FxHashMap<(ShardIndex, Kind), FxHashSet<u64>>,
@@ -33,7 +33,12 @@ impl TableWriter {
     /// An empty table: every look-up answers that it is not synced.
     pub(crate) fn new() -> Self {
         let table = Arc::new(RoutingTable { root: ArcSwap::from_pointee(Root::empty()) });
-        Self { table, types: TypeNumbers::default(), moves: Moves::default(), listed: FxHashMap::default() }
+        Self {
+            table,
+            types: TypeNumbers::default(),
+            moves: Relocations::default(),
+            listed: FxHashMap::default(),
+        }
     }
 
     /// The table for readers.
@@ -77,7 +82,7 @@ impl TableWriter {
     /// Forgets a shard and everything that it told.
     pub(crate) fn remove_shard(&mut self, index: ShardIndex) {
         self.listed.retain(|(shard, _), _| *shard != index);
-        let mut edit = Edit::of(self.copy());
+        let mut edit = WriteBatch::of(self.copy());
         edit.retain(index, None, |_| false);
         Arc::make_mut(&mut edit.root.shards).remove(index);
         if let Some(counts) = edit.root.counts.get_mut(usize::from(index.0)) {
@@ -112,7 +117,7 @@ impl TableWriter {
     /// bucket a copy of it and at most one of its page's 128 pointers; the end of a list looks at all of the shard's
     /// keys. Changes of a shard that is not known (any more) are dropped.
     pub(crate) fn apply(&mut self, batch: Vec<(ShardIndex, Change)>) -> Vec<TableKey> {
-        let mut edit = Edit::of(self.copy());
+        let mut edit = WriteBatch::of(self.copy());
         for (shard, change) in batch {
             if edit.root.shards.get(shard).is_none() {
                 continue;
@@ -138,7 +143,7 @@ impl TableWriter {
         touched
     }
 
-    fn list_clusters(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<ClusterRecord>) {
+    fn list_clusters(&mut self, edit: &mut WriteBatch, shard: ShardIndex, page: &Page<ClusterRecord>) {
         let mut seen = self.begin_page(shard, Kind::Cluster, page.is_first);
         for record in &page.records {
             seen.insert(self.put_cluster(edit, shard, record));
@@ -151,7 +156,7 @@ impl TableWriter {
         }
     }
 
-    fn list_workspaces(&mut self, edit: &mut Edit, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
+    fn list_workspaces(&mut self, edit: &mut WriteBatch, shard: ShardIndex, page: &Page<WorkspaceRecord>) {
         let mut seen = self.begin_page(shard, Kind::Workspace, page.is_first);
         for record in &page.records {
             seen.insert(put_workspace(edit, shard, record));
@@ -169,7 +174,7 @@ impl TableWriter {
         if is_first { FxHashSet::default() } else { seen.unwrap_or_default() }
     }
 
-    fn put_cluster(&mut self, edit: &mut Edit, shard: ShardIndex, record: &ClusterRecord) -> u64 {
+    fn put_cluster(&mut self, edit: &mut WriteBatch, shard: ShardIndex, record: &ClusterRecord) -> u64 {
         let number = match record.workspace_type.as_deref() {
             Some(name) => self.types.number(&mut edit.root.types, name),
             None => NO_TYPE,
@@ -182,8 +187,8 @@ impl TableWriter {
         key
     }
 
-    fn finish(&mut self, edit: Edit) {
-        let Edit { mut root, drafts, .. } = edit;
+    fn finish(&mut self, edit: WriteBatch) {
+        let WriteBatch { mut root, drafts, .. } = edit;
         let now = Instant::now();
         for (index, mut draft) in drafts {
             self.moves.note(&mut root.moved, &draft.take_owner_changes(), now);
@@ -216,27 +221,32 @@ impl Default for TableWriter {
 }
 
 /// A view under change.
-struct Edit {
+struct WriteBatch {
     root: Root,
-    drafts: FxHashMap<usize, Draft>,
+    drafts: FxHashMap<usize, BucketBuilder>,
     touched: Vec<TableKey>,
 }
 
-impl Edit {
+impl WriteBatch {
     fn of(root: Root) -> Self {
         Self { root, drafts: FxHashMap::default(), touched: Vec::new() }
     }
 
-    fn change(&mut self, shard: ShardIndex, key: Key<'_>, change: impl FnOnce(&mut Draft, Key<'_>) -> Moved) {
+    fn change(
+        &mut self,
+        shard: ShardIndex,
+        key: Key<'_>,
+        change: impl FnOnce(&mut BucketBuilder, Key<'_>) -> Relocated,
+    ) {
         self.touched.push(TableKey(key.number));
         let index = bucket_index(key.number);
-        let draft = self.drafts.entry(index).or_insert_with(|| Draft::of(self.root.bucket_at(index)));
+        let draft = self.drafts.entry(index).or_insert_with(|| BucketBuilder::of(self.root.bucket_at(index)));
         let moved = change(draft, key);
         if let Some(counter) = self.root.counter(shard, key.kind) {
             *counter = match moved {
-                Moved::Added => *counter + 1,
-                Moved::Removed => counter.saturating_sub(1),
-                Moved::Same => *counter,
+                Relocated::Added => *counter + 1,
+                Relocated::Removed => counter.saturating_sub(1),
+                Relocated::Same => *counter,
             };
         }
     }
@@ -260,7 +270,7 @@ impl Edit {
                     if !loses {
                         continue;
                     }
-                    place.insert(Draft::of(bucket))
+                    place.insert(BucketBuilder::of(bucket))
                 }
             };
             let removed = draft.retain(shard.0, kind, number, &keep);
@@ -279,7 +289,7 @@ impl Edit {
     }
 }
 
-fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
+fn put_workspace(edit: &mut WriteBatch, shard: ShardIndex, record: &WorkspaceRecord) -> u64 {
     let number = edit.root.workspace_key(&record.parent, &record.name);
     let flags = if record.unavailable { Flags::UNAVAILABLE } else { Flags::default() };
     edit.change(shard, workspace(number, &record.parent, &record.name), |draft, key| match &record.target {
@@ -287,7 +297,7 @@ fn put_workspace(edit: &mut Edit, shard: ShardIndex, record: &WorkspaceRecord) -
         WorkspaceTarget::Mount(url) => draft.put(key, shard.0, flags.with(Flags::MOUNT), url.as_bytes()),
         WorkspaceTarget::None | WorkspaceTarget::Unmounted => draft.remove(key, shard.0),
         WorkspaceTarget::KeptMount => draft.keep_mount(key, shard.0, flags),
-        WorkspaceTarget::Pending => Moved::Same,
+        WorkspaceTarget::Pending => Relocated::Same,
     });
     number
 }

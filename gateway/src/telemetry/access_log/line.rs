@@ -27,7 +27,7 @@ pub(crate) struct Line<'l> {
     pub(crate) client: IpAddr,
     pub(crate) connection: u64,
     /// What could be read of it: not of what is no request.
-    pub(crate) asked: Option<Asked<'l>>,
+    pub(crate) asked: Option<LoggedRequest<'l>>,
     pub(crate) class: &'static str,
     pub(crate) code: u16,
     pub(crate) user: Option<&'l str>,
@@ -45,7 +45,7 @@ pub(crate) struct Line<'l> {
 
 /// What a client asks for.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'l> {
+pub(crate) struct LoggedRequest<'l> {
     pub(crate) protocol: Version,
     pub(crate) method: &'l str,
     /// Without its query.
@@ -66,7 +66,7 @@ impl Line<'_> {
         // Writing to a vector does not fail.
         let _ = write!(out, "\"{}\"", self.client);
         number(out, "connection", self.connection);
-        if let Some(Asked { protocol, method, path }) = self.asked {
+        if let Some(LoggedRequest { protocol, method, path }) = self.asked {
             plain(out, "protocol", protocol_name(protocol));
             text(out, "method", method, MAX_NAME);
             text(out, "path", path, MAX_PATH);
@@ -216,7 +216,7 @@ pub(crate) fn a_line(path: &str, code: u16) -> Line<'_> {
         listener: "internal",
         client: IpAddr::from([192, 0, 2, 1]),
         connection: 7,
-        asked: Some(Asked { protocol: Version::HTTP_2, method: "GET", path }),
+        asked: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
         class: "read",
         code,
         user: Some("alice"),
@@ -251,7 +251,7 @@ mod tests {
             listener: "internal",
             client: IpAddr::from([192, 0, 2, 1]),
             connection: 7,
-            asked: Some(Asked { protocol: Version::HTTP_2, method: "GET", path }),
+            asked: Some(LoggedRequest { protocol: Version::HTTP_2, method: "GET", path }),
             class: "read",
             code: 200,
             user: Some(user),

@@ -22,13 +22,13 @@ use prometheus::IntCounter;
 use crate::telemetry::random::is_drawn;
 #[cfg(test)]
 pub(crate) use line::a_line;
-pub(crate) use line::{Asked, Line, beginning, workspace};
-use output::{LogFile, Output, Rotation, Torn};
+pub(crate) use line::{Line, LoggedRequest, beginning, workspace};
+use output::{LogFile, Output, Rotation, TornLine};
 
 /// How long a batch waits for more lines.
 const LINGER: Duration = Duration::from_millis(50);
 
-/// The log of all doors.
+/// The log of all listeners.
 pub(crate) struct AccessLog {
     /// `None` while it is off.
     rules: ArcSwapOption<Rules>,
@@ -47,7 +47,7 @@ struct Rules {
 
 /// What decides whether a request is logged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct LoggedOutcome {
     pub(crate) code: u16,
     /// `None` where there is no limit to it.
     pub(crate) took: Option<Duration>,
@@ -143,7 +143,7 @@ impl AccessLog {
         let writing = self.writing.lock();
         let output = match target.as_ref().filter(|target| writing.as_ref() != Some(target)) {
             None => None,
-            Some(Target::Stdout) => Some(Output::Stdout(Torn::No)),
+            Some(Target::Stdout) => Some(Output::Stdout(TornLine::No)),
             Some(Target::File(path, rotation)) => Some(Output::File(LogFile::open(path, *rotation)?)),
         };
         Ok(PreparedLog { config: config.clone(), target, output })
@@ -182,7 +182,7 @@ impl AccessLog {
     }
 
     /// Whether a request of this outcome gets a line.
-    pub(crate) fn wants(&self, outcome: Outcome) -> bool {
+    pub(crate) fn wants(&self, outcome: LoggedOutcome) -> bool {
         let rules = self.rules.load();
         let Some(rules) = &*rules else { return false };
         let is_always = |rule: &AlwaysLogged| match rule {
@@ -378,7 +378,7 @@ mod tests {
     fn who_is_logged() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.log");
-        let ordinary = Outcome {
+        let ordinary = LoggedOutcome {
             code: 200,
             took: Some(Duration::from_millis(1)),
             is_write: false,
@@ -389,15 +389,15 @@ mod tests {
         for (more, outcome, expected) in [
             ("", ordinary, true),
             (r#", "sample": 0"#, ordinary, false),
-            (r#", "sample": 0"#, Outcome { code: 404, ..ordinary }, true),
-            (r#", "sample": 0"#, Outcome { took: Some(LONG), ..ordinary }, true),
-            (r#", "sample": 0"#, Outcome { took: None, ..ordinary }, false),
-            (r#", "sample": 0"#, Outcome { is_traced: true, ..ordinary }, true),
-            (&format!(r#"{rules}"serverErrors"]"#), Outcome { code: 404, ..ordinary }, false),
-            (&format!(r#"{rules}"serverErrors"]"#), Outcome { code: 503, ..ordinary }, true),
-            (&format!("{rules}]"), Outcome { code: 503, took: Some(LONG), ..ordinary }, false),
-            (&format!(r#"{rules}"ownAnswers"]"#), Outcome { is_own: true, ..ordinary }, true),
-            (&format!(r#"{rules}"writes"]"#), Outcome { is_write: true, ..ordinary }, true),
+            (r#", "sample": 0"#, LoggedOutcome { code: 404, ..ordinary }, true),
+            (r#", "sample": 0"#, LoggedOutcome { took: Some(LONG), ..ordinary }, true),
+            (r#", "sample": 0"#, LoggedOutcome { took: None, ..ordinary }, false),
+            (r#", "sample": 0"#, LoggedOutcome { is_traced: true, ..ordinary }, true),
+            (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 404, ..ordinary }, false),
+            (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 503, ..ordinary }, true),
+            (&format!("{rules}]"), LoggedOutcome { code: 503, took: Some(LONG), ..ordinary }, false),
+            (&format!(r#"{rules}"ownAnswers"]"#), LoggedOutcome { is_own: true, ..ordinary }, true),
+            (&format!(r#"{rules}"writes"]"#), LoggedOutcome { is_write: true, ..ordinary }, true),
         ] {
             assert_eq!(log_to(&file, more).wants(outcome), expected, "{more} {outcome:?}");
         }
@@ -454,7 +454,7 @@ mod tests {
                 listener: "internal",
                 client: [192, 0, 2, 1].into(),
                 connection: u64::from(number),
-                asked: Some(Asked {
+                asked: Some(LoggedRequest {
                     protocol: http::Version::HTTP_2,
                     method: "GET",
                     path: "/clusters/root:org:team/api/v1/namespaces/default/configmaps/one",

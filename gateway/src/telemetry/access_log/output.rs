@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 /// What is written to.
 #[derive(Debug)]
 pub(super) enum Output {
-    Stdout(Torn),
+    Stdout(TornLine),
     File(LogFile),
 }
 
 /// Whether what was written ends within a line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Torn {
+pub(super) enum TornLine {
     Yes,
     No,
 }
@@ -65,22 +65,22 @@ impl Output {
     }
 }
 
-fn write_to_stdout(torn: &mut Torn, lines: &[u8]) -> Result<(), Failed> {
+fn write_to_stdout(torn: &mut TornLine, lines: &[u8]) -> Result<(), Failed> {
     let mut out = io::stdout().lock();
     let failed = |written, error| Err(Failed { written, error });
-    if *torn == Torn::Yes
+    if *torn == TornLine::Yes
         && let Err(error) = out.write_all(b"\n")
     {
         return failed(0, error);
     }
     match write_counted(&mut out, lines).and_then(|()| out.flush().map_err(|error| (lines.len(), error))) {
         Ok(()) => {
-            *torn = Torn::No;
+            *torn = TornLine::No;
             Ok(())
         }
         Err((written, error)) => {
             let whole = whole_lines(&lines[..written]);
-            *torn = if whole == written { Torn::No } else { Torn::Yes };
+            *torn = if whole == written { TornLine::No } else { TornLine::Yes };
             failed(whole, error)
         }
     }

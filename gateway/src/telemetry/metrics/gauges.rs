@@ -95,14 +95,14 @@ impl GatewayMetrics {
 
     /// Removes the series of listeners that were closed.
     fn forget_closed_listeners(&self) {
-        for door in self.doors.gone() {
+        for listener in self.listeners.gone() {
             for histograms in [&self.phases, &self.first_byte, &self.total] {
-                forget(histograms, &door);
+                forget(histograms, &listener);
             }
             for counters in [&self.handshakes, &self.peers_refused, &self.limited] {
-                forget(counters, &door);
+                forget(counters, &listener);
             }
-            forget(&self.connections, &door);
+            forget(&self.connections, &listener);
         }
     }
 

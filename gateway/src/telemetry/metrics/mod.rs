@@ -1,6 +1,6 @@
 //! What is counted and timed. Names and buckets of kcp's front proxy are kept; ours begin with `fairlead_`.
 //!
-//! How many series there are depends on doors, servers and files, never on workspaces or clients: what an answer of a
+//! How many series there are depends on listeners, servers and files, never on workspaces or clients: what an answer of a
 //! shard or a request could make more of is [`Capped`]. `observe/series.rs` has the formula.
 
 mod capped;
@@ -19,11 +19,11 @@ use prometheus::{
 };
 
 use crate::request::RequestClass;
-use crate::telemetry::metrics::listeners::DoorMetrics;
+use crate::telemetry::metrics::listeners::ListenerMetrics;
 use crate::telemetry::top::Measure;
 use capped::Capped;
-pub(crate) use listeners::DoorSeries;
-use listeners::{ByDoorAndClass, Places};
+pub(crate) use listeners::ListenerSeries;
+use listeners::{ByListenerAndClass, ListenerSlots};
 
 /// kcp's buckets for whole requests, in seconds.
 const REQUEST_BUCKETS: &[f64] = &[
@@ -35,7 +35,7 @@ const PHASE_BUCKETS: &[f64] = &[
     0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];
-/// Ours for the time to the first byte. It is told by door, server and class, so each bucket is many series.
+/// Ours for the time to the first byte. It is told by listener, server and class, so each bucket is many series.
 const FIRST_BYTE_BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 /// Ours for whole requests, from a small GET to a watch of an hour.
@@ -73,7 +73,7 @@ pub(crate) struct GatewayMetrics {
     healthy: IntGaugeVec,
     addresses: IntGaugeVec,
     ejections: IntCounterVec,
-    doors: Places,
+    listeners: ListenerSlots,
     index_age: GaugeVec,
     index_restarts: IntGaugeVec,
     index_relists: IntGaugeVec,
@@ -94,16 +94,16 @@ pub(crate) struct GatewayMetrics {
 #[derive(Debug)]
 pub(crate) struct ShardMetrics {
     /// Of requests and of answers; not for backends that are no shards.
-    body_bytes: Option<[Late; 2]>,
-    first_byte: ByDoorAndClass,
-    total: ByDoorAndClass,
-    tls_errors: [Late; 5],
-    ejections: Late,
+    body_bytes: Option<[LazyCounter; 2]>,
+    first_byte: ByListenerAndClass,
+    total: ByListenerAndClass,
+    tls_errors: [LazyCounter; 5],
+    ejections: LazyCounter,
 }
 
 /// What the metrics of a server are made for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Server {
+pub(crate) enum UpstreamKind {
     /// A shard, by its name.
     Shard,
     /// Something else that a path is mapped to. kcp has no name for it in its metrics.
@@ -112,13 +112,13 @@ pub(crate) enum Server {
 
 /// A counter that is there once it has counted something, as kcp's are.
 #[derive(Clone, Debug)]
-struct Late {
+struct LazyCounter {
     all: IntCounterVec,
     labels: Vec<String>,
     one: OnceLock<IntCounter>,
 }
 
-impl Late {
+impl LazyCounter {
     fn new(all: &IntCounterVec, labels: &[&str]) -> Self {
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         Self { all: all.clone(), labels, one: OnceLock::new() }
@@ -151,7 +151,7 @@ pub(crate) enum TlsErrorKind {
 
 /// A phase that is the gateway's own time. The first two are those of a connection, the others those of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Phase {
+pub(crate) enum RequestStage {
     /// From the accepted connection to the beginning of TLS: waiting for a lane, and for who the client is.
     Accept,
     /// The TLS handshake.
@@ -166,7 +166,7 @@ pub(crate) enum Phase {
     Connect,
 }
 
-impl Phase {
+impl RequestStage {
     pub(crate) const ALL: [Self; 6] =
         [Self::Accept, Self::Tls, Self::Auth, Self::Route, Self::Queue, Self::Connect];
     /// Those of a request.
@@ -215,7 +215,7 @@ impl GatewayMetrics {
     /// When called twice with the same registry.
     pub(crate) fn new(registry: &Metrics) -> Result<Self, MetricsError> {
         let (shard, cluster) = (&["shard"], &["cluster"]);
-        let by_door_shard_and_class = &["listener", "shard", "class"];
+        let by_listener_shard_and_class = &["listener", "shard", "class"];
         let phases = registry.histograms(
             "fairlead_gateway_phase_duration_seconds",
             "Time in a phase: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
@@ -267,13 +267,13 @@ impl GatewayMetrics {
             first_byte: registry.histograms(
                 "fairlead_gateway_first_byte_duration_seconds",
                 "Time from the request to the head of the shard's answer.",
-                by_door_shard_and_class,
+                by_listener_shard_and_class,
                 FIRST_BYTE_BUCKETS,
             )?,
             total: registry.histograms(
                 "fairlead_gateway_request_duration_seconds",
                 "Time from the request to the end of the answer.",
-                by_door_shard_and_class,
+                by_listener_shard_and_class,
                 TOTAL_BUCKETS,
             )?,
             open: CLASSES.map(|class| open.with_label_values(&[class.as_str()])),
@@ -327,7 +327,7 @@ impl GatewayMetrics {
                 "How often an address of a server was ejected.",
                 shard,
             )?,
-            doors: Places::new(),
+            listeners: ListenerSlots::new(),
             index_age: registry.gauges(
                 "fairlead_gateway_index_age_seconds",
                 "How old the knowledge of a shard may be; 0 while its watches are open.",
@@ -362,7 +362,7 @@ impl GatewayMetrics {
             )?,
             most_connections: registry.gauge(
                 "fairlead_gateway_connections_limit",
-                "Connections that each door may have open; more of them wait in the kernel's queue.",
+                "Connections that each listener may have open; more of them wait in the kernel's queue.",
             )?,
             handshakes: registry.counters(
                 "fairlead_tls_handshakes_total",
@@ -405,20 +405,20 @@ impl GatewayMetrics {
         self.registry.registry().gather()
     }
 
-    /// How many connections each door may have open.
+    /// How many connections each listener may have open.
     pub(crate) fn set_connections_limit(&self, most: usize) {
         self.most_connections.set(i64::try_from(most).unwrap_or(i64::MAX));
     }
 
-    /// What is counted of the requests at a door; `None` if there are too many doors.
-    pub(crate) fn door_series(&self, name: &str) -> Option<Arc<DoorSeries>> {
-        self.doors.of(name, &self.phases)
+    /// What is counted of the requests at a listener; `None` if there are too many listeners.
+    pub(crate) fn listener_series(&self, name: &str) -> Option<Arc<ListenerSeries>> {
+        self.listeners.of(name, &self.phases)
     }
 
-    /// The metrics of a door's connections.
-    pub(crate) fn door(&self, name: &str) -> DoorMetrics {
+    /// The metrics of a listener's connections.
+    pub(crate) fn listener(&self, name: &str) -> ListenerMetrics {
         let handshakes = |result| self.handshakes.with_label_values(&[name, result]);
-        DoorMetrics {
+        ListenerMetrics {
             open: self.connections.with_label_values(&[name]),
             handshakes_full: handshakes("full"),
             handshakes_resumed: handshakes("resumed"),
@@ -430,17 +430,18 @@ impl GatewayMetrics {
     }
 
     /// The metrics of a shard or of a mapped backend.
-    pub(crate) fn server(&self, name: &str, server: Server) -> ShardMetrics {
-        let is_shard = server == Server::Shard;
+    pub(crate) fn server(&self, name: &str, server: UpstreamKind) -> ShardMetrics {
+        let is_shard = server == UpstreamKind::Shard;
         let shard = if is_shard { name } else { UNKNOWN };
-        let body_bytes =
-            || [&self.request_bytes, &self.response_bytes].map(|counters| Late::new(counters, &[shard]));
+        let body_bytes = || {
+            [&self.request_bytes, &self.response_bytes].map(|counters| LazyCounter::new(counters, &[shard]))
+        };
         ShardMetrics {
             body_bytes: is_shard.then(body_bytes),
-            first_byte: ByDoorAndClass::new(&self.first_byte, name),
-            total: ByDoorAndClass::new(&self.total, name),
-            tls_errors: TLS_ERRORS.map(|(_, word)| Late::new(&self.tls_errors, &[shard, word])),
-            ejections: Late::new(&self.ejections, &[name]),
+            first_byte: ByListenerAndClass::new(&self.first_byte, name),
+            total: ByListenerAndClass::new(&self.total, name),
+            tls_errors: TLS_ERRORS.map(|(_, word)| LazyCounter::new(&self.tls_errors, &[shard, word])),
+            ejections: LazyCounter::new(&self.ejections, &[name]),
         }
     }
 
@@ -515,11 +516,11 @@ impl GatewayMetrics {
 
 impl ShardMetrics {
     /// The head of the answer is here.
-    pub(crate) fn first_byte(&self, door: &Arc<DoorSeries>, class: RequestClass, after: Duration) {
-        self.first_byte.observe(door, class, after.as_secs_f64());
+    pub(crate) fn first_byte(&self, listener: &Arc<ListenerSeries>, class: RequestClass, after: Duration) {
+        self.first_byte.observe(listener, class, after.as_secs_f64());
     }
 
-    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, at the doors that there are.
+    /// How many reads and writes it has begun to answer, and how many seconds they waited for it, at the listeners that there are.
     pub(crate) fn answered(&self) -> (u64, f64) {
         let both = [RequestClass::Read, RequestClass::Write];
         let all = both.into_iter().map(|class| self.first_byte.of_class(class));
@@ -527,8 +528,8 @@ impl ShardMetrics {
     }
 
     /// The exchange has ended.
-    pub(crate) fn total(&self, door: &Arc<DoorSeries>, class: RequestClass, duration: Duration) {
-        self.total.observe(door, class, duration.as_secs_f64());
+    pub(crate) fn total(&self, listener: &Arc<ListenerSeries>, class: RequestClass, duration: Duration) {
+        self.total.observe(listener, class, duration.as_secs_f64());
     }
 
     /// The exchange has ended: so many bytes of bodies each way.
@@ -553,7 +554,7 @@ impl ShardMetrics {
 }
 
 /// Makes the metrics of a server when it is first used.
-pub(crate) type MakeMetrics = Arc<dyn Fn(&str, Server) -> ShardMetrics + Send + Sync>;
+pub(crate) type MakeMetrics = Arc<dyn Fn(&str, UpstreamKind) -> ShardMetrics + Send + Sync>;
 
 /// Those of all servers.
 pub(crate) fn shard_metrics(metrics: &Arc<GatewayMetrics>) -> MakeMetrics {

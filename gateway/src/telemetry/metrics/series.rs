@@ -13,7 +13,7 @@ use rcgen::BasicConstraints;
 use super::gauges::{GatewayState, IndexedShard, UpstreamState};
 use super::*;
 use crate::listener::acme::AcmeMetrics;
-use crate::policy::quota::{Kind, Scope, What};
+use crate::policy::quota::{LimitKind, LimitScope, RequestKind};
 use crate::routing::placement::PickMetrics;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::top::TopWorkspaces;
@@ -27,25 +27,25 @@ const fn histogram(buckets: &[f64]) -> usize {
 /// Whose quota, and which; the headers and the frames of a connection, and the connections and failures of addresses.
 const QUOTAS: usize = 3 * 5 + 2 + 2;
 
-/// Of a gateway with so many doors, servers (shards and mapped backends) and things that it reloads from files.
-fn series(doors: usize, servers: usize, reloaded: usize) -> usize {
-    let phases = doors * Phase::ALL.len() * histogram(PHASE_BUCKETS);
+/// Of a gateway with so many listeners, servers (shards and mapped backends) and things that it reloads from files.
+fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
+    let phases = listeners * RequestStage::ALL.len() * histogram(PHASE_BUCKETS);
     let by_server =
-        doors * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
+        listeners * servers * CLASSES.len() * (histogram(FIRST_BYTE_BUCKETS) + histogram(TOTAL_BUCKETS));
     let of_kcp = (MAX_OUTCOMES + 1) * histogram(REQUEST_BUCKETS);
     let answers = MAX_ANSWERS + 1;
     // Bytes each way, failed handshakes, workspaces by parent and in fact, three of the index, four of what it works on,
     // five of its health, three of picks.
     let of_servers = servers * (2 + TLS_ERRORS.len() + 2 + 3 + 4 + 5 + 3);
     // Connections, handshakes by result, refused peers, quotas, certificates from an authority.
-    let of_doors = doors * (1 + 4 + 1 + QUOTAS + 4);
+    let of_listeners = listeners * (1 + 4 + 1 + QUOTAS + 4);
     // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
     let of_files = reloaded * 7;
     // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
     // policy and outcome 18.
     let others = 8 + CLASSES.len() + 2 + 3 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
-    top + phases + by_server + of_kcp + answers + of_servers + of_doors + of_files + others
+    top + phases + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
 }
 
 fn shard(number: usize) -> String {
@@ -59,7 +59,7 @@ fn certificate(is_ca: rcgen::IsCa) -> String {
 }
 
 /// Whatever can happen, happens.
-fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
+fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     let registry = Metrics::new("gateway", "test").unwrap();
     let reloads = Reloads::new(&registry).unwrap();
     let certificates =
@@ -75,7 +75,8 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     }
     reloads.check_now();
     let metrics = GatewayMetrics::new(&registry).unwrap();
-    let series: Vec<_> = doors.iter().map(|door| metrics.door_series(door).unwrap()).collect();
+    let series: Vec<_> =
+        listeners.iter().map(|listener| metrics.listener_series(listener).unwrap()).collect();
     AccessLog::new(&registry).unwrap();
     let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
@@ -83,31 +84,31 @@ fn everything(doors: &[&str], servers: usize, reloaded: usize) -> String {
     let moment = Duration::from_micros(1);
     for number in 0..servers {
         let name = shard(number);
-        let server = metrics.server(&name, Server::Shard);
-        for (door, class) in series.iter().flat_map(|door| CLASSES.map(|class| (door, class))) {
-            server.first_byte(door, class, moment);
-            server.total(door, class, moment);
+        let server = metrics.server(&name, UpstreamKind::Shard);
+        for (listener, class) in series.iter().flat_map(|listener| CLASSES.map(|class| (listener, class))) {
+            server.first_byte(listener, class, moment);
+            server.total(listener, class, moment);
         }
         server.body_bytes(1, 1);
         server.ejected();
         TLS_ERRORS.iter().for_each(|(kind, _)| server.tls_error(*kind));
     }
     let acme = AcmeMetrics::new(&registry).unwrap();
-    for (series, door) in series.iter().zip(doors) {
-        acme.everything(door);
-        metrics.door(door);
-        for scope in [Scope::All, Scope::Identity, Scope::Workspace] {
-            let open = [Kind::Request, Kind::Watch, Kind::Upgrade].map(What::Open);
-            for what in [What::Rate, What::Bytes].into_iter().chain(open) {
-                metrics.limited(door, scope.as_str(), what.as_str());
+    for (series, listener) in series.iter().zip(listeners) {
+        acme.everything(listener);
+        metrics.listener(listener);
+        for scope in [LimitScope::All, LimitScope::Identity, LimitScope::Workspace] {
+            let open = [RequestKind::Request, RequestKind::Watch, RequestKind::Upgrade].map(LimitKind::Open);
+            for what in [LimitKind::Rate, LimitKind::Bytes].into_iter().chain(open) {
+                metrics.limited(listener, scope.as_str(), what.as_str());
             }
         }
-        metrics.heads_refused(door);
-        metrics.chatter_refused(door);
-        for what in [What::Connections, What::Failures] {
-            metrics.limited(door, Scope::Address.as_str(), what.as_str());
+        metrics.heads_refused(listener);
+        metrics.chatter_refused(listener);
+        for what in [LimitKind::Connections, LimitKind::Failures] {
+            metrics.limited(listener, LimitScope::Address.as_str(), what.as_str());
         }
-        Phase::ALL.iter().for_each(|phase| series.phase(*phase, moment));
+        RequestStage::ALL.iter().for_each(|phase| series.phase(*phase, moment));
     }
     let odd = Method::from_bytes(b"BREW").unwrap();
     for code in 100..1000 {
@@ -161,9 +162,13 @@ fn count(text: &str) -> usize {
 #[test]
 fn there_are_as_many_series_as_the_formula_says_and_not_more() {
     let names = ["internal", "edge", "operators"];
-    for (doors, servers, reloaded) in [(1, 1, 0), (1, 2, 3), (3, 1, 1), (3, 10, 20)] {
-        let text = everything(&names[..doors], servers, reloaded);
-        assert_eq!(count(&text), series(doors, servers, reloaded), "{doors} {servers} {reloaded}\n{text}");
+    for (listeners, servers, reloaded) in [(1, 1, 0), (1, 2, 3), (3, 1, 1), (3, 10, 20)] {
+        let text = everything(&names[..listeners], servers, reloaded);
+        assert_eq!(
+            count(&text),
+            series(listeners, servers, reloaded),
+            "{listeners} {servers} {reloaded}\n{text}"
+        );
     }
     assert!(series(3, 10, 20) <= 8000, "{}", series(3, 10, 20));
 }

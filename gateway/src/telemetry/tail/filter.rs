@@ -30,7 +30,7 @@ struct Codes {
 /// It cannot be filtered so; whoever asks has to put it better.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum BadFilter {
-    #[error("{0:?} is none of workspace, user, door, shard, status and errors")]
+    #[error("{0:?} is none of workspace, user, listener, shard, status and errors")]
     Parameter(String),
     #[error("status {0:?} is neither a code such as 404 nor a class such as 5xx")]
     Status(String),
@@ -46,7 +46,7 @@ impl Filter {
             match name {
                 "workspace" => filter.workspace = Some(value),
                 "user" => filter.user = Some(value),
-                "door" | "listener" => filter.listener = Some(value),
+                "listener" => filter.listener = Some(value),
                 "shard" => filter.shard = Some(value),
                 "status" => filter.status = Some(Codes::parse(&value).ok_or(BadFilter::Status(value))?),
                 "errors" => filter.errors = !matches!(value.as_str(), "0" | "false"),
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn each_condition_counts_and_all_of_them_together() {
-        // The line is alice's at door internal, for shard alpha and logical cluster 0rg0000000000001.
+        // The line is alice's at listener internal, for shard alpha and logical cluster 0rg0000000000001.
         for (query, path, code, expected) in [
             ("", "/x", 200, true),
             ("watch=1", "/x", 200, true),
             ("user=alice", "/x", 200, true),
             ("user=bob", "/x", 200, false),
-            ("door=internal&shard=alpha", "/x", 200, true),
-            ("door=edge", "/x", 200, false),
+            ("listener=internal&shard=alpha", "/x", 200, true),
+            ("listener=edge", "/x", 200, false),
             ("shard=beta", "/x", 200, false),
             ("status=404", "/x", 404, true),
             ("status=404", "/x", 405, false),

@@ -1,4 +1,4 @@
-//! Lines of the access log for somebody who watches, as they happen.
+//! LogSubscription of the access log for somebody who watches, as they happen.
 //!
 //! While nobody does, a request costs one atomic load. Whoever reads slowly loses lines, never the requests: each reader has
 //! a bounded queue, and is told how many found no room in it.
@@ -19,7 +19,7 @@ pub(crate) use filter::Filter;
 pub(crate) const PATH: &str = "/services/fairlead/v1/tail";
 /// Readers at a time.
 pub(crate) const MOST_READERS: usize = 16;
-/// Lines that wait for a reader; some 512 KiB.
+/// LogSubscription that wait for a reader; some 512 KiB.
 const QUEUE: usize = 1024;
 
 /// Everybody who watches.
@@ -38,7 +38,7 @@ struct Reader {
 
 /// What one reader gets, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LogSubscription {
     tail: Arc<Tail>,
     reader: Arc<Reader>,
     queue: mpsc::Receiver<Bytes>,
@@ -47,7 +47,7 @@ pub(crate) struct Lines {
 /// Too many watch already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{MOST_READERS} others watch already")]
-pub(crate) struct TooMany;
+pub(crate) struct TooManySubscribers;
 
 impl Tail {
     /// Whether anybody watches.
@@ -58,17 +58,17 @@ impl Tail {
     /// Begins to watch.
     ///
     /// # Errors
-    /// [`TooMany`].
-    pub(crate) fn read(self: &Arc<Self>, filter: Filter) -> Result<Lines, TooMany> {
+    /// [`TooManySubscribers`].
+    pub(crate) fn read(self: &Arc<Self>, filter: Filter) -> Result<LogSubscription, TooManySubscribers> {
         let mut readers = self.readers.lock();
         if readers.len() >= MOST_READERS {
-            return Err(TooMany);
+            return Err(TooManySubscribers);
         }
         let (sender, queue) = mpsc::channel(QUEUE);
         let reader = Arc::new(Reader { filter, queue: sender, lost: AtomicU64::new(0) });
         readers.push(Arc::clone(&reader));
         self.count.store(readers.len(), Ordering::Relaxed);
-        Ok(Lines { tail: Arc::clone(self), reader, queue })
+        Ok(LogSubscription { tail: Arc::clone(self), reader, queue })
     }
 
     /// Tells everybody who wants to know of it.
@@ -87,7 +87,7 @@ impl Tail {
     }
 }
 
-impl Lines {
+impl LogSubscription {
     /// The next lines, at least one, and how many were lost before those that come next.
     pub(crate) async fn next(&mut self) -> Bytes {
         const MOST: usize = 64;
@@ -103,7 +103,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for LogSubscription {
     fn drop(&mut self) {
         let mut readers = self.tail.readers.lock();
         readers.retain(|reader| !Arc::ptr_eq(reader, &self.reader));
@@ -150,7 +150,7 @@ mod tests {
     fn readers_are_bounded() {
         let tail: Arc<Tail> = Arc::default();
         let readers: Vec<_> = (0..MOST_READERS).map(|_| tail.read(Filter::default()).unwrap()).collect();
-        assert_eq!(tail.read(Filter::default()).err(), Some(TooMany));
+        assert_eq!(tail.read(Filter::default()).err(), Some(TooManySubscribers));
         drop(readers);
         assert!(tail.read(Filter::default()).is_ok());
     }

@@ -54,7 +54,7 @@ struct Part {
 
 /// A workspace, and how heavy it is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Busy {
+pub(crate) struct BusyCluster {
     /// The id of its logical cluster.
     pub(crate) cluster: Arc<str>,
     /// Per second, over a minute or so.
@@ -91,7 +91,7 @@ impl TopWorkspaces {
     }
 
     /// The heaviest by one measure, at most so many.
-    pub(crate) fn by(&self, measure: Measure, most: usize, now: Instant) -> Vec<Busy> {
+    pub(crate) fn by(&self, measure: Measure, most: usize, now: Instant) -> Vec<BusyCluster> {
         let mut parts: Vec<_> = self.parts.iter().map(|part| part.lock()).collect();
         parts.iter_mut().for_each(|part| part.tick(now));
         let mut heavy = heaviest(parts.iter().map(|part| &part.sketches[measure as usize]));
@@ -101,7 +101,7 @@ impl TopWorkspaces {
         heavy.retain(|one| one.weight - one.error > 0.01);
         // A steady stream has so many seconds' worth of it in the sketch.
         let seconds = TICK.as_secs_f64() / (1.0 - REMAINS);
-        let busy = |Heavy { key, weight, error }: Heavy| Busy {
+        let busy = |Heavy { key, weight, error }: Heavy| BusyCluster {
             cluster: key,
             per_second: weight / seconds,
             error: error / seconds,

@@ -65,13 +65,13 @@ pub(crate) enum CollectorError {
 pub(super) struct Spans {
     // Before the bell, so that it rings when there is nobody left.
     sender: mpsc::Sender<Box<Traced>>,
-    bell: Bell,
+    bell: Wakeup,
 }
 
 /// Rings when there is something to be done, and at the end.
-struct Bell(Arc<Notify>);
+struct Wakeup(Arc<Notify>);
 
-impl Drop for Bell {
+impl Drop for Wakeup {
     fn drop(&mut self) {
         self.0.notify_one();
     }
@@ -79,10 +79,10 @@ impl Drop for Bell {
 
 impl Spans {
     /// For at most so many that wait, and the other end.
-    pub(super) fn new(queue: usize) -> (Self, Waiting) {
+    pub(super) fn new(queue: usize) -> (Self, PendingSpans) {
         let (sender, spans) = mpsc::channel(queue);
         let bell = Arc::new(Notify::new());
-        (Self { sender, bell: Bell(Arc::clone(&bell)) }, Waiting { spans, bell })
+        (Self { sender, bell: Wakeup(Arc::clone(&bell)) }, PendingSpans { spans, bell })
     }
 
     /// Whether there was room.
@@ -98,12 +98,12 @@ impl Spans {
 }
 
 /// What a collector has not been sent yet.
-pub(super) struct Waiting {
+pub(super) struct PendingSpans {
     spans: mpsc::Receiver<Box<Traced>>,
     bell: Arc<Notify>,
 }
 
-impl Waiting {
+impl PendingSpans {
     /// The next batch: when it is full, or so long after it began. Empty once there is nobody to tell of more.
     #[expect(clippy::vec_box, reason = "they come in boxes, and stay where they are")]
     async fn next(&mut self, batch: &mut Vec<Box<Traced>>, interval: Duration) {
@@ -174,7 +174,7 @@ impl Collector {
     }
 
     /// Sends what comes until nobody has anything to tell any more.
-    pub(super) async fn run(self, mut waiting: Waiting, shutdown: Shutdown) {
+    pub(super) async fn run(self, mut waiting: PendingSpans, shutdown: Shutdown) {
         let mut batch = Vec::new();
         let mut failing = false;
         loop {
@@ -205,7 +205,7 @@ impl Collector {
     }
 
     /// What the collector says that it has not taken.
-    async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, NotSent> {
+    async fn send(&self, body: Vec<u8>, shutdown: &Shutdown) -> Result<Option<Rejected>, ExportError> {
         let body = bytes::Bytes::from(body);
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
         let mut tries = 1;
@@ -214,7 +214,7 @@ impl Collector {
             let request = request.with_body("application/json", body.clone());
             let error = match self.client.request(request).await {
                 Ok(answer) if answer.status.is_success() => return Ok(Rejected::of(&answer.body)),
-                Ok(answer) => return Err(NotSent::Elsewhere(answer.status)),
+                Ok(answer) => return Err(ExportError::Elsewhere(answer.status)),
                 Err(error) => error,
             };
             if tries >= MAX_TRIES || !error.is_retryable() || shutdown.is_draining() {
@@ -231,7 +231,7 @@ impl Collector {
 
 /// A batch was not taken at all; the collector, or who has set its address, is to blame.
 #[derive(Debug, thiserror::Error)]
-enum NotSent {
+enum ExportError {
     /// Nothing came back, or an error.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -270,7 +270,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// How many there are next, and after how long.
-    async fn next(waiting: &mut Waiting) -> (usize, Duration) {
+    async fn next(waiting: &mut PendingSpans) -> (usize, Duration) {
         let (began, mut batch) = (Instant::now(), Vec::new());
         waiting.next(&mut batch, HOUR).await;
         (batch.len(), began.elapsed())

@@ -1,6 +1,6 @@
 //! Traces: which requests are traced, what shards are told of it, and spans for a collector.
 //!
-//! A request that is not traced costs a load, at doors that continue their clients' traces a look for a header, and a lot
+//! A request that is not traced costs a load, at listeners that continue their clients' traces a look for a header, and a lot
 //! that is drawn. One that is has two spans: the gateway's own, and that of asking the shard, which the shard's continue.
 
 mod context;
@@ -23,7 +23,7 @@ pub(crate) use export::CollectorError;
 use export::{Collector, Results, Spans};
 pub(crate) use otlp::Traced;
 
-/// Traces of all doors.
+/// Traces of all listeners.
 pub(crate) struct Tracing {
     /// `None` while nothing is traced.
     active: ArcSwapOption<Active>,

@@ -43,9 +43,9 @@ impl Traced {
         let Trace { id, parent, span, asking, began, asked } = &*self.trace;
         let ended = *began + self.took;
         let own = Span {
-            trace_id: Shown(*id),
-            span_id: Shown(*span),
-            parent_span_id: parent.map(Shown),
+            trace_id: AsText(*id),
+            span_id: AsText(*span),
+            parent_span_id: parent.map(AsText),
             name: &self.method,
             kind: SERVER,
             start_time_unix_nano: nanos(*began),
@@ -54,9 +54,9 @@ impl Traced {
             status: (self.code >= 500).then_some(State { code: ERROR }),
         };
         let of_shard = asked.get().map(|asked| Span {
-            trace_id: Shown(*id),
-            span_id: Shown(*asking),
-            parent_span_id: Some(Shown(*span)),
+            trace_id: AsText(*id),
+            span_id: AsText(*asking),
+            parent_span_id: Some(AsText(*span)),
             name: &self.method,
             kind: CLIENT,
             start_time_unix_nano: nanos(*began + *asked),
@@ -131,14 +131,14 @@ impl Serialize for Spans<'_> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Span<'r> {
-    trace_id: Shown<TraceId>,
-    span_id: Shown<SpanId>,
+    trace_id: AsText<TraceId>,
+    span_id: AsText<SpanId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent_span_id: Option<Shown<SpanId>>,
+    parent_span_id: Option<AsText<SpanId>>,
     name: &'r str,
     kind: u8,
-    start_time_unix_nano: Shown<u128>,
-    end_time_unix_nano: Shown<u128>,
+    start_time_unix_nano: AsText<u128>,
+    end_time_unix_nano: AsText<u128>,
     attributes: Attributes<'r>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<State>,
@@ -169,7 +169,7 @@ impl Serialize for Attributes<'_> {
                     text("url.path", &traced.path),
                     Attribute {
                         key: Key::Of("http.response.status_code"),
-                        value: Value::IntValue(Shown(u128::from(traced.code))),
+                        value: Value::IntValue(AsText(u128::from(traced.code))),
                     },
                     Attribute { key: Key::Of("client.address"), value: client },
                     text("fairlead.listener", &traced.listener),
@@ -183,7 +183,7 @@ impl Serialize for Attributes<'_> {
                 let named = named.into_iter().filter_map(|(key, value)| Some(text(key, value?)));
                 let phases = traced.phases.iter().map(|(phase, took)| Attribute {
                     key: Key::OfPhase(phase),
-                    value: Value::IntValue(Shown(took.as_micros())),
+                    value: Value::IntValue(AsText(took.as_micros())),
                 });
                 serializer.collect_seq(always.into_iter().chain(named).chain(phases))
             }
@@ -217,7 +217,7 @@ impl Serialize for Key<'_> {
 enum Value<'r> {
     StringValue(Text<'r>),
     /// 64 bits are text in protobuf's JSON.
-    IntValue(Shown<u128>),
+    IntValue(AsText<u128>),
 }
 
 impl<'r> Value<'r> {
@@ -234,16 +234,16 @@ enum Text<'r> {
 }
 
 /// As text.
-struct Shown<T>(T);
+struct AsText<T>(T);
 
-impl<T: Display> Serialize for Shown<T> {
+impl<T: Display> Serialize for AsText<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-fn nanos(time: SystemTime) -> Shown<u128> {
-    Shown(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
+fn nanos(time: SystemTime) -> AsText<u128> {
+    AsText(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos())
 }
 
 /// One of which little is to be told.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::request::Priority;
-use crate::upstream::admission::Share;
+use crate::upstream::admission::FlowKey;
 
 /// Between what the limit stays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,7 +41,7 @@ const PROBE_FOR: u32 = 10;
 const KINDS: usize = 2 * Priority::ALL.len();
 
 /// Which kind it is.
-pub(super) fn kind(share: Share) -> usize {
+pub(super) fn kind(share: FlowKey) -> usize {
     2 * share.priority as usize + usize::from(share.writes)
 }
 
@@ -52,25 +52,25 @@ pub(super) struct Adaptive {
     epoch: Instant,
     /// When the window ends, in microseconds.
     end: AtomicU64,
-    times: [Times; KINDS],
+    times: [LatencyWindow; KINDS],
     /// The most that the server worked on at a time.
     most_open: AtomicU32,
     /// Requests that took longer than they count.
     expired: AtomicU64,
     overloaded: AtomicU64,
-    judged: Mutex<Judged>,
+    judged: Mutex<Evaluation>,
 }
 
 /// Of one kind in a window.
 #[derive(Debug, Default)]
-struct Times {
+struct LatencyWindow {
     count: AtomicU64,
     micros: AtomicU64,
 }
 
 /// What was learned from earlier windows.
 #[derive(Debug, Default, Clone, Copy)]
-struct Judged {
+struct Evaluation {
     /// Unlimited before anything is known.
     limit: f64,
     probe: Probe,
@@ -114,7 +114,7 @@ impl Adaptive {
             most_open: AtomicU32::new(0),
             expired: AtomicU64::new(0),
             overloaded: AtomicU64::new(0),
-            judged: Mutex::new(Judged { limit: f64::from(u32::MAX), ..Judged::default() }),
+            judged: Mutex::new(Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() }),
         }
     }
 
@@ -182,7 +182,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// What follows from a window. Pure.
-fn judge(before: Judged, window: &Window, bounds: Bounds) -> Judged {
+fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     let (least, most) = (f64::from(bounds.least), f64::from(bounds.most));
     let limit = before.limit.clamp(least, most);
     let open = f64::from(window.most_open);
@@ -190,13 +190,13 @@ fn judge(before: Judged, window: &Window, bounds: Bounds) -> Judged {
     let is_quiet = open <= least * 1.25;
     let baselines = baselines(before.baselines, window, is_quiet, before.probe);
     match before.probe {
-        Probe::Probes(_, limit) if is_quiet => return Judged { limit, probe: Probe::Seen(0), baselines },
-        Probe::Probes(PROBE_FOR.., limit) => return Judged { limit, probe: Probe::Seen(0), baselines },
+        Probe::Probes(_, limit) if is_quiet => return Evaluation { limit, probe: Probe::Seen(0), baselines },
+        Probe::Probes(PROBE_FOR.., limit) => return Evaluation { limit, probe: Probe::Seen(0), baselines },
         Probe::Probes(windows, limit) => {
-            return Judged { limit: least, probe: Probe::Probes(windows + 1, limit), baselines };
+            return Evaluation { limit: least, probe: Probe::Probes(windows + 1, limit), baselines };
         }
         Probe::Seen(PROBE_AFTER..) if !is_quiet => {
-            return Judged { limit: least, probe: Probe::Probes(0, limit), baselines };
+            return Evaluation { limit: least, probe: Probe::Probes(0, limit), baselines };
         }
         Probe::Seen(_) => {}
     }
@@ -205,10 +205,10 @@ fn judge(before: Judged, window: &Window, bounds: Bounds) -> Judged {
         _ => Probe::Seen(0),
     };
     let limit = limited(limit, window, &baselines, is_quiet).clamp(least, most);
-    Judged { limit, probe, baselines }
+    Evaluation { limit, probe, baselines }
 }
 
-/// Times with little to do, as far as this window tells.
+/// LatencyWindow with little to do, as far as this window tells.
 fn baselines(
     mut baselines: [Option<f64>; KINDS],
     window: &Window,
@@ -266,11 +266,11 @@ mod tests {
         Window { times: times(&[(NORMAL, 100, mean)]), most_open: open as u32, expired: 0, overloaded: 0 }
     }
 
-    const NORMAL: Share = Share { flow: 0, priority: Priority::Normal, writes: false };
-    const LIST: Share = Share { priority: Priority::List, ..NORMAL };
-    const WRITE: Share = Share { writes: true, ..NORMAL };
+    const NORMAL: FlowKey = FlowKey { flow: 0, priority: Priority::Normal, writes: false };
+    const LIST: FlowKey = FlowKey { priority: Priority::List, ..NORMAL };
+    const WRITE: FlowKey = FlowKey { writes: true, ..NORMAL };
 
-    fn times(of: &[(Share, u64, f64)]) -> [(u64, f64); KINDS] {
+    fn times(of: &[(FlowKey, u64, f64)]) -> [(u64, f64); KINDS] {
         let mut times = [(0, 0.0); KINDS];
         for (share, count, mean) in of {
             times[kind(*share)] = (*count, *mean);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// A server that works on `capacity` at a time, each for a millisecond; more take their turn.
-    fn settle(mut judged: Judged, capacity: f64, asked: f64, windows: usize) -> Judged {
+    fn settle(mut judged: Evaluation, capacity: f64, asked: f64, windows: usize) -> Evaluation {
         for _ in 0..windows {
             let open = asked.min(judged.limit.min(2_000.0));
             judged = judge(judged, &window(1_000.0 * (open / capacity).max(1.0), open), BOUNDS);
@@ -288,8 +288,8 @@ mod tests {
     }
 
     /// Of a server that has been seen with little to do.
-    fn known() -> Judged {
-        settle(Judged { limit: 200.0, ..Judged::default() }, 100.0, 10.0, 5)
+    fn known() -> Evaluation {
+        settle(Evaluation { limit: 200.0, ..Evaluation::default() }, 100.0, 10.0, 5)
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_server_that_is_met_with_much_to_do_is_found_out_soon() {
         // As after a restart of the gateway in the middle of a flood.
-        let first = Judged { limit: f64::from(u32::MAX), ..Judged::default() };
+        let first = Evaluation { limit: f64::from(u32::MAX), ..Evaluation::default() };
         let settled = settle(first, 50.0, 10_000.0, 100).limit;
         assert!((50.0..150.0).contains(&settled), "{settled}");
     }

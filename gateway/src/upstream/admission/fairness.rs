@@ -40,7 +40,7 @@ impl Scene {
     /// One request, and how long it took.
     async fn ask(&self, flow: u64, priority: Priority) -> Duration {
         let began = tokio::time::Instant::now();
-        let share = Share { flow, priority, writes: false };
+        let share = FlowKey { flow, priority, writes: false };
         let slot = match self.admission.enter_at_once(share, self.options) {
             Some(slot) => slot,
             None => self.admission.enter(share, self.options).await.unwrap(),

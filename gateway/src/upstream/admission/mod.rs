@@ -22,13 +22,13 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use adaptive::{Adaptive, Bounds};
-use queue::{FairQueue, Place, Pushed};
+use queue::{FairQueue, Pushed, QueueSlot};
 
 use crate::request::Priority;
 
 /// Whose turn it is, and how urgent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Share {
+pub(crate) struct FlowKey {
     /// The logical cluster, or whatever else is served in turn, as a number.
     pub(crate) flow: u64,
     /// How urgent it is.
@@ -97,7 +97,7 @@ pub(crate) struct Admission {
     /// Those that wait.
     waiting: AtomicU32,
     adaptive: Adaptive,
-    queue: Mutex<FairQueue<(Share, oneshot::Sender<Option<Slot>>)>>,
+    queue: Mutex<FairQueue<(FlowKey, oneshot::Sender<Option<ConcurrencyPermit>>)>>,
     /// By which those are let in who wait.
     latest: Mutex<Option<AdmissionOptions>>,
 }
@@ -128,18 +128,22 @@ impl Default for Admission {
 
 /// A request that the server works on, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ConcurrencyPermit {
     admission: Arc<Admission>,
     options: AdmissionOptions,
     began: Instant,
     /// When the server had all of the request.
     asked: Option<Instant>,
-    share: Share,
+    share: FlowKey,
 }
 
 impl Admission {
     /// Lets a request in if there is room and nobody waits.
-    pub(crate) fn enter_at_once(self: &Arc<Self>, share: Share, options: AdmissionOptions) -> Option<Slot> {
+    pub(crate) fn enter_at_once(
+        self: &Arc<Self>,
+        share: FlowKey,
+        options: AdmissionOptions,
+    ) -> Option<ConcurrencyPermit> {
         if self.waiting.load(Ordering::SeqCst) > 0 || !self.may_have_more(share.flow, options) {
             return None;
         }
@@ -179,9 +183,9 @@ impl Admission {
         &self.open_of[(flow ^ (flow >> 32)) as usize % COUNTERS]
     }
 
-    fn slot(self: &Arc<Self>, share: Share, options: AdmissionOptions) -> Slot {
+    fn slot(self: &Arc<Self>, share: FlowKey, options: AdmissionOptions) -> ConcurrencyPermit {
         self.open_of(share.flow).fetch_add(1, Ordering::SeqCst);
-        Slot { admission: Arc::clone(self), options, began: Instant::now(), asked: None, share }
+        ConcurrencyPermit { admission: Arc::clone(self), options, began: Instant::now(), asked: None, share }
     }
 
     /// Other options from now on, also for those who wait already.
@@ -198,9 +202,9 @@ impl Admission {
     /// [`Overloaded`]; the server has seen nothing then.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        share: Share,
+        share: FlowKey,
         options: AdmissionOptions,
-    ) -> Result<Slot, Overloaded> {
+    ) -> Result<ConcurrencyPermit, Overloaded> {
         let (turn, mut admitted) = oneshot::channel();
         let place = {
             let mut queue = self.queue.lock();
@@ -250,7 +254,7 @@ impl Admission {
     }
 }
 
-impl Slot {
+impl ConcurrencyPermit {
     /// For how long it may still count.
     pub(crate) fn rest(&self) -> Duration {
         Duration::from_millis(self.options.counts.into()).saturating_sub(self.began.elapsed())
@@ -290,7 +294,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         self.admission.open_of(self.share.flow).fetch_sub(1, Ordering::SeqCst);
         self.admission.open.fetch_sub(1, Ordering::SeqCst);
@@ -304,7 +308,7 @@ impl Drop for Slot {
 /// Somebody waiting: who goes away leaves his place.
 struct Waiting<'a> {
     admission: &'a Arc<Admission>,
-    place: Place,
+    place: QueueSlot,
 }
 
 impl Drop for Waiting<'_> {
@@ -333,8 +337,8 @@ mod tests {
         })
     }
 
-    fn share(flow: u64) -> Share {
-        Share { flow, priority: Priority::Normal, writes: false }
+    fn share(flow: u64) -> FlowKey {
+        FlowKey { flow, priority: Priority::Normal, writes: false }
     }
 
     fn state(admission: &Admission) -> (u32, u32) {
@@ -401,8 +405,8 @@ mod tests {
 
     #[tokio::test]
     async fn other_options_hold_for_those_who_wait_already() {
-        type Waiting<'w> = futures_util::future::BoxFuture<'w, Result<Slot, Overloaded>>;
-        fn admitted(waiting: &mut Vec<Waiting<'_>>) -> Vec<Slot> {
+        type Waiting<'w> = futures_util::future::BoxFuture<'w, Result<ConcurrencyPermit, Overloaded>>;
+        fn admitted(waiting: &mut Vec<Waiting<'_>>) -> Vec<ConcurrencyPermit> {
             let mut slots = Vec::new();
             waiting.retain_mut(|one| match one.now_or_never() {
                 Some(slot) => {

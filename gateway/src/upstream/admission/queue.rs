@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::FxHashMap;
 
 use crate::request::Priority;
-use crate::upstream::admission::Share;
+use crate::upstream::admission::FlowKey;
 
 /// What one turn costs its flow. A list is more work than most others.
 const fn work(priority: Priority) -> u64 {
@@ -36,21 +36,21 @@ const fn cost(priority: Priority) -> u64 {
 
 /// A place in the queue, by which it can be given up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Place {
-    share: Share,
+pub(super) struct QueueSlot {
+    share: FlowKey,
     number: u64,
 }
 
 /// When it is a flow's turn; equals in the order in which they came.
-type Turn = (u64, u64);
+type VirtualTime = (u64, u64);
 
 /// What became of somebody who came.
 #[derive(Debug)]
 pub(super) enum Pushed<T> {
     /// He waits.
-    Waits(Place),
+    Waits(QueueSlot),
     /// He waits, and this one, of the flow with the most, does not any more.
-    InPlaceOf(Place, T),
+    InPlaceOf(QueueSlot, T),
     /// There is no room, and his flow has the most.
     Refused,
 }
@@ -60,7 +60,7 @@ pub(super) enum Pushed<T> {
 pub(super) struct FairQueue<T> {
     flows: FxHashMap<u64, Flow<T>>,
     /// Whose turn it is when.
-    turns: BTreeMap<Turn, u64>,
+    turns: BTreeMap<VirtualTime, u64>,
     /// When the next turn would be of flows of which nobody waits any more: who always comes when the one before has just had
     /// his turn is not new each time.
     owed: FxHashMap<u64, u64>,
@@ -77,7 +77,7 @@ const FEW: usize = 64;
 /// Those of one flow; there is at least one.
 #[derive(Debug)]
 struct Flow<T> {
-    turn: Turn,
+    turn: VirtualTime,
     levels: [Level<T>; 3],
     /// The turn of a priority that was served last.
     time: u64,
@@ -119,7 +119,7 @@ impl<T> FairQueue<T> {
 
     /// Somebody comes. With `most` waiting already, one of the flow with the most has to go, the last of the least urgent; that
     /// may be whoever comes.
-    pub(super) fn push(&mut self, share: Share, who: T, most: usize) -> Pushed<T> {
+    pub(super) fn push(&mut self, share: FlowKey, who: T, most: usize) -> Pushed<T> {
         let mut displaced = None;
         if self.len >= most {
             match self.last_of_the_longest(share) {
@@ -143,7 +143,7 @@ impl<T> FairQueue<T> {
             level.start = level.start.max(flow.time);
         }
         level.waiting.push_back((number, who));
-        let place = Place { share, number };
+        let place = QueueSlot { share, number };
         match displaced {
             Some(last) => Pushed::InPlaceOf(place, last),
             None => Pushed::Waits(place),
@@ -174,7 +174,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Somebody gives up his place, if he still has it.
-    pub(super) fn remove(&mut self, place: Place) -> Option<T> {
+    pub(super) fn remove(&mut self, place: QueueSlot) -> Option<T> {
         let flow = self.flows.get_mut(&place.share.flow)?;
         let waiting = &mut flow.levels[place.share.priority as usize].waiting;
         let at = waiting.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
@@ -209,7 +209,7 @@ impl<T> FairQueue<T> {
 
     /// The last place of the least urgent in the flow with the most. If that is the flow of whoever comes, only somebody goes
     /// who is less urgent. Looks at all flows, which is as much as there may wait; happens only when the queue is full.
-    fn last_of_the_longest(&self, comes: Share) -> Option<Place> {
+    fn last_of_the_longest(&self, comes: FlowKey) -> Option<QueueSlot> {
         let (longest, flow) = self.flows.iter().max_by_key(|(_, flow)| flow.len)?;
         let own = self.flows.get(&comes.flow).is_some_and(|own| own.len >= flow.len);
         let (id, flow) = if own { (comes.flow, self.flows.get(&comes.flow)?) } else { (*longest, flow) };
@@ -221,7 +221,7 @@ impl<T> FairQueue<T> {
             return None;
         }
         let (number, _) = flow.levels[goes as usize].waiting.back()?;
-        Some(Place { share: Share { flow: id, priority: goes, writes: false }, number: *number })
+        Some(QueueSlot { share: FlowKey { flow: id, priority: goes, writes: false }, number: *number })
     }
 }
 
@@ -235,8 +235,8 @@ mod tests {
 
     const NORMAL: Priority = Priority::Normal;
 
-    fn share(flow: u64, priority: Priority) -> Share {
-        Share { flow, priority, writes: false }
+    fn share(flow: u64, priority: Priority) -> FlowKey {
+        FlowKey { flow, priority, writes: false }
     }
 
     fn filled(flows: &[(u64, Priority, usize)]) -> FairQueue<usize> {

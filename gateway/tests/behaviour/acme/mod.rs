@@ -1,4 +1,4 @@
-//! Doors that get their certificates from an authority: by either challenge, again before they end, and never without one.
+//! Listeners that get their certificates from an authority: by either challenge, again before they end, and never without one.
 
 mod authority;
 mod pebble;
@@ -41,14 +41,14 @@ impl Site {
         self.world.directory.path().join("acme")
     }
 
-    /// A gateway whose first door's certificate is the authority's, and whose second one's is not.
+    /// A gateway whose first listener's certificate is the authority's, and whose second one's is not.
     async fn gateway(&self, challenge: AcmeChallenge, change: impl FnOnce(&mut GatewayConfig)) -> Another {
         let config = self.config(challenge, change);
         let environment = environment();
         let gateway = Gateway::start(config, &environment).unwrap();
         gateway.ready().await;
         keep_fresh(&environment);
-        let address = gateway.doors[0].1;
+        let address = gateway.listeners[0].1;
         let another = Another { gateway, environment, address };
         self.authority.state.ports.send_if_modified(|ports| {
             let is_first = ports.is_none();
@@ -69,9 +69,9 @@ impl Site {
         config.acme.http_address = Some((Ipv4Addr::LOCALHOST, self.http).into());
         let mut other = config.listeners[0].clone();
         other.name = "other".to_owned();
-        let door = &mut config.listeners[0];
-        door.hosts = vec!["localhost".to_owned()];
-        door.tls.acme = Some(DoorAcmeConfig { challenge });
+        let listener = &mut config.listeners[0];
+        listener.hosts = vec!["localhost".to_owned()];
+        listener.tls.acme = Some(DoorAcmeConfig { challenge });
         config.listeners.push(other);
         change(&mut config);
         config
@@ -89,7 +89,7 @@ impl Site {
         until(&self.authority.state.seen, |seen| seen.issued >= count).await;
     }
 
-    /// Whether somebody who believes the public authority gets an answer at the door.
+    /// Whether somebody who believes the public authority gets an answer at the listener.
     async fn is_believed(&self, gateway: &Another) -> bool {
         let user = self.world.user();
         let connector =
@@ -104,10 +104,10 @@ impl Site {
     async fn until_believed(&self, gateway: &Another) {
         let patience = Duration::from_secs(60);
         let waiting = async { while !self.is_believed(gateway).await {} };
-        tokio::time::timeout(patience, waiting).await.expect("the door never shows its certificate");
+        tokio::time::timeout(patience, waiting).await.expect("the listener never shows its certificate");
     }
 
-    /// What the door shows.
+    /// What the listener shows.
     async fn leaf(&self, gateway: &Another) -> Vec<u8> {
         validate::shown(gateway.address.port(), "localhost", &[b"h2"]).await.unwrap().leaf.to_vec()
     }
@@ -127,16 +127,16 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_gets_a_certificate_by_either_challenge_and_opens_before_it_has_one() {
+async fn a_listener_gets_a_certificate_by_either_challenge_and_opens_before_it_has_one() {
     for challenge in [AcmeChallenge::TlsAlpn01, AcmeChallenge::Http01] {
         let site = Site::new().await;
         site.set(Trouble::Down);
         let gateway = site.gateway(challenge, |_| ()).await;
         until(&site.authority.state.seen, |seen| seen.orders >= 2).await;
-        // It is open, and shows something of its own; the door beside it knows nothing of all this.
+        // It is open, and shows something of its own; the listener beside it knows nothing of all this.
         assert!(!site.is_believed(&gateway).await, "{challenge:?}");
         let user = site.world.user();
-        let address = gateway.gateway.doors[1].1;
+        let address = gateway.gateway.listeners[1].1;
         let other = crate::world::connect(address, &site.world.serving_ca, Some(&user), b"h2");
         assert_eq!(crate::world::Http2::over(other.await.unwrap()).await.get(PATH).await.status, 200);
 
@@ -304,8 +304,8 @@ async fn a_challenge_is_answered_to_whoever_asks_for_it_and_nobody_else() {
     // Somebody who offers more means something else.
     let usual = validate::shown(port, "localhost", &[b"acme-tls/1", b"h2"]).await.unwrap();
     assert_eq!(usual.protocol.as_deref(), Some(&b"h2"[..]));
-    // The other door has no such thing.
-    let other = gateway.gateway.doors[1].1.port();
+    // The other listener has no such thing.
+    let other = gateway.gateway.listeners[1].1.port();
     assert!(validate::shown(other, "localhost", &[b"acme-tls/1"]).await.is_err());
     // Nor does http-01 have anything to say.
     assert!(validate::http(site.http, "localhost", "token", "token.thumb").await.is_err());
@@ -318,7 +318,7 @@ async fn whoever_looks_at_a_configuration_leaves_the_folder_as_it_is() {
     let config = site.config(AcmeChallenge::TlsAlpn01, |_| ());
     Gateway::check(&config, &environment()).unwrap();
     assert!(!site.folder().exists());
-    // What cannot be is found all the same, and a folder that nobody can write to before a door opens.
+    // What cannot be is found all the same, and a folder that nobody can write to before a listener opens.
     let nameless =
         site.config(AcmeChallenge::TlsAlpn01, |config| config.listeners[0].hosts = vec!["\u{e4}".to_owned()]);
     let refused = Gateway::check(&nameless, &environment()).unwrap_err().to_string();
@@ -397,7 +397,7 @@ async fn nobody_waits_for_the_file_of_a_challenge_but_who_asks_for_it() {
     .await;
     for _ in 0..8 {
         let believed = tokio::time::timeout(PATIENCE, site.is_believed(&gateway)).await;
-        assert!(believed.expect("the door waits, too"));
+        assert!(believed.expect("the listener waits, too"));
     }
     fs::remove_file(&file).unwrap();
     drop(writer);

@@ -19,13 +19,13 @@ async fn pebble_gives_certificates_by_both_challenges() {
     for challenge in [AcmeChallenge::TlsAlpn01, AcmeChallenge::Http01] {
         let site = Site::new().await;
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        let (listen, manage, door) = (free(), free(), free());
+        let (listen, manage, listener) = (free(), free(), free());
         let directory = site.world.directory.path();
         let (certificate, key) = site.world.serving_ca.server().write(directory, "pebble");
         let config = directory.join("pebble.json");
         let text = json!({"pebble": {
             "listenAddress": listen.to_string(), "managementListenAddress": manage.to_string(),
-            "certificate": certificate, "privateKey": key, "httpPort": site.http, "tlsPort": door.port(),
+            "certificate": certificate, "privateKey": key, "httpPort": site.http, "tlsPort": listener.port(),
             "ocspResponderURL": "", "externalAccountBindingRequired": false,
         }});
         fs::write(&config, text.to_string()).unwrap();
@@ -41,7 +41,7 @@ async fn pebble_gives_certificates_by_both_challenges() {
         let gateway = site
             .gateway(challenge, |config| {
                 config.acme.directory_url = Some(format!("https://{listen}/dir").parse().unwrap());
-                config.listeners[0].serving.address = door;
+                config.listeners[0].serving.address = listener;
             })
             .await;
         let is_pebbles = |leaf: &[u8]| {
@@ -54,9 +54,9 @@ async fn pebble_gives_certificates_by_both_challenges() {
             .expect("there is no certificate");
         let success = "fairlead_gateway_acme_attempts_total{listener=\"internal\",result=\"success\"} 1";
         assert!(metrics(&gateway).contains(success));
-        // The door beside it is as it was.
+        // The listener beside it is as it was.
         let user = site.world.user();
-        let other = connect(gateway.gateway.doors[1].1, &site.world.serving_ca, Some(&user), b"h2").await;
+        let other = connect(gateway.gateway.listeners[1].1, &site.world.serving_ca, Some(&user), b"h2").await;
         assert_eq!(Http2::over(other.unwrap()).await.get(PATH).await.status, 200);
         println!("pebble: a certificate by {}", challenge.name());
         gateway.end().await;

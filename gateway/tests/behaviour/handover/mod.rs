@@ -1,6 +1,6 @@
 //! A process hands its sockets to its successor, and a service manager hears of it.
 
-mod doors;
+mod listeners;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::pki::client_config;
 use crate::program::{Gateway, StateFile, process, until_gone};
 use crate::world::{
-    Http2, PATIENCE, World, connect, door, eventually, free_address, request, until, until_refused,
+    Http2, PATIENCE, World, connect, eventually, free_address, listener, request, until, until_refused,
     write_config,
 };
 
@@ -184,11 +184,11 @@ impl Knocking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_successor_takes_over_and_nobody_is_refused() {
     let mut line = Line::begin(|config, directory| {
-        let socket = SocketConfig { path: directory.join("door.sock").into(), ..SocketConfig::default() };
-        config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, "local") });
+        let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
+        config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
-    let socket = line.world.directory.path().join("door.sock");
+    let socket = line.world.directory.path().join("listener.sock");
     let knocking = Knocking::at(&line, line.address);
     let old = line.client().await;
     let question = request(Method::GET, "/clusters/root:org/api/v1/stream?watch=true", &[], "");
@@ -243,7 +243,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         ("one that waits", script(&directory, "waits", "exec sleep 100"), "not ready within"),
         (
             "one that says it is ready and ends",
-            // The one door is 3, the line 4.
+            // The one listener is 3, the line 4.
             script(&directory, "lies", "echo READY=1 >&4; exit 4"),
             "exit status: 4",
         ),
@@ -284,14 +284,14 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn versions_may_differ_in_words_and_doors() {
+async fn versions_may_differ_in_words_and_listeners() {
     let (stays, goes, comes) = (free_address().await, free_address().await, free_address().await);
     let program = env!("CARGO_BIN_EXE_fairlead-gateway");
     let line = Line::begin(|config, directory| {
         for (name, address) in [("stays", stays), ("goes", goes)] {
-            let mut door = door(config, name);
-            door.serving.address = address;
-            config.listeners.push(door);
+            let mut listener = listener(config, name);
+            listener.serving.address = address;
+            config.listeners.push(listener);
         }
         // Of another version: says what nobody knows, and calls its sockets as it likes.
         let text = format!(
@@ -303,7 +303,7 @@ async fn versions_may_differ_in_words_and_doors() {
     let mut config = line.config.clone();
     config.listeners.remove(2);
     config.listeners[1].name = "stays under another name".to_owned();
-    let mut new = door(&config, "comes");
+    let mut new = listener(&config, "comes");
     new.serving.address = comes;
     config.listeners.push(new);
     // Read by the successor only.
@@ -331,8 +331,8 @@ async fn a_process_that_is_to_end_waits_for_no_successor() {
 async fn a_successor_whose_predecessor_is_killed_serves() {
     let mut line = Line::begin(|config, directory| {
         config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
-        let socket = SocketConfig { path: directory.join("door.sock").into(), ..SocketConfig::default() };
-        config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, "local") });
+        let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
+        config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
     let first = line.state.read().pid;
@@ -348,7 +348,7 @@ async fn a_successor_whose_predecessor_is_killed_serves() {
     // What the other one had made goes with this one, though nobody has had the time to say so.
     line.state.signal(Signal::TERM);
     until_gone(successor).await;
-    assert!(!line.path("door.sock").exists());
+    assert!(!line.path("listener.sock").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -481,7 +481,8 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     let world = World::new().await;
     let directory = world.directory.path().to_owned();
     let file = directory.join("gateway.yaml");
-    let (named, path) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), directory.join("door.sock"));
+    let (named, path) =
+        (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), directory.join("listener.sock"));
     let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let foreign = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, other) = (named.local_addr().unwrap(), foreign.local_addr().unwrap());
@@ -489,7 +490,7 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     config.drain.window = "100ms".parse().unwrap();
     config.listeners[0].serving.address = address;
     let socket = SocketConfig { path: path.clone().into(), ..SocketConfig::default() };
-    config.listeners.push(DoorConfig { socket: Some(socket), ..door(&config, "local") });
+    config.listeners.push(DoorConfig { socket: Some(socket), ..listener(&config, "local") });
     write_config(&file, &config);
     let mut command = std::process::Command::new("sh");
     command
@@ -502,7 +503,7 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     let mappings = (3..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
     command.fd_mappings(mappings.collect()).unwrap();
     let mut gateway = Gateway::by(Command::from(command));
-    assert!(gateway.says("no door listens where").await.contains("foreign"));
+    assert!(gateway.says("no listener listens where").await.contains("foreign"));
     gateway.says("the index is synced").await;
     let user = world.user();
     let client = Http2::over(connect(address, &world.serving_ca, Some(&user), b"h2").await.unwrap()).await;

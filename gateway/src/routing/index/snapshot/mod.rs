@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::request::Reference;
     use crate::routing::table::{
-        Change, ClusterRecord, Page, PickMarks, Resolution, ShardSpec, TableWriter, WorkspaceRecord,
-        WorkspaceTarget, table_of,
+        Change, ClusterRecord, Page, PlacementConstraints, Resolution, ShardSpec, TableWriter,
+        WorkspaceRecord, WorkspaceTarget, table_of,
     };
 
     fn header() -> Header {
@@ -121,8 +121,8 @@ mod tests {
             labels: Arc::new([("region".to_owned(), "eu".to_owned())].into()),
             cordoned: name == "b",
             marks: match name {
-                "a" => PickMarks { draining: true, weight: Some(3), capacity: Some(0) },
-                _ => PickMarks::default(),
+                "a" => PlacementConstraints { draining: true, weight: Some(3), capacity: Some(0) },
+                _ => PlacementConstraints::default(),
             },
         }
     }

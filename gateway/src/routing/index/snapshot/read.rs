@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use crate::routing::index::snapshot::{BUFFER, CHECKSUM, Header, MAGIC, SnapshotError};
-use crate::routing::table::{PickMarks, Restoration, ShardIndex, ShardSpec, StoredRecord};
+use crate::routing::table::{PlacementConstraints, Restoration, ShardIndex, ShardSpec, StoredRecord};
 
 /// Its four fixed fields.
 const SMALLEST_RECORD: u64 = 8;
@@ -104,7 +104,7 @@ fn read_shard(fields: &mut Fields) -> Result<ShardSpec, SnapshotError> {
         url,
         labels: Arc::new(labels),
         cordoned,
-        marks: PickMarks { draining, weight, capacity },
+        marks: PlacementConstraints { draining, weight, capacity },
     })
 }
 

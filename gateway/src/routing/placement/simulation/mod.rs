@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use fairlead_config::PickPolicy;
 
 use crate::routing::placement::load::Loads;
-use crate::routing::placement::policy::{Candidate, Reach, decide};
+use crate::routing::placement::policy::{Candidate, EligibleShards, decide};
 use crate::routing::placement::reservations::Reservations;
 use world::{Marks, Traffic, World};
 
@@ -162,7 +162,7 @@ impl Gateway {
                     selected: shard.is_north || !question.is_for_north,
                     cordoned: seen.marks.cordoned,
                     draining: seen.marks.draining,
-                    reach: if seen.marks.is_dead { Reach::Lost } else { Reach::Heard },
+                    reach: if seen.marks.is_dead { EligibleShards::Lost } else { EligibleShards::Heard },
                     workspaces: seen.workspaces,
                     reserved: tally.open,
                     settled: tally.settled,

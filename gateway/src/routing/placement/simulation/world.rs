@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::routing::placement::load::{Signs, Work};
+use crate::routing::placement::load::{ShardWork, UpstreamSignals};
 use crate::routing::placement::simulation::Plan;
 
 /// How many of a hundred shards differ from the others, and how.
@@ -144,7 +144,7 @@ fn busyness(place: usize) -> f64 {
 
 /// What a gateway sees of the requests that pass through it: its part of all.
 pub(super) struct Traffic {
-    work: Mutex<Vec<Work>>,
+    work: Mutex<Vec<ShardWork>>,
     /// Requests per second and weight that keep a shard from doing anything else.
     most: f64,
 }
@@ -154,7 +154,7 @@ impl Traffic {
         let weights: u32 = world.shards.iter().map(|shard| shard.weight).sum();
         // Twice what is needed in the end.
         let most = 2.0 * 1.8 * f64::from(plan.workspaces) / f64::from(weights);
-        Self { work: Mutex::new(vec![Work::default(); world.shards.len()]), most }
+        Self { work: Mutex::new(vec![ShardWork::default(); world.shards.len()]), most }
     }
 
     /// A second of requests.
@@ -168,8 +168,8 @@ impl Traffic {
     }
 }
 
-impl Signs for Traffic {
-    fn work(&self, shard: &str) -> Work {
+impl UpstreamSignals for Traffic {
+    fn work(&self, shard: &str) -> ShardWork {
         let place = shard.rsplit_once('-').and_then(|(_, place)| place.parse::<usize>().ok());
         place.and_then(|place| self.work.lock().get(place).copied()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Every credential with everything that a client may try to say beside it, at every kind of door: whom the shard is told of,
+//! Every credential with everything that a client may try to say beside it, at every kind of listener: whom the shard is told of,
 //! and what else arrives there. The table is printed.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use crate::world::{Answer, Choices, Http2, ORG, World, local_and_balanced, reque
 const PATH: &str = "/clusters/root:org/api";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Door {
+enum Listener {
     /// Every method, certificates among them.
     Internal,
     /// Behind a CDN, tokens only.
@@ -45,7 +45,8 @@ enum Door {
     Balanced,
 }
 
-const DOORS: [Door; 5] = [Door::Internal, Door::Edge, Door::Admin, Door::Local, Door::Balanced];
+const LISTENERS: [Listener; 5] =
+    [Listener::Internal, Listener::Edge, Listener::Admin, Listener::Local, Listener::Balanced];
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Credential {
@@ -119,21 +120,22 @@ const WORDS: [&str; 7] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_credential_with_every_trick_at_every_door() {
+async fn every_credential_with_every_trick_at_every_listener() {
     let scene = Scene::set().await;
     let mut table = format!("{:24} {:18}", "credential", "trick");
-    DOORS.iter().for_each(|door| table.push_str(&format!("{:45} ", format!("{door:?}"))));
+    LISTENERS.iter().for_each(|listener| table.push_str(&format!("{:45} ", format!("{listener:?}"))));
     table.push('\n');
     let mut faults = Vec::new();
     for credential in CREDENTIALS {
         for (trick, fields) in TRICKS {
             table.push_str(&format!("{:24} {trick:18}", format!("{credential:?}")));
-            for door in DOORS {
-                let found = outcome(&scene.ask(door, credential, fields).await);
+            for listener in LISTENERS {
+                let found = outcome(&scene.ask(listener, credential, fields).await);
                 table.push_str(&format!("{found:45} "));
-                let expected = expected(door, credential, trick);
+                let expected = expected(listener, credential, trick);
                 if found != expected {
-                    faults.push(format!("{door:?}, {credential:?}, {trick}: {found:?}, not {expected:?}"));
+                    faults
+                        .push(format!("{listener:?}, {credential:?}, {trick}: {found:?}, not {expected:?}"));
                 }
             }
             table.push('\n');
@@ -143,22 +145,22 @@ async fn every_credential_with_every_trick_at_every_door() {
     assert!(faults.is_empty(), "{}\n{table}", faults.join("\n"));
 }
 
-fn expected(door: Door, credential: Credential, trick: &str) -> String {
+fn expected(listener: Listener, credential: Credential, trick: &str) -> String {
     let acts = trick == "Impersonate-User";
-    if door == Door::Edge && (acts || trick == "impersonate_user") {
+    if listener == Listener::Edge && (acts || trick == "impersonate_user") {
         return "403".to_owned();
     }
-    let who = match who(door, credential) {
+    let who = match who(listener, credential) {
         // What it says by these headers is no trick where it is believed, and two users are nobody.
         Ok("dora") if trick == "X-Remote-*" => return "401".to_owned(),
         Ok(who) => who,
         Err(code) => return code.to_string(),
     };
-    let from = match door {
-        Door::Balanced => "203.0.113.9",
+    let from = match listener {
+        Listener::Balanced => "203.0.113.9",
         _ => "127.0.0.1",
     };
-    let is_carried = door == Door::Edge;
+    let is_carried = listener == Listener::Edge;
     let from = if trick == "address" && !is_carried { format!("10.0.0.1, {from}") } else { from.to_owned() };
     let words = match trick {
         "address" if !is_carried => " and forwarded x-real-ip",
@@ -169,17 +171,17 @@ fn expected(door: Door, credential: Credential, trick: &str) -> String {
 }
 
 /// Whom the shard is told of, or the code.
-fn who(door: Door, credential: Credential) -> Result<&'static str, u16> {
+fn who(listener: Listener, credential: Credential) -> Result<&'static str, u16> {
     use Credential::{
         Certificate, CertificateAndBadToken, FrontProxy, GoodToken, ServiceAccount, TokenOfIssuer,
         TokenOfRefusedGroup, TokenOfRefusedUser, TokenOfWebSocket,
     };
-    match (door, credential) {
-        (Door::Edge, TokenOfRefusedUser | TokenOfRefusedGroup | ServiceAccount) => Err(403),
+    match (listener, credential) {
+        (Listener::Edge, TokenOfRefusedUser | TokenOfRefusedGroup | ServiceAccount) => Err(403),
         // Whatever they have shown the CDN.
-        (Door::Edge, Certificate | CertificateAndBadToken | FrontProxy) => Err(401),
+        (Listener::Edge, Certificate | CertificateAndBadToken | FrontProxy) => Err(401),
         (_, Certificate | CertificateAndBadToken) => Ok("alice,team"),
-        (Door::Admin, _) => Err(401),
+        (Listener::Admin, _) => Err(401),
         (_, GoodToken | TokenOfWebSocket) => Ok("bob,team"),
         (_, TokenOfRefusedUser) => Ok("system:admin"),
         (_, TokenOfRefusedGroup) => Ok("lea,system:kcp:leads"),
@@ -214,7 +216,7 @@ fn outcome(answer: &Answer) -> String {
 
 struct Scene {
     world: World,
-    doors: BTreeMap<String, SocketAddr>,
+    listeners: BTreeMap<String, SocketAddr>,
     socket: PathBuf,
     cdn: fairlead_tests::cdn::Cdn,
     public: Authority,
@@ -235,19 +237,19 @@ impl Scene {
         let provider = Authority::new("provider");
         let (issuer, signer) = (Server::start().await, Signer::elliptic_curve("P-256", "one"));
         serve(&issuer, &[&signer]);
-        let socket = set_doors(&mut world, &provider, &issuer);
+        let socket = set_listeners(&mut world, &provider, &issuer);
         let (key, file) = robots_key(&world);
-        for door in &mut world.config.listeners {
-            if door.name != "admin" {
-                door.authentication.service_accounts.key_files = vec![file.clone()];
+        for listener in &mut world.config.listeners {
+            if listener.name != "admin" {
+                listener.authentication.service_accounts.key_files = vec![file.clone()];
             }
         }
         let object = json!({"metadata": {"name": "robot", "namespace": "default", "uid": "u-1"}});
         world.alpha.state.put("serviceaccounts", "robot", object);
         world.start().await;
-        let doors: BTreeMap<_, _> = world.gateway.as_ref().unwrap().doors.iter().cloned().collect();
+        let listeners: BTreeMap<_, _> = world.gateway.as_ref().unwrap().listeners.iter().cloned().collect();
         let options = Options {
-            origin: doors["edge"],
+            origin: listeners["edge"],
             certificate: Some(provider.client("origin-pull", &["system:masters"])),
             idle: Duration::from_secs(20),
             streams: 100,
@@ -258,10 +260,10 @@ impl Scene {
             expired: signer.sign(&claims(&issuer, -600, -60, "over")),
             of_robot: robot(&key, ORG),
         };
-        Self { world, doors, socket, cdn, public, tokens, _issuer: issuer }
+        Self { world, listeners, socket, cdn, public, tokens, _issuer: issuer }
     }
 
-    async fn ask(&self, door: Door, credential: Credential, trick: &[(&str, &str)]) -> Answer {
+    async fn ask(&self, listener: Listener, credential: Credential, trick: &[(&str, &str)]) -> Answer {
         let world = &self.world;
         let certificate = match credential {
             Credential::Certificate | Credential::CertificateAndBadToken => Some(world.user()),
@@ -298,21 +300,21 @@ impl Scene {
         fields.extend_from_slice(trick);
         let asked = request(Method::GET, PATH, &fields, "");
         let is_websocket = credential == Credential::TokenOfWebSocket;
-        let stream = self.connect(door).await;
-        let authority = if door == Door::Edge { &self.public } else { &world.serving_ca };
+        let stream = self.connect(listener).await;
+        let authority = if listener == Listener::Edge { &self.public } else { &world.serving_ca };
         send(stream, authority, certificate.as_ref(), asked, is_websocket).await
     }
 
     /// A connection without TLS, whatever has to be said before that said.
-    async fn connect(&self, door: Door) -> Box<dyn Stream> {
+    async fn connect(&self, listener: Listener) -> Box<dyn Stream> {
         let tcp = async |address| TcpStream::connect(address).await.unwrap();
-        match door {
-            Door::Internal => Box::new(tcp(self.doors["internal"]).await),
-            Door::Edge => Box::new(tcp(self.cdn.address()).await),
-            Door::Admin => Box::new(tcp(self.doors["admin"]).await),
-            Door::Local => Box::new(UnixStream::connect(&self.socket).await.unwrap()),
-            Door::Balanced => {
-                let mut stream = tcp(self.doors["balanced"]).await;
+        match listener {
+            Listener::Internal => Box::new(tcp(self.listeners["internal"]).await),
+            Listener::Edge => Box::new(tcp(self.cdn.address()).await),
+            Listener::Admin => Box::new(tcp(self.listeners["admin"]).await),
+            Listener::Local => Box::new(UnixStream::connect(&self.socket).await.unwrap()),
+            Listener::Balanced => {
+                let mut stream = tcp(self.listeners["balanced"]).await;
                 stream.write_all(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n").await.unwrap();
                 Box::new(stream)
             }
@@ -346,8 +348,8 @@ async fn send(
     Http2::from(sender).send(asked).await
 }
 
-/// The doors, each with all that goes with it; where the socket is.
-fn set_doors(world: &mut World, provider: &Authority, issuer: &Server) -> PathBuf {
+/// The listeners, each with all that goes with it; where the socket is.
+fn set_listeners(world: &mut World, provider: &Authority, issuer: &Server) -> PathBuf {
     let directory = world.directory.path().to_owned();
     let path = |name: &str| directory.join(name);
     fs::write(
@@ -394,5 +396,5 @@ fn set_doors(world: &mut World, provider: &Authority, issuer: &Server) -> PathBu
     edge.no_store = true;
     let [local, balanced] = local_and_balanced(&internal, &directory, &path("ranges"));
     world.config.listeners = vec![internal, edge, admin, local, balanced];
-    path("door.sock")
+    path("listener.sock")
 }

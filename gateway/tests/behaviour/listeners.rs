@@ -1,4 +1,4 @@
-//! Doors are opened, changed, moved and closed while others serve; or nothing of it happens.
+//! Listeners are opened, changed, moved and closed while others serve; or nothing of it happens.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,9 @@ use tokio_rustls::TlsConnector;
 
 use crate::pki::client_config;
 use crate::program;
-use crate::world::{Http2, World, connect, door, eventually, free_address, request, until, until_refused};
+use crate::world::{
+    Http2, World, connect, eventually, free_address, listener, request, until, until_refused,
+};
 
 const API: &str = "/clusters/root:org/api";
 const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
@@ -26,35 +28,35 @@ const WATCH: &str = "/clusters/root:org/api/v1/stream?watch=true";
 type Mistake = Box<dyn Fn(&mut GatewayConfig)>;
 
 fn address_of(gateway: &Gateway, name: &str) -> SocketAddr {
-    gateway.doors.iter().find(|(door, _)| door == name).unwrap().1
+    gateway.listeners.iter().find(|(listener, _)| listener == name).unwrap().1
 }
 
 async fn client(world: &World, address: SocketAddr) -> Http2 {
     Http2::over(connect(address, &world.serving_ca, Some(&world.user()), b"h2").await.unwrap()).await
 }
 
-/// Lines of metrics about a door.
-async fn series(world: &World, door: &str) -> usize {
-    let label = format!("listener=\"{door}\"");
+/// Lines of metrics about a listener.
+async fn series(world: &World, listener: &str) -> usize {
+    let label = format!("listener=\"{listener}\"");
     let text = world.get(Some(&world.operator()), "/metrics").await.text;
     text.lines().filter(|line| line.contains(&label)).count()
 }
 
 async fn listed(world: &World) -> Vec<String> {
     let status = world.get(Some(&world.operator()), "/services/fairlead/v1/status").await.json();
-    let doors = status["doors"].as_array().unwrap();
-    doors.iter().map(|door| door["name"].as_str().unwrap().to_owned()).collect()
+    let listeners = status["listeners"].as_array().unwrap();
+    listeners.iter().map(|listener| listener["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_comes_and_goes_while_another_serves() {
+async fn a_listener_comes_and_goes_while_another_serves() {
     let mut world = World::new().await;
     let kept = client(&world, world.address).await;
     let kept_watch = kept.open(request(Method::GET, WATCH, &[], "")).await.unwrap();
     let mut config = world.config.clone();
     config.drain.window = "200ms".parse().unwrap();
     let alone = config.clone();
-    config.listeners.push(door(&config, "guests"));
+    config.listeners.push(listener(&config, "guests"));
     let gateway = world.gateway.as_mut().unwrap();
     gateway.reconfigure(config).unwrap();
     let address = address_of(gateway, "guests");
@@ -68,7 +70,7 @@ async fn a_door_comes_and_goes_while_another_serves() {
     world.gateway.as_mut().unwrap().reconfigure(alone).unwrap();
     assert_eq!(listed(&world).await, ["internal"]);
     until_refused(address).await;
-    // It ends as watches end, and takes nothing of the other door along.
+    // It ends as watches end, and takes nothing of the other listener along.
     while let Some(frame) = watch.body_mut().frame().await {
         frame.unwrap();
     }
@@ -80,16 +82,16 @@ async fn a_door_comes_and_goes_while_another_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doors_that_change_places_refuse_nobody() {
+async fn listeners_that_change_places_refuse_nobody() {
     let mut world = World::new().await;
     let (one, two) = (free_address().await, free_address().await);
     let mut config = world.config.clone();
     config.drain.window = "1s".parse().unwrap();
     for (name, address) in [("one", one), ("two", two)] {
-        let mut door = door(&config, name);
-        door.serving.address = address;
-        door.no_store = name == "two";
-        config.listeners.push(door);
+        let mut listener = listener(&config, name);
+        listener.serving.address = address;
+        listener.no_store = name == "two";
+        config.listeners.push(listener);
     }
     let gateway = world.gateway.as_mut().unwrap();
     gateway.reconfigure(config.clone()).unwrap();
@@ -109,7 +111,7 @@ async fn doors_that_change_places_refuse_nobody() {
         })
     });
     for _ in 0..10 {
-        let addresses = [1, 2].map(|door| config.listeners[door].serving.address);
+        let addresses = [1, 2].map(|listener| config.listeners[listener].serving.address);
         config.listeners[1].serving.address = addresses[1];
         config.listeners[2].serving.address = addresses[0];
         let gateway = world.gateway.as_mut().unwrap();
@@ -148,12 +150,12 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
         (
             "no certificate",
             Box::new(|config| config.listeners[0].serving.certificate = "/nowhere.crt".into()),
-            "listeners[0].serving: serving certificate of door internal cannot be loaded",
+            "listeners[0].serving: serving certificate of listener internal cannot be loaded",
         ),
         (
             "no authority",
             Box::new(|config| config.listeners[1].client_ca = Some("/nowhere.crt".into())),
-            "listeners[1].serving: serving certificate of door more cannot be loaded",
+            "listeners[1].serving: serving certificate of listener more cannot be loaded",
         ),
         (
             "no origin pull authority",
@@ -167,7 +169,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
         (
             "no tokens",
             Box::new(|config| config.listeners[0].authentication.token_file = Some("/nowhere.csv".into())),
-            "listeners[0].authentication: credentials of door internal: ",
+            "listeners[0].authentication: credentials of listener internal: ",
         ),
         (
             "peers that are none",
@@ -205,10 +207,10 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
     for (what, choice, expected) in &cases {
         let free = free_address().await;
         let mut config = world.config.clone();
-        config.listeners.push(door(&config, "more"));
+        config.listeners.push(listener(&config, "more"));
         // What is good of it must not come into force either.
         config.listeners[0].no_store = true;
-        config.listeners.push(DoorConfig { name: "good".to_owned(), ..door(&config, "good") });
+        config.listeners.push(DoorConfig { name: "good".to_owned(), ..listener(&config, "good") });
         config.listeners[2].serving.address = free;
         choice(&mut config);
         let refused = world.gateway.as_mut().unwrap().reconfigure(config).unwrap_err().to_string();
@@ -247,7 +249,7 @@ async fn what_connections_meet_changes_for_new_ones() {
     let many: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(before.send(request(Method::GET, API, &many, "")).await.status, 431);
 
-    // A load balancer comes before the door: on new connections it says whose they are.
+    // A load balancer comes before the listener: on new connections it says whose they are.
     std::fs::write(world.directory.path().join("peers"), "127.0.0.0/8\n").unwrap();
     config.listeners[0].peers.allow = Some(world.directory.path().join("peers").into());
     config.listeners[0].peers.proxy_protocol = true;
@@ -274,15 +276,15 @@ async fn what_connections_meet_changes_for_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_new_door_asks_for_is_said_by_the_settings_that_it_comes_with() {
+async fn what_a_new_listener_asks_for_is_said_by_the_settings_that_it_comes_with() {
     let mut world = World::new().await;
     let mut config = world.config.clone();
     config.as_kcp = vec![KcpBehaviour::AuthenticationMethods];
     let gateway = world.gateway.as_mut().unwrap();
     gateway.reconfigure(config.clone()).unwrap();
-    // In one step: methods that kcp forgets count, and there is a door that has none but such.
+    // In one step: methods that kcp forgets count, and there is a listener that has none but such.
     config.as_kcp = Vec::new();
-    let mut guests = door(&config, "guests");
+    let mut guests = listener(&config, "guests");
     let kubeconfig = world.directory.path().join("shards.kubeconfig").into();
     guests.authentication.webhook = Some(WebhookConfig { kubeconfig, ..WebhookConfig::default() });
     config.listeners.push(guests);
@@ -332,7 +334,7 @@ async fn a_limit_on_connections_grows_and_shrinks() {
     let mut world = World::new().await;
     let mut config = world.config.clone();
     config.limits.max_connections = 1;
-    config.listeners.push(door(&config, "small"));
+    config.listeners.push(listener(&config, "small"));
     let gateway = world.gateway.as_mut().unwrap();
     gateway.reconfigure(config.clone()).unwrap();
     let address = address_of(gateway, "small");
@@ -367,16 +369,16 @@ fn at(path: &Path, mode: &str) -> Option<SocketConfig> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_may_be_a_unix_socket() {
+async fn a_listener_may_be_a_unix_socket() {
     let mut world = World::new().await;
-    let path: PathBuf = world.directory.path().join("door.sock");
+    let path: PathBuf = world.directory.path().join("listener.sock");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     // As a process leaves it that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let mut config = world.config.clone();
     config.drain.window = "100ms".parse().unwrap();
     let alone = config.clone();
-    config.listeners.push(DoorConfig { socket: at(&path, "0660"), ..door(&config, "local") });
+    config.listeners.push(DoorConfig { socket: at(&path, "0660"), ..listener(&config, "local") });
     world.gateway.as_mut().unwrap().reconfigure(config.clone()).unwrap();
     assert_eq!(mode(&path), 0o660);
     let answer = over_unix(&world, &path).await.unwrap().get(API).await;
@@ -388,21 +390,21 @@ async fn a_door_may_be_a_unix_socket() {
     assert!(theft.err().unwrap().to_string().contains("cannot listen on unix:"));
     assert_eq!(over_unix(&world, &path).await.unwrap().get(API).await.status, 200);
 
-    // The same socket with another mode, and under another door's name.
+    // The same socket with another mode, and under another listener's name.
     config.listeners[1].socket = at(&path, "0600");
     config.listeners[1].name = "renamed".to_owned();
     world.gateway.as_mut().unwrap().reconfigure(config.clone()).unwrap();
     assert_eq!(mode(&path), 0o600);
     assert_eq!(over_unix(&world, &path).await.unwrap().get(API).await.status, 200);
 
-    // It goes with its door, unless something else stands there by then.
+    // It goes with its listener, unless something else stands there by then.
     world.gateway.as_mut().unwrap().reconfigure(alone.clone()).unwrap();
     eventually("the file is gone", async || !path.exists()).await;
     world.gateway.as_mut().unwrap().reconfigure(config).unwrap();
     std::fs::remove_file(&path).unwrap();
     let successor = std::os::unix::net::UnixListener::bind(&path).unwrap();
     world.gateway.as_mut().unwrap().reconfigure(alone).unwrap();
-    eventually("the door is gone", async || listed(&world).await.len() == 1).await;
+    eventually("the listener is gone", async || listed(&world).await.len() == 1).await;
     std::os::unix::net::UnixStream::connect(&path).unwrap();
     drop(successor);
 }
@@ -424,7 +426,7 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     let address = gateway.address().await;
     gateway.says("the index is synced").await;
     let second = |address: SocketAddr| {
-        let mut second = door(&world.config, "second");
+        let mut second = listener(&world.config, "second");
         second.serving.address = address;
         format!("- {}\n", serde_json::to_string(&second).unwrap())
     };
@@ -445,7 +447,7 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     // The fault passes without a change of the file.
     drop(taken);
     gateway.signal(Signal::HUP);
-    gateway.says("listening door=second").await;
+    gateway.says("listening listener=second").await;
     let is_over = async || !client.get("/readyz?verbose").await.text.contains("configuration");
     eventually("the fault is over", is_over).await;
 }

@@ -1,4 +1,4 @@
-//! Doors and their sockets at an upgrade: each is in one process's hands, and so is whoever waits there.
+//! Listeners and their sockets at an upgrade: each is in one process's hands, and so is whoever waits there.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::{API, Knocking, Line, over, the_gateway, waiting};
 use crate::program::until_gone;
-use crate::world::{door, eventually, free_address, until_refused};
+use crate::world::{eventually, free_address, listener, until_refused};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
+async fn a_listener_that_is_asked_for_during_an_upgrade_opens_after_it() {
     for (what, then, stays) in
         [("one that succeeds", the_gateway(), false), ("one that fails", "exit 3".to_owned(), true)]
     {
@@ -25,7 +25,7 @@ async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
         let first = line.state.read().pid;
         let knocking = Knocking::at(&line, line.address);
         let with = |config: &GatewayConfig, name: &str, address: SocketAddr| {
-            let mut new = door(config, name);
+            let mut new = listener(config, name);
             new.serving.address = address;
             let mut config = config.clone();
             config.listeners.push(new);
@@ -52,9 +52,9 @@ async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
             line.taken_over_from(first).await;
             line.state.until(|state| state.reloads_done > 0).await;
         }
-        for door in &config.listeners[1..] {
-            let answer = line.client_at(door.serving.address).await.get(API).await;
-            assert_eq!(answer.status, 200, "{what}: {}", door.name);
+        for listener in &config.listeners[1..] {
+            let answer = line.client_at(listener.serving.address).await.get(API).await;
+            assert_eq!(answer.status, 200, "{what}: {}", listener.name);
         }
         assert_eq!(line.state.read().pid == first, stays, "{what}");
         knocking.end().await;
@@ -62,12 +62,12 @@ async fn a_door_that_is_asked_for_during_an_upgrade_opens_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_at_a_door_that_the_successor_does_not_have_is_served() {
+async fn whoever_waits_at_a_listener_that_the_successor_does_not_have_is_served() {
     let goes = free_address().await;
     let mut line = Line::begin(|config, _| {
-        let mut door = door(config, "goes");
-        door.serving.address = goes;
-        config.listeners.push(door);
+        let mut listener = listener(config, "goes");
+        listener.serving.address = goes;
+        config.listeners.push(listener);
         config.limits.max_connections = 1;
         config.drain.window = "20s".parse().unwrap();
     })
@@ -83,18 +83,18 @@ async fn whoever_waits_at_a_door_that_the_successor_does_not_have_is_served() {
     line.upgrade().await;
     assert_eq!(over(line.tls(), stream).await.get(API).await.status, 200);
     until_refused(goes).await;
-    line.gateway.says("the successor has no door here").await;
+    line.gateway.says("the successor has no listener here").await;
     drop(first);
     until_gone(before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sockets_file_goes_with_the_door_that_has_it_whatever_it_is_called() {
+async fn a_sockets_file_goes_with_the_listener_that_has_it_whatever_it_is_called() {
     let line = Line::begin(|config, directory| {
         for name in ["one", "two"] {
             let path = directory.join(name).into();
             let socket = SocketConfig { path, mode: "0660".to_owned() };
-            config.listeners.push(DoorConfig { socket: Some(socket), ..door(config, name) });
+            config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, name) });
         }
     })
     .await;
