@@ -3,7 +3,6 @@
 //! May use `auth` (the type of an identity), `policy`, `upstream`, `telemetry` and `request`. Must not know which protocol the
 //! client speaks (it is a [`Client`](downstream::Client)), nor how the upstream was chosen.
 
-mod backend;
 pub(crate) mod date;
 pub(crate) mod downstream;
 pub(crate) mod exchange;
@@ -14,6 +13,7 @@ mod headers;
 mod keep_alive;
 pub(crate) mod local_response;
 pub(crate) mod request_context;
+mod response_body;
 mod retry_headers;
 pub(crate) mod stream_deadline;
 pub(crate) mod target;

@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::io::InspectReader;
 
-use crate::forward::backend::Download;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::Exchange;
 use crate::forward::failure;
@@ -27,6 +26,7 @@ use crate::forward::failure::{Broken, Failure};
 use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::forward::local_response::answer_itself;
 use crate::forward::request_context::RequestContext;
+use crate::forward::response_body::Download;
 use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;
 use crate::forward::telemetry;

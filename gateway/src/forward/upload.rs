@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
-use crate::policy::backlog::ConnectionBacklog;
 use crate::policy::client_address::is_word_of_carriers;
+use crate::policy::connection_backlog::ConnectionBacklog;
 use crate::policy::request_filter::impersonates;
 use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::request::is_hop_by_hop;

@@ -4,7 +4,7 @@ use fairlead_config::ConnectionLimits;
 use h2::server::Builder;
 
 /// What an HTTP/2 client may send ahead on one stream. On all of a connection it is so much for each: uploads that nobody takes
-/// leave room for the others, and how many of them may wait, [`crate::policy::backlog`] says.
+/// leave room for the others, and how many of them may wait, [`crate::policy::connection_backlog`] says.
 const STREAM_WINDOW: u32 = 64 << 10;
 /// Streams that a connection has at most, whatever is configured.
 const MOST_STREAMS: u32 = 1_000;

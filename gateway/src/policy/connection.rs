@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fairlead_authn::ConnectionCredentials;
 use fairlead_process::{Activity, Connected, Drain, PeerChain};
 
-use crate::policy::backlog::ConnectionBacklog;
 use crate::policy::client_address::ClientAddressSource;
+use crate::policy::connection_backlog::ConnectionBacklog;
 use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
 
 /// One client connection. Shared by all requests on it.

@@ -3,9 +3,9 @@
 //!
 //! May use `upstream` (a listener's identity towards shards), `telemetry` and `request`. Must not know workspaces or credentials.
 
-pub(crate) mod backlog;
 pub(crate) mod client_address;
 pub(crate) mod connection;
+pub(crate) mod connection_backlog;
 pub(crate) mod cors;
 pub(crate) mod listener;
 pub(crate) mod quota;

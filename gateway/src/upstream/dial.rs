@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::upstream::read_ahead::ReadAhead;
 use crate::upstream::streams::{Established, Lifetime, Origin, StreamPermit};
-use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 use crate::upstream::{
     ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share,

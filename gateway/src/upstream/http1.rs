@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 
 /// Connections kept for later.

@@ -6,20 +6,20 @@
 
 mod addresses;
 mod admission;
-mod breaker;
-mod budget;
+mod circuit_breaker;
 mod credential;
 mod dial;
-mod gate;
+mod dial_guard;
 mod health;
 mod http1;
+mod listener_identity;
 mod probe;
 pub(crate) mod read_ahead;
-mod sender;
+mod retry_budget;
 mod server;
 mod servers;
 mod streams;
-mod wire;
+mod transport;
 pub(crate) mod worker;
 pub(crate) mod write_coalescer;
 
@@ -29,16 +29,16 @@ use std::time::Duration;
 
 pub(crate) use addresses::EndpointStatus;
 pub(crate) use admission::{AdmissionOptions, ConcurrencyPermit, FlowKey, Occupancy, Overloaded};
-pub(crate) use breaker::BreakerOptions;
-pub(crate) use budget::RetryBudget;
+pub(crate) use circuit_breaker::BreakerOptions;
 pub(crate) use credential::{CredentialError, CredentialFiles, UpstreamCredential};
 pub(crate) use health::{Fault, HealthOptions};
 pub(crate) use http1::{BodyPart, Lease, RequestBody};
-pub(crate) use sender::ListenerUpstreamIdentity;
+pub(crate) use listener_identity::ListenerUpstreamIdentity;
+pub(crate) use retry_budget::RetryBudget;
 pub(crate) use server::Upstream;
 pub(crate) use servers::{BackendSpec, OwnCredentials, Upstreams};
 pub(crate) use streams::StreamPermit;
-pub(crate) use wire::UpstreamTransport;
+pub(crate) use transport::UpstreamTransport;
 
 /// How servers are talked to.
 #[derive(Clone, Copy, Debug)]

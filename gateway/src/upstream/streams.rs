@@ -18,7 +18,7 @@ use h2::client::{self, SendRequest};
 use h2::{Ping, PingPong};
 
 use crate::upstream::health::AddressHealth;
-use crate::upstream::wire::UpstreamTransport;
+use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 use crate::upstream::write_coalescer::coalesce;
 

@@ -5,9 +5,9 @@
 //! what is rare or large is boxed, because every request's task has room for the largest moment of its life and is
 //! moved whole. `make bench-gateway` measures both.
 
-mod answer;
-mod ask;
-mod ask_http1;
+mod relay_response;
+mod send_request;
+mod send_request_http1;
 
 use std::future::pending;
 use std::pin::Pin;
@@ -18,12 +18,12 @@ use http::request::Parts;
 use http::{Response, StatusCode, Version};
 use tokio::time::{sleep, timeout};
 
-use crate::forward::backend::Download;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive::KeepAlive;
 use crate::forward::local_response::answer_itself;
 use crate::forward::request_context::RequestContext;
+use crate::forward::response_body::Download;
 use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::stream_deadline::StreamDeadline;
 use crate::forward::target::Forward;

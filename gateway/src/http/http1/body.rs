@@ -5,7 +5,7 @@ use http::Version;
 use http::header::{self, HeaderMap};
 use memchr::memchr;
 
-use crate::http::http1::head::{HeadError, headers};
+use crate::http::http1::request_head::{HeadError, headers};
 
 /// The longest line that gives the size of a chunk, with extensions, which nobody uses.
 const MAX_SIZE_LINE: usize = 256;
@@ -194,7 +194,7 @@ fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
         input.advance(2);
         return Ok(Some(HeaderMap::new()));
     }
-    let end = super::head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
+    let end = super::request_head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
     let Some(end) = end else {
         return if input.len() < MAX_TRAILER_BYTES { Ok(None) } else { Err("the trailers are too long") };
     };

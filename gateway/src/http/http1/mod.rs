@@ -6,10 +6,10 @@
 //!
 //! Cost of an ordinary GET: one read, one copy of its head, one write.
 
-mod answer;
 mod body;
-mod head;
-mod wire;
+mod connection;
+mod request_head;
+mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +32,10 @@ use crate::policy::connection::Connection;
 use crate::request::RequestClass;
 use crate::request::host;
 use crate::request::response::LocalResponse;
-use answer::{ResponseContext, ResponseFraming};
 use body::{Body, Progress};
-use head::{Head, HeadError};
-use wire::Http1Connection;
+use connection::Http1Connection;
+use request_head::{Head, HeadError};
+use response::{ResponseContext, ResponseFraming};
 
 /// How long a connection is held open for a client that has been answered and still sends, so that it can read the
 /// answer before it meets the closed connection.
@@ -108,10 +108,10 @@ async fn next_head(server: &HttpServer, wire: &mut Http1Connection) -> Result<Op
     let mut seen = 0;
     loop {
         if seen == 0 {
-            let _ = wire.input.split_to(head::blank_lines(&wire.input));
+            let _ = wire.input.split_to(request_head::blank_lines(&wire.input));
         }
-        if let Some(end) = head::end(&wire.input, seen)? {
-            let head = head::parse(&wire.input[..end])?;
+        if let Some(end) = request_head::end(&wire.input, seen)? {
+            let head = request_head::parse(&wire.input[..end])?;
             bytes::Buf::advance(&mut wire.input, end);
             return Ok(Some(head));
         }
@@ -156,7 +156,7 @@ async fn one_request(
                 Some(tunnel) => {
                     let wire = client.wire;
                     let status = StatusCode::SWITCHING_PROTOCOLS;
-                    answer::write_whole_head(&mut wire.output, status, &tunnel.headers);
+                    response::write_whole_head(&mut wire.output, status, &tunnel.headers);
                     if wire.flush().await.is_ok() {
                         let ahead = std::mem::take(&mut wire.input).freeze();
                         Box::pin(tunnel.carry(server.forwarder(), ahead, &mut wire.stream)).await;
@@ -196,7 +196,7 @@ async fn refuse(
     // Whatever else is wrong with it, an answer to this method has no body.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
     let question = ResponseContext { method: &method, version: Version::HTTP_11, keep_alive: false };
-    let (mut framing, _) = answer::write_head(&mut wire.output, &head, question, body.is_empty());
+    let (mut framing, _) = response::write_head(&mut wire.output, &head, question, body.is_empty());
     if method != Method::HEAD {
         framing.write(&mut wire.output, &body);
     }
@@ -253,7 +253,7 @@ impl Http1<'_> {
     /// Tells a client that waits to go on.
     async fn say_continue(&mut self) -> Result<(), ClientDisconnected> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
-            answer::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
+            response::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
             self.wire.flush().await.map_err(|_| ClientDisconnected)?;
         }
         Ok(())
@@ -299,7 +299,7 @@ impl DownstreamExchange for Http1<'_> {
         if self.version != Version::HTTP_11 || head.status() == StatusCode::CONTINUE {
             return Ok(());
         }
-        answer::write_whole_head(&mut self.wire.output, head.status(), head.headers());
+        response::write_whole_head(&mut self.wire.output, head.status(), head.headers());
         self.wire.flush().await.map_err(|_| ClientDisconnected)
     }
 
@@ -311,7 +311,7 @@ impl DownstreamExchange for Http1<'_> {
         let keep_alive = self.keep_alive && !self.expects_continue;
         let method = if self.is_head { &Method::HEAD } else { &Method::GET };
         let question = ResponseContext { method, version: self.version, keep_alive };
-        let (framing, keep) = answer::write_head(&mut self.wire.output, &head, question, ended);
+        let (framing, keep) = response::write_head(&mut self.wire.output, &head, question, ended);
         self.keep_alive = keep;
         self.answer = Some((head.status.as_u16(), framing));
         if ended && !framing.end(&mut self.wire.output, None) {

@@ -5,10 +5,10 @@
 //! certificate yet opens with one that vouches for itself and is in no file, which clients refuse, and which is replaced as
 //! soon as there is a better one. ChallengeResponses to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
 
-mod answers;
+mod challenge_responses;
 mod directory;
-mod keep;
 mod order;
+mod renewal;
 mod responder;
 mod state;
 
@@ -26,7 +26,7 @@ use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
 
 use crate::listener::listener_manager::Sockets;
-use answers::ChallengeResponses;
+use challenge_responses::ChallengeResponses;
 pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
 
@@ -156,12 +156,12 @@ impl Acme {
     /// Keeps a listener's certificate fresh as long as what is returned is there, and until the process drains.
     pub(crate) fn keep(&self, listener: &DoorConfig, shutdown: &Shutdown) -> Option<RenewalState> {
         let acme = listener.tls.acme.as_ref()?;
-        let wanted = keep::OrderRequest {
+        let wanted = renewal::OrderRequest {
             listener: listener.name.clone(),
             names: listener.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             challenge: acme.challenge,
         };
-        let task = tokio::spawn(keep::keep(self.clone(), wanted, shutdown.clone())).abort_handle();
+        let task = tokio::spawn(renewal::keep(self.clone(), wanted, shutdown.clone())).abort_handle();
         Some(RenewalState { task, listener: listener.name.clone(), metrics: self.metrics.clone() })
     }
 

@@ -14,8 +14,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::listener::acme::AcmeError;
-use crate::listener::acme::answers::{ChallengeResponse, ChallengeResponses};
-use crate::listener::acme::keep::OrderRequest;
+use crate::listener::acme::challenge_responses::{ChallengeResponse, ChallengeResponses};
+use crate::listener::acme::renewal::OrderRequest;
 use crate::listener::acme::state::AuthorityLock;
 
 /// How often the authority is asked whether it has come to an end.

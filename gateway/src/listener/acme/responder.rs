@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::listener::acme::answers::ChallengeResponses;
+use crate::listener::acme::challenge_responses::ChallengeResponses;
 
 /// An authority comes from some places at once.
 const MOST_CONNECTIONS: usize = 64;

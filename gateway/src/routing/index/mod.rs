@@ -12,11 +12,11 @@ mod authentication;
 mod discover;
 mod follow;
 mod identity;
-mod keep;
 mod objects;
 mod report;
 mod select;
 mod snapshot;
+mod snapshot_writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ use authentication::AuthenticationFollower;
 use discover::{ShardList, ShardNews, ShardSource};
 use follow::{Ack, EventQueue, Follower, ShardEvent};
 use identity::read_identity;
-use keep::SnapshotWriter;
 use snapshot::SnapshotFile;
+use snapshot_writer::SnapshotWriter;
 
 pub(crate) use authentication::WorkspaceAuthentication;
 pub(crate) use report::IndexReport;

@@ -387,7 +387,7 @@ fn cell_of(hash: u32, cells: usize) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use super::super::draft::BucketBuilder;
+    use super::super::bucket_builder::BucketBuilder;
     use super::*;
 
     /// Logical clusters with these hashes and values, each on a shard of its own.

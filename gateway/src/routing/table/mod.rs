@@ -6,9 +6,9 @@
 
 mod ancestry;
 mod bucket;
+mod bucket_builder;
 mod change;
-mod draft;
-mod moves;
+mod relocations;
 mod resolve;
 mod restore;
 mod shards;
@@ -61,7 +61,7 @@ pub(crate) struct Root {
     shards: Arc<shards::Shards>,
     counts: Box<[ShardCounts]>,
     types: types::TypeNames,
-    moved: moves::RecentRelocations,
+    moved: relocations::RecentRelocations,
     hasher: DefaultHashBuilder,
     version: u64,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::routing::table::bucket::{Flags, is_load};
-use crate::routing::table::draft::BucketBuilder;
+use crate::routing::table::bucket_builder::BucketBuilder;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::{BUCKETS, Root, bucket_index};
 

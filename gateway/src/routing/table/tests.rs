@@ -382,7 +382,7 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
     // The shards may be heard in the other order, too.
     world.apply("a", Change::RemoveCluster("c1".into()));
     world.cluster("a", "c1");
-    tokio::time::advance(moves::MEMORY).await;
+    tokio::time::advance(relocations::MEMORY).await;
     world.writer.forget_moves();
     assert!(!moved(&world, "c1"), "it went and came back");
     world.apply("a", Change::RemoveCluster("c1".into()));
@@ -390,7 +390,7 @@ async fn a_move_is_told_for_a_minute_and_a_half() {
     assert!(moved(&world, "c1"));
     // A list that drops it is a removal.
     world.apply("a", all_clusters(&["root", "c2", "c1"]));
-    tokio::time::advance(moves::MEMORY).await;
+    tokio::time::advance(relocations::MEMORY).await;
     world.writer.forget_moves();
     assert!(!moved(&world, "c1"));
     assert_eq!(world.writer.next_expiry(), None);

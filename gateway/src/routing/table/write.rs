@@ -8,9 +8,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 use crate::routing::table::bucket::{Flags, Key, Kind};
+use crate::routing::table::bucket_builder::{BucketBuilder, Relocated};
 use crate::routing::table::change::{Change, ClusterRecord, Page, WorkspaceRecord, WorkspaceTarget};
-use crate::routing::table::draft::{BucketBuilder, Relocated};
-use crate::routing::table::moves::Relocations;
+use crate::routing::table::relocations::Relocations;
 use crate::routing::table::restore::Restoration;
 use crate::routing::table::shards::{ShardIndex, ShardSpec};
 use crate::routing::table::types::{NO_TYPE, TypeNumbers};

@@ -1,7 +1,7 @@
 //! A bucket under change.
 
 use crate::routing::table::bucket::{Bucket, Flags, Key, Kind, Record, is_counted};
-use crate::routing::table::moves::OwnerChange;
+use crate::routing::table::relocations::OwnerChange;
 
 /// A bucket's records in parts that can be changed.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use futures_util::FutureExt as _;
 use http::header::{self, HeaderMap};
 use http::{Response, Uri};
 
-use crate::forward::backend::Download;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::{Exchange, StartedResponse, drain, over, silence};
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive;
 use crate::forward::keep_alive::KeepAlive;
+use crate::forward::response_body::Download;
 use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::Upload;
 use crate::forward::watch_framing::WatchFraming;

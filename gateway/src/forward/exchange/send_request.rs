@@ -9,12 +9,12 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use tokio::time::sleep;
 
-use crate::forward::backend::Download;
 use crate::forward::downstream::DownstreamExchange;
-use crate::forward::exchange::answer::remove_hop_by_hop;
+use crate::forward::exchange::relay_response::remove_hop_by_hop;
 use crate::forward::exchange::{Exchange, over, silence};
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
+use crate::forward::response_body::Download;
 use crate::forward::retry_headers::RetryHeaders;
 use crate::forward::upload::{Sink, Upload};
 use crate::forward::upstream_request::is_safe;

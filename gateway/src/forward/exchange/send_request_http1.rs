@@ -8,13 +8,13 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use tokio::sync::mpsc;
 
-use crate::forward::backend::Download;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::exchange::Exchange;
-use crate::forward::exchange::answer::remove_hop_by_hop;
-use crate::forward::exchange::ask::{MAX_SENT, Next, copy};
+use crate::forward::exchange::relay_response::remove_hop_by_hop;
+use crate::forward::exchange::send_request::{MAX_SENT, Next, copy};
 use crate::forward::failure;
 use crate::forward::failure::{Broken, Failure};
+use crate::forward::response_body::Download;
 use crate::forward::upload::{Sink, Upload};
 use crate::upstream::{Lease, RequestBody};
 
