@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 const TABLES: [(&str, usize); 6] = [
     ("## Outcomes", 21),
     ("## Events", 15),
-    ("## Life of a shard", 8),
-    ("## What kcp does not test", 28),
-    ("## Traps of the data plane", 14),
+    ("## Shard lifecycle", 8),
+    ("## Not covered by kcp's tests", 28),
+    ("## Data plane pitfalls", 14),
     ("## Deliberate differences", 20),
 ];
 
