@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
+use async_trait::async_trait;
 use fairlead_certs::write_self_signed;
 use fairlead_client::Names;
 use fairlead_config::{ConfigError, GatewayConfig};
@@ -17,9 +17,10 @@ use fairlead_process::{
     TaskFailed, Tasks, check_open_files, init_logging, on_reopen_signal, run, signals,
 };
 use parking_lot::Mutex;
-
-/// What does not end by itself when everything else has is left behind after so long: a thread that waits for the system.
-const MAX_END: Duration = Duration::from_secs(5);
+use pingora::server::configuration::ServerConf;
+use pingora::server::{ListenFds, RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch};
+use pingora::services::Service;
+use tokio::sync::oneshot;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -49,6 +50,10 @@ enum Failure {
     Metrics(#[from] MetricsError),
     #[error("the runtime cannot be started")]
     Runtime(#[source] std::io::Error),
+    #[error("signal handlers cannot be installed")]
+    Signals(#[source] std::io::Error),
+    #[error("a fault in the program ended the gateway")]
+    Panicked,
     #[error(transparent)]
     Task(#[from] TaskFailed),
 }
@@ -128,47 +133,106 @@ fn plan(flags: FrontProxyFlags) -> Result<Plan, Failure> {
 }
 
 fn serve(plan: Plan, inherited: InheritedSockets) -> Result<(), Failure> {
-    let Plan { config, followed, warnings } = plan;
-    init_logging(&config.log)?;
-    for warning in warnings {
+    init_logging(&plan.config.log)?;
+    for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
-    if let Some(warning) = check_open_files(config.limits.max_connections as u64 * 2).warning {
+    if let Some(warning) = check_open_files(plan.config.limits.max_connections as u64 * 2).warning {
         tracing::warn!("{warning}");
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)?;
-    let outcome = runtime.block_on(async {
-        let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
-        let environment = environment(&config, metrics, inherited)?;
-        let shutdown = environment.shutdown.clone();
-        let life = ServiceNotifier::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
-        let gateway = Gateway::start(config, &environment)?;
-        let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Runtime)?;
-        environment.tasks.spawn("log files", reopening);
-        let gateway: SharedGateway = Arc::new(Mutex::new(gateway));
-        if let Some(file) = &followed {
-            follow_configuration(&gateway, file, &environment.reloads)?;
+    let (ended, outcome) = oneshot::channel();
+    let service = GatewayService { start: Some((plan, inherited, ended)) };
+    let end = GatewayEnd { outcome: Mutex::new(Some(outcome)), kept: Arc::default() };
+    let kept = Arc::clone(&end.kept);
+    // Without `bootstrap`: sockets are handed over by our own protocol, which ends the old process only after the new one
+    // has reported that it serves.
+    let mut server = Server::new_with_opt_and_conf(None, ServerConf::default());
+    server.add_service(service);
+    server.run(RunArgs { shutdown_signal: Box::new(end) });
+    let outcome = kept.lock().take();
+    // The service ended without an outcome only if its task panicked; the panic was printed.
+    outcome.unwrap_or(Err(Failure::Panicked))
+}
+
+type Outcome = Result<(), Failure>;
+
+/// The gateway as a pingora service: pingora makes its runtime and runs it.
+struct GatewayService {
+    /// `None` once it has started.
+    start: Option<(Plan, InheritedSockets, oneshot::Sender<Outcome>)>,
+}
+
+#[async_trait]
+impl Service for GatewayService {
+    async fn start_service(&mut self, _: Option<ListenFds>, _: ShutdownWatch, _: usize) {
+        if let Some((plan, inherited, ended)) = self.start.take() {
+            let outcome = run_gateway(plan, inherited).await;
+            // The receiver lives until the process ends.
+            let _ = ended.send(outcome);
         }
-        let upgrading = on_upgrade_signal(
-            Arc::clone(&gateway),
-            life.clone(),
-            environment.reloads.clone(),
-            shutdown.clone(),
-        );
-        environment.tasks.spawn("upgrade", upgrading.map_err(Failure::Runtime)?);
-        let handled = signals(&shutdown, environment.reloads.trigger()).map_err(Failure::Runtime)?;
-        let Environment { tasks, reloads, inherited, .. } = environment;
-        tasks.spawn("life", life.clone().run(gateway, inherited, reloads.clone(), shutdown.clone()));
-        tasks.spawn("reloads", reloads.run(shutdown.clone()));
-        // Beside the supervisor, because a second signal counts until the very end.
-        let outcome = tokio::select! {
-            outcome = tasks.supervise() => outcome,
-            () = handled => tasks.supervise().await,
-        };
-        life.end();
-        Ok(outcome?)
-    });
-    runtime.shutdown_timeout(MAX_END);
-    outcome
+    }
+
+    fn name(&self) -> &str {
+        "gateway"
+    }
+
+    /// Of the runtime of everything but connections, which have workers of their own.
+    fn threads(&self) -> Option<usize> {
+        Some(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+/// Ends the pingora server once the gateway has ended. pingora installs no signal handlers then: SIGTERM drains, SIGHUP
+/// reloads and SIGQUIT hands over as `fairlead_process` defines them.
+struct GatewayEnd {
+    outcome: Mutex<Option<oneshot::Receiver<Outcome>>>,
+    kept: Arc<Mutex<Option<Outcome>>>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for GatewayEnd {
+    async fn recv(&self) -> ShutdownSignal {
+        let outcome = self.outcome.lock().take();
+        if let Some(outcome) = outcome
+            && let Ok(outcome) = outcome.await
+        {
+            *self.kept.lock() = Some(outcome);
+        }
+        // The drain is over: pingora's grace period would only delay the end.
+        ShutdownSignal::FastShutdown
+    }
+}
+
+/// Runs the gateway until it has drained.
+async fn run_gateway(plan: Plan, inherited: InheritedSockets) -> Outcome {
+    let Plan { config, followed, .. } = plan;
+    let metrics = Metrics::new("gateway", env!("CARGO_PKG_VERSION"))?;
+    let environment = environment(&config, metrics, inherited)?;
+    let shutdown = environment.shutdown.clone();
+    let notifier = ServiceNotifier::new(config.state_file.as_ref().map(|file| file.to_path_buf()));
+    let gateway = Gateway::start(config, &environment)?;
+    let reopening = on_reopen_signal(&shutdown, gateway.log_reopener()).map_err(Failure::Signals)?;
+    environment.tasks.spawn("log files", reopening);
+    let gateway: SharedGateway = Arc::new(Mutex::new(gateway));
+    if let Some(file) = &followed {
+        follow_configuration(&gateway, file, &environment.reloads)?;
+    }
+    let upgrading = on_upgrade_signal(
+        Arc::clone(&gateway),
+        notifier.clone(),
+        environment.reloads.clone(),
+        shutdown.clone(),
+    );
+    environment.tasks.spawn("upgrade", upgrading.map_err(Failure::Signals)?);
+    let handled = signals(&shutdown, environment.reloads.trigger()).map_err(Failure::Signals)?;
+    let Environment { tasks, reloads, inherited, .. } = environment;
+    tasks.spawn("notifier", notifier.clone().run(gateway, inherited, reloads.clone(), shutdown.clone()));
+    tasks.spawn("reloads", reloads.run(shutdown.clone()));
+    // Signals are handled until the very end, because a second one still counts while the supervisor drains.
+    let outcome = tokio::select! {
+        outcome = tasks.supervise() => outcome,
+        () = handled => tasks.supervise().await,
+    };
+    notifier.end();
+    Ok(outcome?)
 }

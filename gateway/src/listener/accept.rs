@@ -37,7 +37,7 @@ pub(crate) struct ListenerRuntime {
     /// Ends it.
     pub(crate) shutdown: Shutdown,
     /// Where connections are served.
-    pub(crate) lanes: Arc<Workers>,
+    pub(crate) workers: Arc<Workers>,
     /// A place for each connection.
     pub(crate) slots: Arc<ConnectionLimit>,
     /// Nobody is let in before this is true.
@@ -72,7 +72,7 @@ where
             return runtime.listener.metrics.peers_refused.inc();
         }
         let (runtime, app, draining) = (Arc::clone(&runtime), Arc::clone(&app), draining.clone());
-        let place = runtime.lanes.place();
+        let place = runtime.workers.assign();
         let handle = place.handle().clone();
         let limits = Arc::clone(&frame.limits);
         let accepted = Accepted { socket, peer, at: Instant::now(), frame };
@@ -154,7 +154,7 @@ struct Accepted {
 /// Agrees on TLS with a client.
 async fn establish(runtime: Arc<ListenerRuntime>, accepted: Accepted) -> Option<(Stream, Arc<Connection>)> {
     let Accepted { socket, peer, at, frame } = accepted;
-    // From here on its lane waits for it.
+    // From here on its worker waits for it.
     let socket = socket.attach().ok()?;
     let (listener, metrics) = (&runtime.listener, &runtime.listener.metrics);
     let tls = frame.tls.load();

@@ -16,7 +16,7 @@ pub(super) enum AcceptedSocket {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// One that the runtime of its lane waits for.
+/// One that the runtime of its worker waits for.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),

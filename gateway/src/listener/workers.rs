@@ -1,105 +1,121 @@
-//! Workers: threads that serve connections, each with a runtime of its own.
+//! Worker threads that serve connections, each with a current-thread runtime of its own (pingora's `NoStealRuntime`).
 //!
-//! A client's connection stays on the lane that it was given when it was accepted, and so does whatever is done for its
-//! requests; towards servers, each lane prefers connections of its own. So a request crosses no thread, and wakes none:
-//! on a runtime that shares its tasks between threads, wake-ups and contended locks were a fifth of a request's cost
-//! (`make bench-gateway`). The price is that one connection cannot use more than one core.
+//! A connection stays on the worker that it was assigned to when it was accepted, and so does everything that is done for its
+//! requests; towards servers, each worker prefers connections of its own. A request therefore crosses no thread and wakes
+//! none: on a work-stealing runtime, wake-ups and contended locks were a fifth of a request's cost (`make bench-gateway`). The
+//! price is that one connection cannot use more than one core.
 //!
-//! What is not a connection (index, reloads, accepting) runs on the process's own runtime. Clients that all lanes share (of
-//! issuers, for look-ups of service accounts) run where they were first used.
+//! What is not a connection (index, reloads, accepting) runs on the runtime of the gateway's pingora service. Clients that all
+//! workers share (of issuers, for look-ups of service accounts) run where they were first used.
+//!
+//! Tasks are spawned on a worker by its handle only. Whatever pingora itself spawns on a `NoStealRuntime` goes to a random
+//! worker, which would undo the assignment; so nothing else of pingora may spawn here.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use pingora_runtime::{BlockingPoolOpts, NoStealRuntime, RuntimeOpts};
+use tokio::runtime::Handle;
 
 use crate::upstream::worker::WorkerId;
 
-/// All lanes of a process. They end when nobody holds this any more.
-#[derive(Debug)]
+/// The workers of a process. They end when this is dropped.
 pub(crate) struct Workers {
-    lanes: Box<[Worker]>,
-    _end: watch::Sender<()>,
+    workers: Box<[Worker]>,
+    /// Ends the threads when it is dropped.
+    _runtime: NoStealRuntime,
 }
 
-#[derive(Debug)]
 struct Worker {
-    runtime: Handle,
-    connections: Arc<AtomicUsize>,
+    handle: Handle,
+    load: Arc<Load>,
 }
 
-/// A place for one connection; given back when dropped.
-#[derive(Debug)]
+struct Load {
+    connections: AtomicUsize,
+    /// Whether the thread is running.
+    is_alive: AtomicBool,
+}
+
+/// The worker of one connection. Dropping it takes the connection off the worker's count.
 pub(crate) struct WorkerAssignment {
-    runtime: Handle,
-    connections: Arc<AtomicUsize>,
+    handle: Handle,
+    load: Arc<Load>,
 }
 
 impl Workers {
-    /// Starts one lane per core that the process may use.
-    ///
-    /// # Errors
-    /// The system has no room for another thread, or for what it waits on.
-    pub(crate) fn start() -> io::Result<Self> {
-        let (end, ended) = watch::channel(());
+    /// Starts one worker per core that the process may use. Panics, as pingora does, if the system has no room for a thread.
+    pub(crate) fn start() -> Self {
         let count = thread::available_parallelism().map_or(1, usize::from);
-        let lanes = (0..count).map(|number| start_lane(WorkerId::new(number), ended.clone()));
-        Ok(Self { lanes: lanes.collect::<io::Result<_>>()?, _end: end })
+        let (blocking, options) = (BlockingPoolOpts::default(), RuntimeOpts::default());
+        let runtime = NoStealRuntime::new(count, "worker", blocking, options);
+        let workers = (0..count).map(|number| {
+            let handle = runtime.get_runtime_at(number).clone();
+            let load = Arc::new(Load { connections: AtomicUsize::new(0), is_alive: AtomicBool::new(true) });
+            let alive = Alive(Arc::clone(&load));
+            // The first task of the thread, so that whatever follows knows its worker. It ends with the runtime.
+            handle.spawn(async move {
+                WorkerId::new(number).enter();
+                let _alive = alive;
+                std::future::pending::<()>().await;
+            });
+            Worker { handle, load }
+        });
+        Self { workers: workers.collect(), _runtime: runtime }
     }
 
-    /// Returns when every lane has done something: they are alive.
+    /// Returns when every worker has run a task. A worker that ended never does: the liveness check then fails.
     pub(crate) async fn answer(&self) {
-        for lane in &self.lanes {
-            // It ends with its lane, and then the process does not answer.
-            if lane.runtime.spawn(std::future::ready(())).await.is_err() {
+        for worker in &self.workers {
+            if worker.handle.spawn(std::future::ready(())).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// A place on the lane with the fewest connections.
-    pub(crate) fn place(&self) -> WorkerAssignment {
-        let load = |lane: &&Worker| lane.connections.load(Ordering::Relaxed);
-        match self.lanes.iter().min_by_key(load) {
-            Some(Worker { runtime, connections }) => {
-                connections.fetch_add(1, Ordering::Relaxed);
-                WorkerAssignment { runtime: runtime.clone(), connections: Arc::clone(connections) }
-            }
+    /// Assigns a connection to the live worker with the fewest.
+    pub(crate) fn assign(&self) -> WorkerAssignment {
+        let order = |worker: &&Worker| {
+            let load = &worker.load;
+            (!load.is_alive.load(Ordering::Relaxed), load.connections.load(Ordering::Relaxed))
+        };
+        match self.workers.iter().min_by_key(order) {
+            Some(Worker { handle, load }) => WorkerAssignment::new(handle.clone(), Arc::clone(load)),
             // There is always one.
-            None => WorkerAssignment { runtime: Handle::current(), connections: Arc::default() },
+            None => {
+                let load = Load { connections: AtomicUsize::new(0), is_alive: AtomicBool::new(true) };
+                WorkerAssignment::new(Handle::current(), Arc::new(load))
+            }
         }
     }
 }
 
 impl WorkerAssignment {
-    /// Where tasks of the connection run.
+    fn new(handle: Handle, load: Arc<Load>) -> Self {
+        load.connections.fetch_add(1, Ordering::Relaxed);
+        Self { handle, load }
+    }
+
+    /// The runtime of the worker.
     pub(crate) fn handle(&self) -> &Handle {
-        &self.runtime
+        &self.handle
     }
 }
 
 impl Drop for WorkerAssignment {
     fn drop(&mut self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn start_lane(lane: WorkerId, mut ended: watch::Receiver<()>) -> io::Result<Worker> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    thread::Builder::new().name(format!("lane {}", lane.number())).spawn(move || {
-        lane.enter();
-        runtime.block_on(async {
-            // Nothing is ever sent; it ends with its sender.
-            while ended.changed().await.is_ok() {}
-        });
-        // Without waiting for what a task may have left to other threads.
-        runtime.shutdown_background();
-    })?;
-    Ok(Worker { runtime: handle, connections: Arc::default() })
+/// Dropped with the runtime of its worker.
+struct Alive(Arc<Load>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.is_alive.store(false, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -108,20 +124,21 @@ mod tests {
 
     use super::*;
 
+    fn loads(workers: &Workers) -> Vec<usize> {
+        workers.workers.iter().map(|worker| worker.load.connections.load(Ordering::Relaxed)).collect()
+    }
+
     #[test]
-    fn connections_are_spread_and_stay_where_they_are() {
-        let lanes = Workers::start().unwrap();
-        let count = lanes.lanes.len();
-        let places: Vec<_> = (0..2 * count).map(|_| lanes.place()).collect();
-        let loads = |lanes: &Workers| -> Vec<_> {
-            lanes.lanes.iter().map(|lane| lane.connections.load(Ordering::Relaxed)).collect()
-        };
-        assert_eq!(loads(&lanes), vec![2; count]);
-        for place in &places {
+    fn connections_are_spread_and_stay_on_their_worker() {
+        let workers = Workers::start();
+        let count = workers.workers.len();
+        let assignments: Vec<_> = (0..2 * count).map(|_| workers.assign()).collect();
+        assert_eq!(loads(&workers), vec![2; count]);
+        for assignment in &assignments {
             let (sender, receiver) = std::sync::mpsc::channel();
-            place.handle().spawn(async move {
+            assignment.handle().spawn(async move {
                 let here = WorkerId::current();
-                // What it spawns stays beside it.
+                // A task that it spawns runs on the same worker.
                 let beside = tokio::spawn(async { WorkerId::current() }).await.unwrap();
                 sender.send((here, beside)).unwrap();
             });
@@ -129,21 +146,30 @@ mod tests {
             assert!(here.is_some() && here == beside, "{here:?}, {beside:?}");
         }
         assert_eq!(WorkerId::current(), None);
-        drop(places);
-        assert_eq!(loads(&lanes), vec![0; count]);
+        drop(assignments);
+        assert_eq!(loads(&workers), vec![0; count]);
     }
 
     #[test]
-    fn lanes_end_when_nobody_holds_them() {
-        let lanes = Workers::start().unwrap();
-        let place = lanes.place();
+    fn a_dead_worker_gets_no_connections() {
+        let workers = Workers::start();
+        workers.workers[0].load.is_alive.store(false, Ordering::Relaxed);
+        let assignments: Vec<_> = (1..workers.workers.len()).map(|_| workers.assign()).collect();
+        assert_eq!(loads(&workers)[0], 0);
+        drop(assignments);
+    }
+
+    #[test]
+    fn workers_end_when_they_are_dropped() {
+        let workers = Workers::start();
+        let assignment = workers.assign();
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        place.handle().spawn(async move {
+        assignment.handle().spawn(async move {
             let _held = sender;
             std::future::pending::<()>().await;
         });
-        drop(lanes);
-        // The task is dropped with its lane, and its sender with it.
+        drop(workers);
+        // The task is dropped with its worker, and its sender with it.
         assert!(receiver.recv().is_err());
     }
 }

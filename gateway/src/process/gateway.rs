@@ -70,7 +70,7 @@ pub struct Gateway {
     pub listeners: Vec<(String, SocketAddr)>,
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
-    lanes: Arc<Workers>,
+    workers: Arc<Workers>,
     opened: ListenerManager,
     config: GatewayConfig,
     shutdown: Shutdown,
@@ -113,9 +113,6 @@ pub enum StartError {
     /// The collector of spans cannot be spoken to.
     #[error("tracing.otlpEndpoint: {0}")]
     Collector(String),
-    /// The system has no room for the threads that serve.
-    #[error("the threads that serve connections cannot be started")]
-    Threads(#[source] std::io::Error),
     /// A fault in the program.
     #[error("metrics cannot be registered")]
     Metrics(#[from] MetricsError),
@@ -165,7 +162,6 @@ impl FatalError for StartError {
             | Self::Cors(_)
             | Self::AccessLog { .. }
             | Self::Collector(_)
-            | Self::Threads(_)
             | Self::Metrics(_) => None,
         }
     }
@@ -181,7 +177,7 @@ impl StartError {
             Self::Cors(_) => "corsAllowedOrigins",
             Self::AccessLog { .. } => "accessLog.file",
             Self::Collector(_) => "tracing.otlpEndpoint",
-            Self::Threads(_) | Self::Metrics(_) => "",
+            Self::Metrics(_) => "",
         }
     }
 }
@@ -190,7 +186,7 @@ impl StartError {
 struct Assembled {
     pipeline: Arc<RequestPipeline>,
     admin: Arc<AdminApi>,
-    lanes: Arc<Workers>,
+    workers: Arc<Workers>,
     listeners: ListenerManager,
     acme: Acme,
     prepared: PreparedListeners,
@@ -220,7 +216,7 @@ impl Gateway {
     /// [`StartError`]; nothing has been started then that the environment's shutdown does not end.
     pub fn start(config: GatewayConfig, environment: &Environment) -> Result<Self, StartError> {
         let assembled = Self::assemble(&config, environment, Sockets::Bound)?;
-        let Assembled { pipeline, admin, lanes, mut listeners, acme, prepared, index, ready } = assembled;
+        let Assembled { pipeline, admin, workers, mut listeners, acme, prepared, index, ready } = assembled;
         let Environment { tasks, shutdown, inherited, .. } = environment;
         // A predecessor has the socket until it drains.
         let patience = if inherited.is_successor() { BindPatience::UntilFree } else { BindPatience::None };
@@ -243,7 +239,7 @@ impl Gateway {
             listeners: listeners.addresses(),
             pipeline,
             admin,
-            lanes,
+            workers,
             opened: listeners,
             config,
             shutdown,
@@ -363,14 +359,14 @@ impl Gateway {
 
         let lookup: Arc<dyn ServiceAccountLookup> =
             Arc::new(ShardLookup::new(Arc::clone(&pipeline.routing.router), clients));
-        let lanes = Arc::new(Workers::start().map_err(StartError::Threads)?);
+        let workers = Arc::new(Workers::start());
         let acme = Acme::of(config, reloads, metrics, names)?;
         let listeners = ListenerManager::new(ListenerParts {
             acme: acme.clone(),
             telemetry,
             admin: Arc::clone(&admin),
             app,
-            lanes: Arc::clone(&lanes),
+            workers: Arc::clone(&workers),
             lookup,
             reloads: reloads.clone(),
             shutdown: shutdown.clone(),
@@ -381,7 +377,7 @@ impl Gateway {
         });
         let prepared = listeners.prepare(config, sockets);
         let prepared = prepared.map_err(|(key, error)| StartError::Listener { key, error })?;
-        Ok(Assembled { pipeline, admin, lanes, listeners, acme, prepared, index, ready: when_ready })
+        Ok(Assembled { pipeline, admin, workers, listeners, acme, prepared, index, ready: when_ready })
     }
 
     fn telemetry(&self) -> &Telemetry {
@@ -400,8 +396,8 @@ impl Gateway {
     }
 
     /// What serves connections.
-    pub(crate) fn lanes(&self) -> Arc<Workers> {
-        Arc::clone(&self.lanes)
+    pub(crate) fn workers(&self) -> Arc<Workers> {
+        Arc::clone(&self.workers)
     }
 
     /// The settings in force.

@@ -50,10 +50,10 @@ impl ServiceNotifier {
     ) -> impl Future<Output = ()> + Send {
         let held = inherited.is_successor().then(|| reloads.hold(CONFIGURATION));
         async move {
-            let lanes = gateway.lock().lanes();
+            let workers = gateway.lock().workers();
             // Whoever runs this has the gateway no longer than it takes.
             if self.takes_over(gateway, &inherited, &shutdown).await {
-                self.serves(lanes, &reloads, held, &shutdown).await;
+                self.serves(workers, &reloads, held, &shutdown).await;
             }
         }
     }
@@ -97,7 +97,13 @@ impl ServiceNotifier {
         true
     }
 
-    async fn serves(&self, lanes: Arc<Workers>, reloads: &Reloads, held: Option<Held>, shutdown: &Shutdown) {
+    async fn serves(
+        &self,
+        workers: Arc<Workers>,
+        reloads: &Reloads,
+        held: Option<Held>,
+        shutdown: &Shutdown,
+    ) {
         self.told.lock().in_charge = true;
         self.enter(ProcessPhase::Ready);
         self.manager.ready("serving");
@@ -107,7 +113,7 @@ impl ServiceNotifier {
             // Whoever asked the predecessor to look meanwhile is not forgotten.
             reloads.trigger().fire();
         }
-        let watchdog = watchdog(self.manager, lanes);
+        let watchdog = watchdog(self.manager, workers);
         tokio::pin!(watchdog);
         loop {
             tokio::select! {
@@ -218,14 +224,14 @@ impl ServiceNotifier {
     }
 }
 
-/// Tells the service manager that the process is alive, as long as all lanes are; never returns.
-async fn watchdog(manager: ServiceManager, lanes: Arc<Workers>) {
+/// Tells the service manager that the process is alive, as long as all workers are; never returns.
+async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
     let Some(pause) = manager.wants_to_hear() else { return std::future::pending().await };
     let mut due = tokio::time::interval(pause);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         due.tick().await;
-        lanes.answer().await;
+        workers.answer().await;
         manager.alive();
     }
 }

@@ -83,7 +83,7 @@ impl Upstream {
         };
         match self.race(options.connect_timeout, attempt).await? {
             (address, Some(established)) => {
-                let origin = Origin { address, group_key: credential.group_key, lane: WorkerId::current() };
+                let origin = Origin { address, group_key: credential.group_key, worker: WorkerId::current() };
                 let health = self.addresses.health_of(address);
                 Ok(self.connections.add(established, origin, health, lifetime(options)))
             }

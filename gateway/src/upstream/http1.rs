@@ -26,7 +26,7 @@ pub(super) struct Idle(Mutex<Vec<IdleConnection>>);
 struct IdleConnection {
     sender: SendRequest<RequestBody>,
     group_key: u64,
-    lane: Option<WorkerId>,
+    worker: Option<WorkerId>,
     since: Instant,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Lease {
     pub(crate) reused: bool,
     group_key: u64,
     /// Where its bytes are read and written.
-    lane: Option<WorkerId>,
+    worker: Option<WorkerId>,
     idle: Arc<Idle>,
 }
 
@@ -60,17 +60,17 @@ pub(crate) enum BodyPart {
 pub(crate) struct BrokenOff;
 
 impl Idle {
-    /// The connection that was used last, if it is still good; of this lane, if there is one.
+    /// The connection that was used last, if it is still good; of this worker, if there is one.
     pub(super) fn take(self: &Arc<Self>, group_key: u64, idle_timeout: Duration) -> Option<Lease> {
         let mut kept = self.0.lock();
         kept.retain(|kept| {
             kept.group_key == group_key && kept.since.elapsed() < idle_timeout && kept.sender.is_ready()
         });
         let here = WorkerId::current();
-        let near = kept.iter().rposition(|kept| kept.lane == here);
+        let near = kept.iter().rposition(|kept| kept.worker == here);
         let place = near.or(kept.len().checked_sub(1))?;
-        let IdleConnection { sender, lane, .. } = kept.remove(place);
-        Some(Lease { sender, reused: true, group_key, lane, idle: Arc::clone(self) })
+        let IdleConnection { sender, worker, .. } = kept.remove(place);
+        Some(Lease { sender, reused: true, group_key, worker, idle: Arc::clone(self) })
     }
 
     /// Whether none is kept that the server has not closed.
@@ -86,19 +86,19 @@ impl Idle {
     ) -> hyper::Result<Lease> {
         let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
         tokio::spawn(connection);
-        Ok(Lease { sender, reused: false, group_key, lane: WorkerId::current(), idle: Arc::clone(self) })
+        Ok(Lease { sender, reused: false, group_key, worker: WorkerId::current(), idle: Arc::clone(self) })
     }
 }
 
 impl Lease {
     /// The answer has come to its end: the connection may serve again, once it is ready.
     pub(crate) fn give_back(self) {
-        let Self { mut sender, group_key, lane, idle, .. } = self;
+        let Self { mut sender, group_key, worker, idle, .. } = self;
         tokio::spawn(async move {
             if sender.ready().await.is_ok() {
                 let mut kept = idle.0.lock();
                 if kept.len() < MAX_KEPT {
-                    kept.push(IdleConnection { sender, group_key, lane, since: Instant::now() });
+                    kept.push(IdleConnection { sender, group_key, worker, since: Instant::now() });
                 }
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
 //! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest among those of its
-//! lane. What comes late for a stream that a client has left is expected, and counts as nobody's fault.
+//! worker. What comes late for a stream that a client has left is expected, and counts as nobody's fault.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::upstream::write_coalescer::coalesce;
 /// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
 /// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
 const MAX_STREAMS: usize = 200;
-/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`] per lane.
+/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`] per worker.
 const BUSY: usize = 150;
 const MAX_BESIDE: usize = 4;
 /// The connection as a whole is not limited: else one client that stops reading would stall all others that share
@@ -66,7 +66,7 @@ pub(super) struct Origin {
     /// Of the credential that it was opened with.
     pub(super) group_key: u64,
     /// Where its bytes are read and written.
-    pub(super) lane: Option<WorkerId>,
+    pub(super) worker: Option<WorkerId>,
 }
 
 /// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
@@ -115,7 +115,7 @@ impl Connections {
             let usable = open.iter().filter(|connection| connection.origin.group_key == group_key);
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
-        // One of another lane does until there is one here.
+        // One of another worker does until there is one here.
         let cost = |connection: &Arc<Connection>| {
             let is_old = connection.old.load(Ordering::Relaxed);
             (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
@@ -150,7 +150,7 @@ impl Connections {
         self.open.load().is_empty()
     }
 
-    /// Streams of this lane to an endpoint and its connections, as one number to compare endpoints by: each lane spreads
+    /// Streams of this worker to an endpoint and its connections, as one number to compare endpoints by: each worker spreads
     /// its own.
     pub(super) fn load(&self, address: SocketAddr) -> usize {
         let open = self.open.load();
@@ -273,10 +273,10 @@ impl Connection {
         self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Whether another lane reads and writes it.
+    /// Whether another worker reads and writes it.
     fn is_far(&self) -> bool {
-        let lane = WorkerId::current();
-        lane.is_some() && self.origin.lane != lane
+        let worker = WorkerId::current();
+        worker.is_some() && self.origin.worker != worker
     }
 
     fn is_idle_for(&self, limit: Duration) -> bool {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     /// Opens a connection without streams.
-    async fn open(connections: &Arc<Connections>, address: SocketAddr, lane: Option<WorkerId>) {
+    async fn open(connections: &Arc<Connections>, address: SocketAddr, worker: Option<WorkerId>) {
         let (near, far) = tokio::io::duplex(1 << 12);
         tokio::spawn(async move {
             let mut server = h2::server::handshake(far).await.unwrap();
@@ -403,14 +403,14 @@ mod tests {
         let driver = tokio::spawn(async move {
             let _ = transport.await;
         });
-        let origin = Origin { address, group_key: KEY, lane };
+        let origin = Origin { address, group_key: KEY, worker };
         drop(connections.add(Established { sender, pings, driver }, origin, Arc::default(), LIFETIME));
     }
 
     #[tokio::test]
     async fn a_stream_takes_the_least_busy_connection_of_its_own_lane() {
-        let lanes = Workers::start().unwrap();
-        let on_a_lane = lanes.place().handle().spawn(async {
+        let workers = Workers::start();
+        let on_a_worker = workers.assign().handle().spawn(async {
             let (connections, here) = (Arc::<Connections>::default(), WorkerId::current());
             let permit = |endpoints| connections.permit(KEY, || endpoints);
             assert!(matches!(permit(2), (None, false)), "there is none");
@@ -418,7 +418,7 @@ mod tests {
             open(&connections, address(1), None).await;
             let (far, more) = permit(1);
             assert_eq!(far.unwrap().connection.origin.address, address(1));
-            assert!(more, "one of this lane would be better");
+            assert!(more, "one of this worker would be better");
 
             open(&connections, address(2), here).await;
             assert!(permit(2).1, "there is another endpoint");
@@ -438,6 +438,6 @@ mod tests {
             open(&connections, address(3), here).await;
             assert!(!permit(1).1 && permit(2).1, "an endpoint that is back has none");
         });
-        on_a_lane.await.unwrap();
+        on_a_worker.await.unwrap();
     }
 }

@@ -25,9 +25,4 @@ impl WorkerId {
     pub(crate) fn enter(self) {
         CURRENT.set(Some(self));
     }
-
-    /// Its number, from 0.
-    pub(crate) fn number(self) -> usize {
-        self.0
-    }
 }

@@ -41,7 +41,7 @@ pub(crate) struct ListenerParts {
     /// What serves connections.
     pub(crate) app: Arc<HttpServer>,
     /// Where they are served.
-    pub(crate) lanes: Arc<Workers>,
+    pub(crate) workers: Arc<Workers>,
     /// Who knows whether a service account is still there.
     pub(crate) lookup: Arc<dyn ServiceAccountLookup>,
     /// What gets certificates from an authority.
@@ -179,7 +179,7 @@ impl ListenerManager {
         let serving = ListenerRuntime {
             listener: Arc::clone(listener),
             shutdown: end.clone(),
-            lanes: Arc::clone(&self.parts.lanes),
+            workers: Arc::clone(&self.parts.workers),
             slots: Arc::clone(&slots),
             gate: self.parts.gate.clone(),
         };

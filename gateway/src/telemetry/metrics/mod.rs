@@ -152,7 +152,7 @@ pub(crate) enum TlsErrorKind {
 /// A phase that is the gateway's own time. The first two are those of a connection, the others those of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestStage {
-    /// From the accepted connection to the beginning of TLS: waiting for a lane, and for who the client is.
+    /// From the accepted connection to the beginning of TLS: waiting for a worker, and for who the client is.
     Accept,
     /// The TLS handshake.
     Tls,
