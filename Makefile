@@ -16,12 +16,9 @@ build:
 	@deploy/tools.sh
 	cargo build --release --workspace --bins
 
-## All tests: units, and behaviours of real processes. WITHOUT_KUBECTL=yes leaves out those with kubectl where there is none.
+## Run all tests: units, and behaviours of real processes. The last line names the tests that were left out.
 test: build
-	@deploy/tools.sh browser
-	@deploy/tools.sh prometheus
-	@[ -n "$$WITHOUT_KUBECTL" ] || deploy/tools.sh kubectl
-	@ulimit -n "$$(ulimit -Hn)" || true; cargo test --release --workspace $(ARGS)
+	@deploy/test.sh $(ARGS)
 
 ## Measure a fresh installation of its own (not on tmpfs: durable writes are part of it) and print the tables.
 bench: build
@@ -60,10 +57,9 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 
-## Licences, advisories, banned crates. Needs the network.
+## Check licences, banned crates and sources, and advisories if their database can be fetched.
 audit:
-	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
-	cargo deny check
+	@deploy/audit.sh
 
 ## A million hostile requests against a gateway (`make test` sends 20,000). HOSTILE_REQUESTS and HOSTILE_SEED choose others. Then each class of attack over HTTP/2 for 30 s, and what it costs honest clients (FLOOD_SECONDS, FLOOD_GOODPUT, FLOOD_CUT_SECONDS, FLOOD_CLASS).
 hostile: build

@@ -1,69 +1,180 @@
 #!/usr/bin/env bash
-# Installs what is needed besides Rust, if it is missing. Without words: a C compiler and cmake, for aws-lc and zlib.
-# `prometheus`: Prometheus and promtool, for tests; unpacked below target/tools, since to install the package would start a
-# service on this machine. `browser`: Chromium, its driver and a font, for the test of the admin page. `kubectl`: one that is
-# new enough, for tests. `drawing`: rsvg-convert and a font, for `make demo-dashboards`.
+# Finds and installs the programs that Fairlead needs besides Rust. One argument:
+#   build        a C compiler (the default)
+#   tests        Prometheus, kubectl and Chromium for `make test`. Prints one line for each that cannot be had:
+#                its name, a tab and the reason. With CI=true, a missing one is an error.
+#   prometheus, kubectl, browser, drawing
+#                one set of programs; a missing one is an error
+# apt installs packages, as root or by sudo. Prometheus and kubectl are unpacked into target/tools instead, because this
+# needs no rights and starts no service. Without apt or sudo, one line names the packages and the command to install them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-as_root=()
-[[ "$(id -u)" == 0 ]] || as_root=(sudo)
+unpacked=target/tools/usr/bin
+kubectl_minimum=1.29
 
-install() {
-    (($#)) || return 0
-    echo "installing $*"
-    "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@"
+# --- Entry point -----------------------------------------------------------------------------------------------------
+
+main() {
+    case "${1:-build}" in
+    build) require cc && require_cargo ;;
+    tests) tests ;;
+    prometheus | kubectl) require_fetched "$1" ;;
+    browser) require chromium chromedriver ;;
+    drawing) require rsvg-convert ;;
+    *)
+        echo "unknown set of programs: $1" >&2
+        exit 2
+        ;;
+    esac
 }
 
-prometheus() {
-    local bin=target/tools/usr/bin
-    { type -P prometheus && type -P promtool; } >/dev/null && return
-    [[ -x $bin/prometheus && -x $bin/promtool ]] && return
-    echo "unpacking prometheus into target/tools"
+# Everything that tests need. Standard output is the list of what is missing; messages go to standard error.
+tests() {
+    local missing=() reason tool
+    for tool in prometheus kubectl; do
+        reason=$(fetch "$tool") || missing+=("$tool"$'\t'"${reason#missing: }")
+    done
+    reason=$(install_for chromium chromedriver) || missing+=(chromium$'\t'"${reason#missing: }")
+    ((${#missing[@]})) || return 0
+    if [[ -n "${CI:-}" ]]; then
+        printf 'missing: %s\n' "${missing[@]#*$'\t'}" >&2
+        exit 1
+    fi
+    printf '%s\n' "${missing[@]}"
+}
+
+require() {
+    local reason
+    reason=$(install_for "$@") || { echo "$reason" >&2 && exit 1; }
+}
+
+require_cargo() {
+    type -P cargo >/dev/null ||
+        { echo "missing: cargo; install Rust with rustup (https://rustup.rs)" >&2 && exit 1; }
+}
+
+require_fetched() {
+    local reason
+    reason=$(fetch "$1") || { echo "$reason" >&2 && exit 1; }
+}
+
+# --- Programs from packages ------------------------------------------------------------------------------------------
+
+# Installs the packages of those programs that are missing. On failure, prints the reason in one line.
+install_for() {
+    local programs=() packages=() program
+    for program in "$@"; do
+        type -P "$program" >/dev/null && continue
+        programs+=("$program")
+        # shellcheck disable=SC2207
+        packages+=($(package_of "$program"))
+    done
+    ((${#programs[@]})) || return 0
+    if ! type -P apt-get >/dev/null; then
+        echo "missing: ${programs[*]}; $(advice "${packages[@]}")"
+        return 1
+    fi
+    local package
+    for package in "${packages[@]}"; do
+        [[ "$(offered "$package")" != "" ]] ||
+            { echo "missing: ${programs[*]}; this system has no package $package: put ${programs[*]} on the PATH" && return 1; }
+    done
+    local as_root
+    as_root=$(root_command) || { echo "missing: ${programs[*]}; $(advice "${packages[@]}")" && return 1; }
+    echo "installing ${packages[*]}" >&2
+    # shellcheck disable=SC2086
+    { $as_root apt-get update -qq && $as_root apt-get install -y -qq --no-install-recommends "${packages[@]}"; } >&2 ||
+        { echo "missing: ${programs[*]}; apt-get has failed; $(advice "${packages[@]}")" && return 1; }
+}
+
+# The packages that contain a program, for the package manager of this system.
+package_of() {
+    case "$(package_manager) $1" in
+    "apt cc") echo build-essential ;;
+    "apt chromium") echo chromium fonts-liberation ;;
+    "apt chromedriver") echo chromium-driver ;;
+    "apt rsvg-convert") echo librsvg2-bin fonts-dejavu-core ;;
+    "apt kubectl") echo kubernetes-client ;;
+    "dnf chromium") echo chromium liberation-sans-fonts ;;
+    "dnf rsvg-convert") echo librsvg2-tools dejavu-sans-fonts ;;
+    "dnf kubectl") echo kubernetes-client ;;
+    "dnf prometheus") echo golang-github-prometheus ;;
+    "brew rsvg-convert") echo librsvg ;;
+    "brew kubectl") echo kubernetes-cli ;;
+    *" cc") echo gcc ;;
+    *) echo "$1" ;;
+    esac
+}
+
+package_manager() {
+    local program
+    for program in apt-get dnf brew; do
+        type -P "$program" >/dev/null && echo "${program%-get}" && return
+    done
+    echo none
+}
+
+# The command that installs packages, for a person to run.
+advice() {
+    case "$(package_manager)" in
+    apt) echo "install with: sudo apt-get install -y --no-install-recommends $*" ;;
+    dnf) echo "install with: sudo dnf install -y $*" ;;
+    brew) echo "install with: brew install $*" ;;
+    *) echo "install the packages that contain: $*" ;;
+    esac
+}
+
+# What to put before a command that needs root. Fails where root cannot be had: no sudo, no right to use it, or a password
+# that nobody is there to type.
+root_command() {
+    [[ "$(id -u)" != 0 ]] || return 0
+    type -P sudo >/dev/null || return 1
+    sudo -n true 2>/dev/null || { [[ -t 0 ]] && sudo -v; } || return 1
+    echo sudo
+}
+
+# The version of a package that apt offers; nothing if there is none. Fetches the list of packages where there is none yet.
+offered() {
+    local as_root
+    if [[ -z "$(apt-cache policy base-files 2>/dev/null | grep -E '^ +[0-9]+ [a-z]+:')" ]]; then
+        # shellcheck disable=SC2086
+        as_root=$(root_command) && $as_root apt-get update -qq >&2
+    fi
+    apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v '^(none)$' || true
+}
+
+# --- Programs that are unpacked from a package -----------------------------------------------------------------------
+
+# Unpacks a program into target/tools unless it is there or on the PATH. On failure, prints the reason in one line.
+fetch() {
+    local programs=("$1") program missing=() package version folder
+    [[ "$1" != prometheus ]] || programs+=(promtool)
+    for program in "${programs[@]}"; do
+        type -P "$program" >/dev/null || [[ -x "$unpacked/$program" ]] || missing+=("$program")
+    done
+    ((${#missing[@]})) || return 0
+    package=$(package_of "$1")
+    if ! type -P apt-get >/dev/null; then
+        echo "missing: ${missing[*]}; $(advice "$package")"
+        return 1
+    fi
+    version=$(offered "$package")
+    if [[ "$1" == kubectl ]] && ! dpkg --compare-versions "${version:-0}" ge "$kubectl_minimum"; then
+        echo "missing: kubectl $kubectl_minimum or later; this system offers ${version:-none}: put one on the PATH"
+        return 1
+    fi
+    echo "unpacking $package $version into target/tools" >&2
     mkdir -p target/tools
-    local folder
     folder=$(mktemp -d)
-    # Where no list of packages is there yet, one is fetched.
-    (cd "$folder" && apt-get download -qq prometheus) 2>/dev/null ||
-        { "${as_root[@]}" apt-get update -qq && (cd "$folder" && apt-get download -qq prometheus); } ||
-        { echo "prometheus cannot be fetched, which the tests need: put prometheus and promtool on the PATH" >&2; exit 1; }
-    dpkg-deb -x "$folder"/prometheus_*.deb target/tools
+    # apt-get's own sandbox user cannot write into the folder, and warns about it.
+    if ! { (cd "$folder" && apt-get download -qq "$package" 2>/dev/null) &&
+        dpkg-deb -x "$folder"/*.deb target/tools; }; then
+        rm -r "$folder"
+        echo "missing: ${missing[*]}; the package $package cannot be fetched: put ${missing[*]} on the PATH"
+        return 1
+    fi
     rm -r "$folder"
-    "$bin/promtool" --version | head -n 1
 }
 
-# Debian has a kubectl that is new enough since version 13.
-kubectl() {
-    type -P kubectl >/dev/null && return
-    local package=kubernetes-client offered
-    [[ -n "$(apt-cache policy "$package" 2>/dev/null)" ]] || "${as_root[@]}" apt-get update -qq
-    offered=$(apt-cache policy "$package" | sed -n 's/^ *Candidate: //p')
-    dpkg --compare-versions "${offered:-0}" ge 1.29 ||
-        { echo "kubectl 1.29 or later is missing, which the tests need: put it on the PATH (this Debian offers ${offered:-none})" >&2; exit 1; }
-    install "$package"
-}
-
-case "${1:-build}" in
-build)
-    missing=()
-    command -v cc >/dev/null || missing+=(build-essential)
-    command -v cmake >/dev/null || missing+=(cmake)
-    install ${missing[@]+"${missing[@]}"}
-    ;;
-prometheus) prometheus ;;
-kubectl) kubectl ;;
-browser)
-    missing=()
-    command -v chromium >/dev/null || missing+=(chromium fonts-liberation)
-    command -v chromedriver >/dev/null || missing+=(chromium-driver)
-    install ${missing[@]+"${missing[@]}"}
-    ;;
-drawing)
-    command -v rsvg-convert >/dev/null || install librsvg2-bin fonts-dejavu-core
-    ;;
-*)
-    echo "unknown: $1" >&2
-    exit 2
-    ;;
-esac
+main "$@"

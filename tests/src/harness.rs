@@ -6,10 +6,12 @@ mod forms;
 mod kubectl;
 mod pki;
 mod process;
+mod tool;
 
-pub use binary::{binary, free_port, tool};
+pub use binary::{binary, free_port};
 pub use error::HarnessError;
 pub use forms::{Form, encoded, split_address};
 pub use kubectl::{Kubectl, Output};
 pub use pki::Pki;
 pub use process::{Process, Program, ready};
+pub use tool::{is_left_out, tool};

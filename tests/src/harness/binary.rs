@@ -1,7 +1,7 @@
 //! Where the binaries are that cargo built, and ports to start them on.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::net::TcpSocket;
@@ -17,14 +17,6 @@ pub fn binary(name: &str) -> Result<PathBuf, HarnessError> {
     };
     let path = directory.join(name);
     if path.is_file() { Ok(path) } else { Err(HarnessError::NotBuilt { name: name.to_owned(), directory }) }
-}
-
-/// A program of others: from the `PATH`, else from where `deploy/tools.sh` unpacks it.
-pub fn tool(name: &str) -> Result<PathBuf, HarnessError> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join("tools/usr/bin");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).chain([unpacked]).map(|folder| folder.join(name));
-    places.find(|file| file.is_file()).ok_or_else(|| HarnessError::NoTool { name: name.to_owned() })
 }
 
 /// A port of the loopback that nobody listens at, and that the system gives to nobody who asks for any while this process

@@ -18,7 +18,7 @@ pub enum HarnessError {
     },
     /// A program of others is not installed.
     #[error(
-        "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `drawing`), or put it on the PATH"
+        "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `browser`, `drawing`), or put it on the PATH"
     )]
     NoTool {
         /// Name of the program.

@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::HarnessError;
+use super::tool::{is_left_out, tool};
 
 /// One kubectl, run with one kubeconfig and a home of its own, so that caches are never shared.
 #[derive(Debug, Clone)]
@@ -33,12 +34,11 @@ pub struct Output {
 const VERSIONS: [&str; 5] = ["1.29", "1.30", "1.31", "1.32", "1.33"];
 
 impl Kubectl {
-    /// Every kubectl that is found, from 1.29 to 1.33: `kubectl` itself, without which nothing would be shown, and
-    /// `kubectl.<version>` beside it; which of these are missing is said on standard output. None where it is
-    /// [left out](Self::is_left_out). `home` is a directory for caches.
+    /// All versions that are installed: `kubectl` itself, which is required, and `kubectl.1.29` to `kubectl.1.33` beside
+    /// it; missing ones are named on standard output. Empty where kubectl is [left out](is_left_out). `home` is a
+    /// directory for caches.
     pub fn found(kubeconfig: &Path, home: &Path) -> Result<Vec<Self>, HarnessError> {
-        if Self::is_left_out() {
-            println!("skipped: kubectl is missing, and WITHOUT_KUBECTL says that it may be");
+        if is_left_out("kubectl") {
             return Ok(Vec::new());
         }
         let plain = Self::any(kubeconfig, home)?;
@@ -64,15 +64,9 @@ impl Kubectl {
         }
     }
 
-    /// Whether it is missing and `WITHOUT_KUBECTL` says that it may be: some distributions have none that is new enough.
-    pub fn is_left_out() -> bool {
-        std::env::var_os("WITHOUT_KUBECTL").is_some() && in_path("kubectl").is_none()
-    }
-
     /// `kubectl` itself.
     pub fn any(kubeconfig: &Path, home: &Path) -> Result<Self, HarnessError> {
-        let plain = in_path("kubectl").ok_or_else(|| HarnessError::NoTool { name: "kubectl".to_owned() })?;
-        Ok(Self::new("default", plain, kubeconfig, home))
+        Ok(Self::new("default", tool("kubectl")?, kubeconfig, home))
     }
 
     /// `default`, or `1.29` and so on.
@@ -154,9 +148,4 @@ impl Kubectl {
             stderr: output.stderr,
         })
     }
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }

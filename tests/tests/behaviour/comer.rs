@@ -1,13 +1,13 @@
 //! The pattern of two gateways, with the files that people copy.
 
 use fairlead_tests::comer::{Comer, matrix, quiet_watch};
-use fairlead_tests::harness::Kubectl;
+use fairlead_tests::harness::is_left_out;
 
 /// What `make demo-comer` prints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_every_door_everybody_can_do_what_the_pattern_says() {
-    if Kubectl::is_left_out() {
-        return println!("skipped: kubectl is missing, and WITHOUT_KUBECTL says that it may be");
+    if is_left_out("kubectl") {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let comer = Comer::start(folder.path()).await.unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use fairlead_tests::harness::{Process, Program, free_port};
+use fairlead_tests::harness::{Process, Program, free_port, tool};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -166,11 +166,7 @@ impl Browser {
     }
 }
 
-/// A program that has to be there.
+/// The path of an installed program.
 fn program(name: &str) -> PathBuf {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());
-    found.unwrap_or_else(|| {
-        panic!("{name} is not installed; `deploy/tools.sh browser` installs it (Debian: chromium, chromium-driver)")
-    })
+    tool(name).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs all tests; arguments go to `cargo test`. Tests whose program cannot be had on this machine are left out: the last
+# line names the programs, the reasons and the tests. In CI (CI=true) none is left out. The exit status is that of the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Each line: a program, a tab, the reason why it is missing.
+missing=$(deploy/tools.sh tests)
+FAIRLEAD_TESTS_WITHOUT=$(cut -f 1 <<<"$missing" | xargs)
+export FAIRLEAD_TESTS_WITHOUT
+# Each left-out test appends a line here: the program, a tab, its own name.
+record=target/tests-left-out
+mkdir -p target
+: >"$record"
+
+# Tests open thousands of connections.
+ulimit -n "$(ulimit -Hn)" || true
+status=0
+cargo test --release --workspace "$@" || status=$?
+
+if [[ -s "$record" ]]; then
+    sort -u "$record" | sed 's/^\([^\t]*\)\t/left out without \1: /'
+    last=""
+    while IFS=$'\t' read -r program reason; do
+        # Tests are named by their module: `behaviour kubectl::objects::…` is one of `behaviour kubectl`.
+        tests=$(sort -u "$record" | awk -F '\t' -v program="$program" '$1 == program { sub(/::.*/, "", $2); n[$2]++ }
+            END { for (of in n) printf "%s%d of `%s`", (i++ ? ", " : ""), n[of], of }')
+        last+="${last:+; }$program ($reason; tests that need it: ${tests:-none of those chosen})"
+    done <<<"$missing"
+    echo "left out: $last"
+fi
+exit "$status"
