@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 # Each line: a program, a tab, the reason why it is missing.
 missing=$(deploy/tools.sh tests)
-FAIRLEAD_TESTS_WITHOUT=$(cut -f 1 <<<"$missing" | xargs)
+FAIRLEAD_TESTS_WITHOUT=$(cut -f 1 <<<"$missing" | tr '\n' ' ')
 export FAIRLEAD_TESTS_WITHOUT
 # Each left-out test appends a line here: the program, a tab, its own name.
 record=target/tests-left-out
@@ -25,7 +25,7 @@ if [[ -s "$record" ]]; then
         # Tests are named by their module: `behaviour kubectl::objects::…` is one of `behaviour kubectl`.
         tests=$(sort -u "$record" | awk -F '\t' -v program="$program" '$1 == program { sub(/::.*/, "", $2); n[$2]++ }
             END { for (of in n) printf "%s%d of `%s`", (i++ ? ", " : ""), n[of], of }')
-        last+="${last:+; }$program ($reason; tests that need it: ${tests:-none of those chosen})"
+        last+="${last:+; }$program ($reason; needed by ${tests:-none of the chosen tests})"
     done <<<"$missing"
     echo "left out: $last"
 fi

@@ -33,12 +33,12 @@ main() {
 tests() {
     local missing=() reason tool
     for tool in prometheus kubectl; do
-        reason=$(fetch "$tool") || missing+=("$tool"$'\t'"${reason#missing: }")
+        reason=$(fetch "$tool") || missing+=("$tool"$'\t'"${reason#*; }")
     done
-    reason=$(install_for chromium chromedriver) || missing+=(chromium$'\t'"${reason#missing: }")
+    reason=$(install_for chromium chromedriver) || missing+=(chromium$'\t'"${reason#*; }")
     ((${#missing[@]})) || return 0
     if [[ -n "${CI:-}" ]]; then
-        printf 'missing: %s\n' "${missing[@]#*$'\t'}" >&2
+        printf 'missing: %s\n' "${missing[@]/$'\t'/; }" >&2
         exit 1
     fi
     printf '%s\n' "${missing[@]}"
@@ -161,7 +161,7 @@ fetch() {
     fi
     version=$(offered "$package")
     if [[ "$1" == kubectl ]] && ! dpkg --compare-versions "${version:-0}" ge "$kubectl_minimum"; then
-        echo "missing: kubectl $kubectl_minimum or later; this system offers ${version:-none}: put one on the PATH"
+        echo "missing: kubectl; $kubectl_minimum or later is needed, this system offers ${version:-none}: put one on the PATH"
         return 1
     fi
     echo "unpacking $package $version into target/tools" >&2
