@@ -1,16 +1,14 @@
 //! Answers: status, headers and a body that is bytes or a watch.
 
 mod audit_id;
+mod gzip;
 
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use fairlead_process::Status;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
     IF_NONE_MATCH, VARY, WARNING,
@@ -21,7 +19,9 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use crate::request::{Accepted, Form, Query};
+
 use crate::watch::WatchBody;
+use gzip::gzip;
 
 /// The header that ties an answer to the server's log.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -247,13 +247,7 @@ fn is_gzip(coding: &str) -> bool {
 /// Some 5 ms for 1 MiB: from there on, beside the threads that serve.
 async fn compressed(bytes: Bytes) -> Option<Vec<u8>> {
     if bytes.len() < COMPRESS_BESIDE_FROM {
-        return gzip(&bytes).ok();
+        return gzip(&bytes);
     }
-    tokio::task::spawn_blocking(move || gzip(&bytes)).await.ok()?.ok()
-}
-
-fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
-    encoder.write_all(bytes)?;
-    encoder.finish()
+    tokio::task::spawn_blocking(move || gzip(&bytes)).await.ok()?
 }
