@@ -17,10 +17,10 @@ settings! {
         /// The share of requests that get a line: 1 is all, 0.01 one in a hundred, 0 none but those below.
         sample ("sample"): Fraction = Fraction::ALL;
         /// Which requests get one in any case: errors (codes from 400 on, and clients that left), serverErrors (from 500 on),
-        /// slow, ownAnswers (what no shard was asked about), writes. Those that are traced do, too.
+        /// slow, localResponses (what no shard was asked about), writes. Those that are traced do, too.
         always ("always"): Vec<AlwaysLogged> = vec![AlwaysLogged::Errors, AlwaysLogged::Slow];
         /// From when on a request is slow; watches and upgrades never are.
-        slow ("slow"): Timespan = Timespan::from_secs(1);
+        slow_threshold ("slowThreshold"): Timespan = Timespan::from_secs(1);
         /// When the file would become larger it is moved to file.1, and a new one begun.
         max_size ("maxSize"): ByteSize = ByteSize::mib(100);
         /// How many of those are kept: file.1, the youngest, to file.5.
@@ -53,7 +53,7 @@ pub enum AlwaysLogged {
     /// What took long.
     Slow,
     /// What the gateway answered itself.
-    OwnAnswers,
+    LocalResponses,
     /// What may have changed something.
     Writes,
 }
@@ -64,7 +64,7 @@ impl AccessLogConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         checker.at_least("maxSize", self.max_size, ByteSize::kib(64));
         checker.at_least("buffer", self.buffer, ByteSize::kib(64));
-        checker.at_least("slow", self.slow, Timespan::from_millis(1));
+        checker.at_least("slowThreshold", self.slow_threshold, Timespan::from_millis(1));
         if self.max_files > 1000 {
             checker.fault(
                 "maxFiles",

@@ -39,7 +39,7 @@ settings! {
     }
 
     /// How a door shows that its names are its own.
-    pub struct DoorAcmeConfig {
+    pub struct ListenerAcmeConfig {
         /// tls-alpn-01, answered at the door itself, which the authority reaches at port 443 of each name, or http-01, answered
         /// at acme.httpAddress.
         challenge ("challenge"): AcmeChallenge = AcmeChallenge::TlsAlpn01;

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use crate::access_log::AccessLogConfig;
 use crate::acme::AcmeConfig;
 use crate::check::{Checker, join};
-use crate::door::DoorConfig;
 use crate::health::HealthConfig;
+use crate::listener::ListenerConfig;
 use crate::load::{ProcessConfig, ProcessKind};
-use crate::pick::PickConfig;
-use crate::quota::{BreakerConfig, ConcurrencyConfig};
+use crate::placement::PlacementConfig;
+use crate::quota::{CircuitBreakerConfig, ConcurrencyConfig};
 use crate::selector::ShardSelector;
 use crate::setting::settings;
 use crate::shared::{ConnectionLimits, DrainConfig, LogConfig, SlowClientsConfig};
@@ -18,13 +18,13 @@ use crate::units::{ByteSize, Timespan};
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
 /// Listeners at most.
-const MAX_DOORS: usize = 32;
+const MAX_LISTENERS: usize = 32;
 
 settings! {
     /// The gateway: finds the shard of a request and forwards it.
     pub struct GatewayConfig {
         /// The doors. Each has its own address, certificate and idea of who may prove an identity how.
-        listeners ("listeners"): Vec<DoorConfig> = vec![DoorConfig::default()];
+        listeners ("listeners"): Vec<ListenerConfig> = vec![ListenerConfig::default()];
         /// Whom doors with tls.acme get their certificates from.
         acme ("acme"): AcmeConfig = AcmeConfig::default();
         /// How the gateway learns where workspaces are.
@@ -34,15 +34,15 @@ settings! {
         /// Which paths lead where.
         paths ("paths"): PathsConfig = PathsConfig::default();
         /// On which shard a new workspace lives.
-        shard_pick ("shardPick"): PickConfig = PickConfig::default();
+        placement ("placement"): PlacementConfig = PlacementConfig::default();
         /// Origins whose browsers may use the API, as regular expressions that match anywhere in the Origin header unless
         /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
         /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
         /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, noCredential,
-        /// rootPath; clearedMounts, quotedGroups, stamping and remoteUid, which open holes.
+        /// rootPath; clearedMounts, quotedGroups, identityHeadersFirst and remoteUid, which open holes.
         /// docs/gateway-differences.md explains each.
-        as_kcp ("asKcp"): Vec<KcpBehaviour> = Vec::new();
+        kcp_compatibility ("kcpCompatibility"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
         /// Clients that send or take bodies slowly.
@@ -68,7 +68,7 @@ settings! {
         /// The program. Unset, it is looked for under the name by which this process was started.
         program ("program"): Option<OwnPath> = None;
         /// The successor has to be ready by then; else it is ended, and the process goes on.
-        limit ("limit"): Timespan = Timespan::from_secs(60);
+        ready_timeout ("readyTimeout"): Timespan = Timespan::from_secs(60);
     }
 
     /// Which paths lead where.
@@ -128,7 +128,7 @@ settings! {
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(60);
         /// After about this long a connection to a shard is replaced, so that new endpoints get their share; what is open
         /// on it goes on.
-        connection_age ("connectionAge"): Timespan = Timespan::from_secs(30 * 60);
+        max_connection_age ("maxConnectionAge"): Timespan = Timespan::from_secs(30 * 60);
         /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
         /// rather than dead, loses the connection: its requests fail and its part of the index ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
@@ -139,7 +139,7 @@ settings! {
         /// How many requests each shard gets at a time.
         concurrency ("concurrency"): ConcurrencyConfig = ConcurrencyConfig::default();
         /// When a shard is taken to be gone.
-        breaker ("breaker"): BreakerConfig = BreakerConfig::default();
+        circuit_breaker ("circuitBreaker"): CircuitBreakerConfig = CircuitBreakerConfig::default();
         /// When an address of a shard gets no requests for a while.
         health ("health"): HealthConfig = HealthConfig::default();
         /// Shards that are spoken to in another way than the others.
@@ -175,8 +175,8 @@ impl ProcessConfig for GatewayConfig {
                 "add one with at least an address and a certificate",
             );
         }
-        if self.listeners.len() > MAX_DOORS {
-            let message = format!("there are more than {MAX_DOORS} listeners");
+        if self.listeners.len() > MAX_LISTENERS {
+            let message = format!("there are more than {MAX_LISTENERS} listeners");
             checker.fault("listeners", &message, "each costs metrics; several names can share one (hosts)");
         }
         for (index, door) in self.listeners.iter().enumerate() {
@@ -192,7 +192,8 @@ impl ProcessConfig for GatewayConfig {
                 match &door.socket {
                     None => {
                         let address = door.serving.address;
-                        let same = |o: &DoorConfig| o.socket.is_none() && clash(o.serving.address, address);
+                        let same =
+                            |o: &ListenerConfig| o.socket.is_none() && clash(o.serving.address, address);
                         if let Some(twin) = earlier.iter().position(same) {
                             let message =
                                 format!("address {address} is also listened on by listeners[{twin}]");
@@ -200,7 +201,8 @@ impl ProcessConfig for GatewayConfig {
                         }
                     }
                     Some(socket) => {
-                        let same = |o: &DoorConfig| o.socket.as_ref().is_some_and(|o| o.path == socket.path);
+                        let same =
+                            |o: &ListenerConfig| o.socket.as_ref().is_some_and(|o| o.path == socket.path);
                         if let Some(twin) = earlier.iter().position(same) {
                             let path = socket.path.display();
                             let message = format!("{path} is also listened on by listeners[{twin}]");
@@ -225,10 +227,10 @@ impl ProcessConfig for GatewayConfig {
             checker.at_least("streamWindow", self.upstream.stream_window, ByteSize::kib(4));
             checker.at_most("streamWindow", self.upstream.stream_window, ByteSize::mib(1));
             checker.at_least("idleTimeout", self.upstream.idle_timeout, moment);
-            checker.at_least("connectionAge", self.upstream.connection_age, moment);
+            checker.at_least("maxConnectionAge", self.upstream.max_connection_age, moment);
             checker.at_least("pingInterval", self.upstream.ping_interval, Timespan::from_millis(100));
             checker.within("concurrency", |checker| self.upstream.concurrency.check(checker));
-            checker.within("breaker", |checker| self.upstream.breaker.check(checker));
+            checker.within("circuitBreaker", |checker| self.upstream.circuit_breaker.check(checker));
             checker.within("health", |checker| self.upstream.health.check(checker));
             for (index, shard) in self.upstream.shards.iter().enumerate() {
                 let earlier = &self.upstream.shards[..index];
@@ -238,10 +240,10 @@ impl ProcessConfig for GatewayConfig {
             }
         });
         checker.within("upgrade", |checker| {
-            checker.at_least("limit", self.upgrade.limit, Timespan::from_millis(100));
+            checker.at_least("readyTimeout", self.upgrade.ready_timeout, Timespan::from_millis(100));
         });
         checker.within("paths", |checker| checker.at_least("mountHops", self.paths.mount_hops, 1));
-        checker.within("shardPick", |checker| self.shard_pick.check(checker));
+        checker.within("placement", |checker| self.placement.check(checker));
         checker.within("limits", |checker| self.limits.check(checker));
         checker.within("slowClients", |checker| self.slow_clients.check(checker));
         checker.within("accessLog", |checker| self.access_log.check(checker));

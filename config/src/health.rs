@@ -11,9 +11,9 @@ settings! {
         /// for never.
         failures ("failures"): u32 = 5;
         /// For how long, the first time; each time after that for twice as long. Up to a fifth less, by chance.
-        ejection ("ejection"): Timespan = Timespan::from_secs(10);
+        ejection_time ("ejectionTime"): Timespan = Timespan::from_secs(10);
         /// Never for longer. An address that has been in use for as long begins anew.
-        longest_ejection ("longestEjection"): Timespan = Timespan::from_secs(5 * 60);
+        max_ejection_time ("maxEjectionTime"): Timespan = Timespan::from_secs(5 * 60);
         /// After that time an address is asked whether it is back (GET /readyz), and again after so long; each time that it is
         /// not, after twice as long. 0s: it is taken to be.
         probe_interval ("probeInterval"): Timespan = Timespan::from_secs(2);
@@ -25,11 +25,11 @@ settings! {
 
 impl HealthConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
-        checker.at_least("ejection", self.ejection, Timespan::from_millis(10));
-        if self.longest_ejection < self.ejection {
+        checker.at_least("ejectionTime", self.ejection_time, Timespan::from_millis(10));
+        if self.max_ejection_time < self.ejection_time {
             let message =
-                format!("{} is less than the first ejection, {}", self.longest_ejection, self.ejection);
-            checker.fault("longestEjection", &message, "use at least as much");
+                format!("{} is less than the first ejection, {}", self.max_ejection_time, self.ejection_time);
+            checker.fault("maxEjectionTime", &message, "use at least as much");
         }
         if self.panic_percent > 100 {
             checker.fault("panicPercent", "more than all of them cannot fail", "use at most 100");

@@ -10,18 +10,19 @@ mod authentication;
 mod cache;
 mod check;
 mod defaults;
-mod door;
 mod gateway;
 mod health;
 mod issuer;
 mod lint;
+mod listener;
 mod load;
 mod networks;
 mod outline;
 mod pem;
-mod pick;
+mod placement;
 mod plain;
 mod quota;
+mod renamed;
 mod selector;
 mod setting;
 mod shard;
@@ -32,34 +33,35 @@ mod units;
 mod values;
 
 pub use access_log::{AccessLogConfig, AccessLogTarget, AlwaysLogged};
-pub use acme::{AcmeChallenge, AcmeConfig, DoorAcmeConfig, ExternalAccountConfig};
+pub use acme::{AcmeChallenge, AcmeConfig, ExternalAccountConfig, ListenerAcmeConfig};
 pub use authentication::{
     AuthenticationConfig, OidcConfig, RequestHeaderConfig, ReviewVersion, ServiceAccountConfig, WebhookConfig,
 };
 pub use cache::CacheConfig;
 pub use check::Checker;
 pub use defaults::defaults_yaml;
-pub use door::{
-    DoorConfig, DoorTlsConfig, NamedCertificateConfig, PeersConfig, RefusedConfig, SocketConfig,
-    UpgradeProtocol, UpstreamIdentityConfig,
-};
 pub use gateway::{
     GatewayConfig, IndexConfig, PathsConfig, ShardUpstreamConfig, UpgradeConfig, UpstreamConfig,
 };
 pub use health::HealthConfig;
 pub use issuer::IssuerConfig;
 pub use lint::examine;
+pub use listener::{
+    DenyConfig, ListenerConfig, ListenerTlsConfig, NamedCertificateConfig, PeersConfig, SocketConfig,
+    UpgradeProtocol, UpstreamIdentityConfig,
+};
 pub use load::{ConfigError, Finding, ProcessConfig, ProcessKind, UnknownProcess, finding, load};
 pub use networks::{Networks, NetworksError};
 pub use pem::PemFault;
-pub use pick::{PickConfig, PickPolicy, PickShardConfig};
+pub use placement::{PlacementConfig, PlacementPolicy, ShardPlacementConfig};
 pub use plain::{is_plain, read_plain};
 pub use quota::{
-    AddressQuotaConfig, BreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, QuotaConfig,
+    AddressQuotaConfig, CircuitBreakerConfig, ConcurrencyConfig, ConcurrencyPolicy, ListenerQuotasConfig,
+    QuotaConfig,
 };
 pub use selector::ShardSelector;
 pub use setting::{Entry, Meaning, Setting};
-pub use shard::{ShardConfig, ShardPickConfig};
+pub use shard::{PlacementClientConfig, ShardConfig};
 pub use shared::{
     AllowedPeersConfig, ConnectionLimits, ConnectionQuotaConfig, DrainConfig, LogConfig, ServingConfig,
     SlowClientsConfig, StoreConfig, TrustConfig,

@@ -161,7 +161,7 @@ mod tests {
     fn a_file_that_does_not_parse_or_is_not_there_is_one_finding() {
         let fixture = Fixture::new("serving: [\n");
         fixture.check::<GatewayConfig>(expect![[r#"
-            f.yaml:1:1: there is no key "serving" here (there are: listeners, acme, index, upstream, paths, shardPick, corsAllowedOrigins, asKcp, limits, slowClients, drain, upgrade, stateFile, log, accessLog, tracing)
+            f.yaml:1:1: there is no key "serving" here (there are: listeners, acme, index, upstream, paths, placement, corsAllowedOrigins, kcpCompatibility, limits, slowClients, drain, upgrade, stateFile, log, accessLog, tracing)
         "#]]);
         fs::remove_file(fixture.0.path().join("f.yaml")).unwrap();
         fixture.check::<GatewayConfig>(expect![[r#"

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::check::{Checker, Fault};
 use crate::outline::Outline;
 use crate::plain::{read_configuration, read_plain};
+use crate::renamed::{self, present_name};
 use crate::setting::Setting;
 
 /// All settings of one kind of process.
@@ -176,12 +177,22 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
     use serde_saphyr::Error as Yaml;
     let place = error.location().map(|location| (location.line(), location.column()));
     let (message, hint) = match error {
+        Yaml::SerdeUnknownField { field, expected, .. }
+            if let Some(name) = present_name(renamed::KEYS, field, expected) =>
+        {
+            (format!("the key {field:?} is now {name:?}"), Some(format!("write {name:?}")))
+        }
         Yaml::SerdeUnknownField { field, expected, .. } => {
             let hint = match nearest(field, expected) {
                 Some(key) => format!("did you mean {key:?}?"),
                 None => format!("there are: {}", expected.join(", ")),
             };
             (format!("there is no key {field:?} here"), Some(hint))
+        }
+        Yaml::SerdeUnknownVariant { variant, expected, .. }
+            if let Some(name) = present_name(renamed::VALUES, variant, expected) =>
+        {
+            (format!("the value {variant:?} is now {name:?}"), Some(format!("write {name:?}")))
         }
         Yaml::SerdeUnknownVariant { variant, expected, .. } => {
             let hint = format!("one of: {}", expected.join(", "));
@@ -377,12 +388,12 @@ mod tests {
             "listeners:\n\
              - name: a\n  serving: {address: 127.0.0.1:6443}\n\
              - name: a\n  serving: {address: 0.0.0.0:6443}\n\
-             - name: b\n  serving: {address: 127.0.0.1:0}\n  shardPick: true\n\
+             - name: b\n  serving: {address: 127.0.0.1:0}\n  placementEndpoint: true\n\
              - name: c\n  serving: {address: 127.0.0.1:0}\n",
             expect![[r#"
                 f.yaml:4:9: listeners[1].name: listener "a" has the name of listeners[0] (give each listener its own name)
                 f.yaml:5:22: listeners[1].serving.address: address 0.0.0.0:6443 is also listened on by listeners[0] (give each listener its own port)
-                f.yaml:8:14: listeners[2].shardPick: shardPick needs client certificates, but clientCA is not set (set clientCA to the bundle that signs shards' certificates)
+                f.yaml:8:22: listeners[2].placementEndpoint: placementEndpoint needs client certificates, but clientCA is not set (set clientCA to the bundle that signs shards' certificates)
             "#]],
         );
     }
@@ -427,18 +438,21 @@ mod tests {
                 "quotas.perAddress: without addresses all clients",
             ),
             ("socket: {path: s}, quotas: {perAddress: {connections: 9}}, peers: {proxyProtocol: true}", ""),
-            ("authenticateFirst: true", "authenticateFirst: authenticateFirst, but nobody"),
-            ("authenticateFirst: true, clientCA: c", ""),
             (
-                "authenticateFirst: true, clientCA: c, authentication: {workspaces: true}",
-                "authenticateFirst: a workspace's own",
+                "authenticateBeforeRouting: true",
+                "authenticateBeforeRouting: authenticateBeforeRouting, but nobody",
+            ),
+            ("authenticateBeforeRouting: true, clientCA: c", ""),
+            (
+                "authenticateBeforeRouting: true, clientCA: c, authentication: {workspaces: true}",
+                "authenticateBeforeRouting: a workspace's own",
             ),
             ("hosts: [a.example.com, \"*.example.com\", \"2001:db8::1\"]", ""),
             ("hosts: [\"https://a\"]", "hosts[0]: \"https://a\" is no name of a host"),
             ("hosts: [\"*\"]", "hosts[0]: \"*\" is no name of a host"),
-            ("refused: {users: [\"system:*\", root], groups: [\"*\"]}", ""),
-            ("refused: {users: [\"*:admin\"]}", "refused.users: \"*:admin\" matches nothing"),
-            ("refused: {groups: [\"\"]}", "refused.groups: \"\" matches nothing"),
+            ("deny: {users: [\"system:*\", root], groups: [\"*\"]}", ""),
+            ("deny: {users: [\"*:admin\"]}", "deny.users: \"*:admin\" matches nothing"),
+            ("deny: {groups: [\"\"]}", "deny.groups: \"\" matches nothing"),
             ("watchKeepAlive: 1ms", "watchKeepAlive: 1ms is too little"),
             ("upgrades: [websocket, spdy]", ""),
         ] {
@@ -454,7 +468,7 @@ mod tests {
     #[test]
     fn what_an_access_log_or_traces_cannot_be() {
         for (text, expected) in [
-            ("accessLog: {to: file, file: a.log, sample: 0.01, always: [errors, slow, ownAnswers]}", ""),
+            ("accessLog: {to: file, file: a.log, sample: 0.01, always: [errors, slow, localResponses]}", ""),
             ("accessLog: {to: syslog}", "is not a possible value"),
             ("accessLog: {sample: 2}", "a share such as 0.01"),
             ("accessLog: {always: [sometimes]}", "is not a possible value"),

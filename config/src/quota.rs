@@ -8,7 +8,7 @@ use crate::units::{ByteSize, Timespan};
 
 settings! {
     /// How much may be asked of a door. Who asks for more gets 429 and is told when to try again. Health endpoints are free.
-    pub struct DoorQuotasConfig {
+    pub struct ListenerQuotasConfig {
         /// Everybody together.
         all ("all"): QuotaConfig = QuotaConfig::default();
         /// Each user; whom only shards could judge counts by address.
@@ -53,28 +53,28 @@ settings! {
     /// How many requests a shard works on at a time, and what becomes of more: they wait, in turn by logical cluster, leases
     /// first and lists last. A request counts until its answer begins.
     pub struct ConcurrencyConfig {
-        /// adaptive (as many as the shard answers without getting slower), fixed (most), or none: whatever comes. Adaptive is
+        /// adaptive (as many as the shard answers without getting slower), fixed (maxLimit), or none: whatever comes. Adaptive is
         /// for shards whose requests all take about as long: where some wait long for something else, a webhook or their
         /// client's body, it takes that for slowness.
-        limit ("limit"): ConcurrencyPolicy = ConcurrencyPolicy::None;
+        policy ("policy"): ConcurrencyPolicy = ConcurrencyPolicy::None;
         /// Never fewer.
-        least ("least"): u32 = 32;
+        min_limit ("minLimit"): u32 = 32;
         /// Never more.
-        most ("most"): u32 = 2000;
+        max_limit ("maxLimit"): u32 = 2000;
         /// Requests that wait at most; one more and the last of the logical cluster that has most gets 429.
-        waiting ("waiting"): u32 = 4000;
+        max_queued ("maxQueued"): u32 = 4000;
         /// How long one waits before it gets 429.
-        patience ("patience"): Timespan = Timespan::from_secs(5);
+        queue_timeout ("queueTimeout"): Timespan = Timespan::from_secs(5);
         /// For how long one counts at most: what takes longer mostly waits for something else.
-        counts ("counts"): Timespan = Timespan::from_secs(1);
+        max_counted_time ("maxCountedTime"): Timespan = Timespan::from_secs(1);
     }
 
     /// When a shard is taken to be gone, so that requests fail at once.
-    pub struct BreakerConfig {
+    pub struct CircuitBreakerConfig {
         /// Connections in a row that could not be opened; 0 for never.
         failures ("failures"): u32 = 3;
         /// For how long nobody tries then. After that one request at a time finds out whether the shard is back.
-        pause ("pause"): Timespan = Timespan::from_millis(500);
+        open_duration ("openDuration"): Timespan = Timespan::from_millis(500);
     }
 }
 
@@ -92,7 +92,7 @@ pub enum ConcurrencyPolicy {
 
 plain_settings!(ConcurrencyPolicy);
 
-impl DoorQuotasConfig {
+impl ListenerQuotasConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         let quotas =
             [("all", &self.all), ("perIdentity", &self.per_identity), ("perWorkspace", &self.per_workspace)];
@@ -142,18 +142,18 @@ impl QuotaConfig {
 
 impl ConcurrencyConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
-        checker.at_least("least", self.least, 1);
-        if self.most < self.least {
-            let message = format!("{} is less than the least, {}", self.most, self.least);
-            checker.fault("most", &message, "use at least as many");
+        checker.at_least("minLimit", self.min_limit, 1);
+        if self.max_limit < self.min_limit {
+            let message = format!("{} is less than minLimit, {}", self.max_limit, self.min_limit);
+            checker.fault("maxLimit", &message, "use at least as many");
         }
-        checker.at_least("patience", self.patience, Timespan::from_millis(1));
-        checker.at_least("counts", self.counts, Timespan::from_millis(1));
+        checker.at_least("queueTimeout", self.queue_timeout, Timespan::from_millis(1));
+        checker.at_least("maxCountedTime", self.max_counted_time, Timespan::from_millis(1));
     }
 }
 
-impl BreakerConfig {
+impl CircuitBreakerConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
-        checker.at_least("pause", self.pause, Timespan::from_millis(10));
+        checker.at_least("openDuration", self.open_duration, Timespan::from_millis(10));
     }
 }

@@ -41,7 +41,7 @@ settings! {
         /// Flag: --logical-cluster-admin-kubeconfig.
         logical_cluster_admin_kubeconfig ("logicalClusterAdminKubeconfig"): Option<SecretFile> = None;
         /// Whom it asks on which shard a new workspace should live; null means that it picks at random by itself.
-        shard_pick ("shardPick"): Option<ShardPickConfig> = None;
+        placement ("placement"): Option<PlacementClientConfig> = None;
         /// What root is filled with: admin, workspace-types. Flag: --batteries-included.
         batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
         /// Limits of the listener.
@@ -55,7 +55,7 @@ settings! {
     }
 
     /// Whom a shard asks where a new workspace should live.
-    pub struct ShardPickConfig {
+    pub struct PlacementClientConfig {
         /// The gateway's door for it.
         url ("url"): HttpsUrl = HttpsUrl::of_listener(ServingConfig::default().address);
         /// PEM file: the certificate that the shard presents there.
@@ -109,8 +109,8 @@ impl ProcessConfig for ShardConfig {
             let message = "with port 0 nobody knows where this shard is";
             checker.fault("serving.address", message, "give it a port, or set shardBaseURL");
         }
-        if let Some(pick) = &self.shard_pick {
-            checker.within("shardPick", |checker| {
+        if let Some(pick) = &self.placement {
+            checker.within("placement", |checker| {
                 checker.at_least("timeout", pick.timeout, Timespan::from_millis(1));
             });
         }

@@ -92,9 +92,9 @@ settings! {
     /// What clients may take their time for.
     pub struct SlowClientsConfig {
         /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
-        body ("body"): Timespan = Timespan::from_secs(30);
+        request_body_timeout ("requestBodyTimeout"): Timespan = Timespan::from_secs(30);
         /// A client that takes nothing of an answer for that long does not get the rest of it.
-        answer ("answer"): Timespan = Timespan::from_secs(60);
+        response_stall_timeout ("responseStallTimeout"): Timespan = Timespan::from_secs(60);
     }
 
     /// How the process goes away after SIGTERM.
@@ -158,8 +158,8 @@ impl ConnectionLimits {
 impl SlowClientsConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         let moment = Timespan::from_millis(1);
-        checker.at_least("body", self.body, moment);
-        checker.at_least("answer", self.answer, moment);
+        checker.at_least("requestBodyTimeout", self.request_body_timeout, moment);
+        checker.at_least("responseStallTimeout", self.response_stall_timeout, moment);
     }
 }
 

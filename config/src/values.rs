@@ -251,7 +251,7 @@ pub enum KcpBehaviour {
     ClearedMounts,
     /// Who asks is stated before the fields go that the client's `Connection` header names, which may be those that state
     /// it.
-    Stamping,
+    IdentityHeadersFirst,
     /// A client's own `X-Remote-Uid` goes on.
     RemoteUid,
     /// A request without a credential to a workspace with issuers of its own is an internal error, not unauthorized.
@@ -266,7 +266,7 @@ impl KcpBehaviour {
     /// What it lets happen that must not, if anything.
     pub fn hole(self) -> Option<&'static str> {
         Some(match self {
-            Self::Stamping => "clients can take away what shards are told about who they are",
+            Self::IdentityHeadersFirst => "clients can take away what shards are told about who they are",
             Self::RemoteUid => "clients can tell shards a UID of their choice",
             Self::QuotedGroups => "groups that are to be dropped may reach shards",
             Self::ClearedMounts => "requests go on to servers that their workspaces do not name any more",

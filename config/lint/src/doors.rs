@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fairlead_config::{DoorConfig, GatewayConfig, TokenPolicy};
+use fairlead_config::{GatewayConfig, ListenerConfig, TokenPolicy};
 
 use crate::certificate::{Certificate, Usage};
 use crate::issuers;
@@ -57,7 +57,7 @@ fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certifica
 }
 
 /// What a door shows its clients, and whether it fits the names that they ask for.
-fn shown(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
+fn shown(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
     // What comes from an authority is for the names that were asked for.
     let default = match &door.tls.acme {
         None => survey.serving(&below(key, "serving"), &door.serving),
@@ -105,7 +105,7 @@ fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n
 }
 
 /// Whom a door believes.
-fn believed(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
+fn believed(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
     let authentication = &door.authentication;
     let headers = &authentication.request_header;
     for (at, file, meaning) in [
@@ -135,8 +135,8 @@ fn believed(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
 }
 
 /// Names and groups are refused only of those whom the door itself knows: what is passed on has neither.
-fn refused(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
-    let refused = &door.refused;
+fn refused(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+    let refused = &door.deny;
     if (refused.users.is_empty() && refused.groups.is_empty()) || door.tokens == TokenPolicy::Refuse {
         return;
     }
@@ -150,12 +150,12 @@ fn refused(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
     if !judges_tokens {
         let message = "tokens pass through to shards here, and whose they are is not known before: nobody is refused who has one";
         let hint = "tokens: refuse, or let the door judge tokens itself (authentication)";
-        survey.checker.fault(&below(key, "refused"), message, hint);
+        survey.checker.fault(&below(key, "deny"), message, hint);
     }
 }
 
 /// A door whose peers carry other people's requests: they end the clients' TLS.
-fn edge(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
+fn edge(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
     let is_carried = door.tls.transport_client_ca.is_some() || door.peers.client_address_header.is_some();
     if !is_carried {
         return;
@@ -183,7 +183,7 @@ fn edge(door: &DoorConfig, key: &str, survey: &mut Survey<'_>) {
 }
 
 struct Sender<'c> {
-    door: &'c DoorConfig,
+    door: &'c ListenerConfig,
     certificate: Option<Certificate>,
 }
 
@@ -209,7 +209,7 @@ fn told_apart(senders: &[Sender<'_>], survey: &mut Survey<'_>) {
 }
 
 /// Whether the same credential is the same identity at both.
-fn same_policy(one: &DoorConfig, other: &DoorConfig) -> bool {
+fn same_policy(one: &ListenerConfig, other: &ListenerConfig) -> bool {
     one.client_ca == other.client_ca
         && one.tokens == other.tokens
         && one.authentication == other.authentication

@@ -47,9 +47,9 @@ pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut Survey<'_>) {
             survey.kubeconfig(key, file, usage);
         }
     }
-    if let Some(pick) = &config.shard_pick {
-        survey.pair("shardPick", &pick.certificate, &pick.private_key, Usage::Client);
-        survey.bundle("shardPick.serverCA", &pick.server_ca, Meaning::Server);
+    if let Some(pick) = &config.placement {
+        survey.pair("placement", &pick.certificate, &pick.private_key, Usage::Client);
+        survey.bundle("placement.serverCA", &pick.server_ca, Meaning::Server);
     }
 }
 

@@ -510,23 +510,21 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             with(
                 text,
                 "  clientCA: clients.crt\n",
-                "  clientCA: clients.crt\n  refused: {groups: [\"system:masters\"]}\n",
+                "  clientCA: clients.crt\n  deny: {groups: [\"system:masters\"]}\n",
             )
         },
-        &[
-            "6: listeners[0].refused: tokens pass through to shards here, and whose they are is not known before",
-        ],
+        &["6: listeners[0].deny: tokens pass through to shards here, and whose they are is not known before"],
     ),
     (
         "the same where no tokens pass",
         |_, text| {
-            with(text, "  tokens: refuse\n", "  tokens: refuse\n  refused: {groups: [\"system:masters\"]}\n")
+            with(text, "  tokens: refuse\n", "  tokens: refuse\n  deny: {groups: [\"system:masters\"]}\n")
         },
         &[],
     ),
     (
         "the same where the door judges tokens itself",
-        |_, text| with(text, "  tokens: refuse\n", "  refused: {groups: [\"system:masters\"]}\n"),
+        |_, text| with(text, "  tokens: refuse\n", "  deny: {groups: [\"system:masters\"]}\n"),
         &[],
     ),
     (

@@ -166,7 +166,7 @@ impl BoundServer {
     pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
         let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
         let untaken = options.metrics.refused.with_label_values(&[options.name.as_str(), "untaken"]);
-        let patience = Patience { limit: options.slow_clients.answer.get(), lost: untaken };
+        let patience = Patience { limit: options.slow_clients.response_stall_timeout.get(), lost: untaken };
         let shared = Arc::new(Shared {
             patience: Arc::new(patience),
             protocols: Protocols::new(&options.limits),
@@ -357,7 +357,7 @@ fn answering<S: Service>(
         let (shared, info) = (Arc::clone(&shared), info.clone());
         // Here, because a stream has room for everything that it ever holds.
         let (head, body) = request.into_parts();
-        let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.body.get());
+        let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.request_body_timeout.get());
         let request = Request::from_parts(head, body);
         async move {
             let is_head = request.method() == Method::HEAD;
@@ -440,7 +440,11 @@ enum Order {
 async fn order(options: &ServerOptions, info: &ConnectionInfo, finishing: bool) -> Order {
     if finishing {
         // The end of an answer may be all that is left, and nobody takes it.
-        let patience = options.limits.idle_timeout.get().saturating_add(options.slow_clients.answer.get());
+        let patience = options
+            .limits
+            .idle_timeout
+            .get()
+            .saturating_add(options.slow_clients.response_stall_timeout.get());
         tokio::select! {
             () = options.shutdown.over() => {}
             () = info.activity().unused_for(patience) => {}

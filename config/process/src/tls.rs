@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fairlead_config::{DoorTlsConfig, ServingConfig, TlsVersion};
+use fairlead_config::{ListenerTlsConfig, ServingConfig, TlsVersion};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
@@ -145,7 +145,7 @@ impl TlsSource {
 
     /// The same under a listener's own policy.
     #[must_use]
-    pub fn with_policy(mut self, policy: &DoorTlsConfig) -> Self {
+    pub fn with_policy(mut self, policy: &ListenerTlsConfig) -> Self {
         if !policy.http2 {
             self.alpn.retain(|protocol| protocol != b"h2");
         }

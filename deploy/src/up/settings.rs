@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use fairlead_certs::{CertificateFiles, Client, InventoryError, Layout, Server, ShardName};
 use fairlead_config::{
-    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DoorConfig, DoorQuotasConfig, DoorTlsConfig,
-    DrainConfig, GatewayConfig, HttpsUrl, IndexConfig, IssuerConfig, OidcConfig, ProcessConfig, ProcessKind,
-    RefusedConfig, ServiceAccountConfig, ServingConfig, ShardConfig, ShardPickConfig, StoreConfig, Timespan,
-    TlsVersion, TokenPolicy, TraceContextPolicy, TrustConfig, UnitError, UpgradeProtocol, UpstreamConfig,
-    UpstreamIdentityConfig,
+    AddressQuotaConfig, AuthenticationConfig, CacheConfig, DenyConfig, DrainConfig, GatewayConfig, HttpsUrl,
+    IndexConfig, IssuerConfig, ListenerConfig, ListenerQuotasConfig, ListenerTlsConfig, OidcConfig,
+    PlacementClientConfig, ProcessConfig, ProcessKind, ServiceAccountConfig, ServingConfig, ShardConfig,
+    StoreConfig, Timespan, TlsVersion, TokenPolicy, TraceContextPolicy, TrustConfig, UnitError,
+    UpgradeProtocol, UpstreamConfig, UpstreamIdentityConfig,
 };
 
 use super::topology::{Process, Role, Topology};
@@ -85,13 +85,13 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
     let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxy);
     GatewayConfig {
         listeners: vec![
-            DoorConfig {
+            ListenerConfig {
                 name: "internal".to_owned(),
                 serving: serving(&certificates, process.address, &Server::Gateway),
                 client_ca: Some(certificates.client_ca().into()),
-                shard_pick: true,
+                placement_endpoint: true,
                 admin_page: true,
-                ..DoorConfig::default()
+                ..ListenerConfig::default()
             },
             edge(site, topology),
         ],
@@ -115,14 +115,14 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
 
 /// A door as one behind a CDN would be, but for the CDN: tokens of the issuer and of service accounts count, certificates
 /// do not.
-fn edge(site: &Site, topology: &Topology) -> DoorConfig {
+fn edge(site: &Site, topology: &Topology) -> ListenerConfig {
     let certificates = site.certificates();
     let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxyEdge);
-    DoorConfig {
+    ListenerConfig {
         name: "edge".to_owned(),
         serving: serving(&certificates, topology.edge, &Server::Gateway),
         tokens: TokenPolicy::Refuse,
-        authenticate_first: true,
+        authenticate_before_routing: true,
         trace_context: TraceContextPolicy::Restart,
         authentication: AuthenticationConfig {
             oidc: Some(OidcConfig {
@@ -143,10 +143,10 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
             ..AuthenticationConfig::default()
         },
         // Not system:*, which service accounts are.
-        refused: RefusedConfig {
+        deny: DenyConfig {
             users: ["system:kcp:*", "system:admin", "system:apiserver"].map(str::to_owned).into(),
             impersonation: true,
-            ..RefusedConfig::default()
+            ..DenyConfig::default()
         },
         upgrades: vec![UpgradeProtocol::Websocket],
         upstream_identity: Some(UpstreamIdentityConfig {
@@ -154,18 +154,18 @@ fn edge(site: &Site, topology: &Topology) -> DoorConfig {
             private_key: key.into(),
         }),
         // All clients are of one machine, so only what no client does by itself is too much.
-        quotas: DoorQuotasConfig {
+        quotas: ListenerQuotasConfig {
             per_address: AddressQuotaConfig {
                 connections: Some(5_000),
                 failures_per_second: Some(50),
                 ..AddressQuotaConfig::default()
             },
-            ..DoorQuotasConfig::default()
+            ..ListenerQuotasConfig::default()
         },
-        no_store: true,
+        cache_control_no_store: true,
         watch_keep_alive: Some(Timespan::from_secs(30)),
-        tls: DoorTlsConfig { minimum_version: TlsVersion::Tls13, ..DoorTlsConfig::default() },
-        ..DoorConfig::default()
+        tls: ListenerTlsConfig { minimum_version: TlsVersion::Tls13, ..ListenerTlsConfig::default() },
+        ..ListenerConfig::default()
     }
 }
 
@@ -203,12 +203,12 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
         root_shard_kubeconfig: (!is_root).then(|| kubeconfigs.root_shard().into()),
         cache_kubeconfig: Some(kubeconfigs.cache().into()),
         logical_cluster_admin_kubeconfig: Some(kubeconfigs.logical_cluster_admin().into()),
-        shard_pick: Some(ShardPickConfig {
+        placement: Some(PlacementClientConfig {
             url: gateway,
             certificate: picker.certificate.into(),
             private_key: picker.key.into(),
             server_ca: certificates.serving_ca().into(),
-            ..ShardPickConfig::default()
+            ..PlacementClientConfig::default()
         }),
         drain: drain(),
         ..ShardConfig::default()

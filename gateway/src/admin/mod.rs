@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_client::Client;
-use fairlead_config::DoorConfig;
+use fairlead_config::ListenerConfig;
 use fairlead_process::{Health, Reloads, Shutdown};
 use http::StatusCode;
 use http::request::Parts;
@@ -75,7 +75,7 @@ pub(crate) struct ListenerInfo {
     /// Where it listens.
     pub(crate) address: String,
     /// Its settings.
-    pub(crate) config: DoorConfig,
+    pub(crate) config: ListenerConfig,
 }
 
 /// What the admin API does with a request.

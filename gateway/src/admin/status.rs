@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairlead_authn::validity;
-use fairlead_config::{DoorConfig, GatewayConfig, TlsVersion, TokenPolicy};
+use fairlead_config::{GatewayConfig, ListenerConfig, TlsVersion, TokenPolicy};
 use http::StatusCode;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -232,7 +232,7 @@ fn ejected(addresses: &EndpointStatus) -> Vec<EjectedAddress> {
 }
 
 /// What a listener is for, to be read in one glance.
-fn policy(listener: &DoorConfig) -> Vec<String> {
+fn policy(listener: &ListenerConfig) -> Vec<String> {
     let authentication = &listener.authentication;
     let mut told = Vec::new();
     let mut tell = |holds: bool, says: &dyn Fn() -> String| {
@@ -257,23 +257,21 @@ fn policy(listener: &DoorConfig) -> Vec<String> {
         TokenPolicy::Refuse => "no other tokens",
     };
     tell(true, &|| tokens.to_owned());
-    tell(listener.authenticate_first, &|| "authenticates before routing".to_owned());
+    tell(listener.authenticate_before_routing, &|| "authenticates before routing".to_owned());
     tell(!listener.hosts.is_empty(), &|| format!("hosts: {}", listener.hosts.join(", ")));
     tell(listener.peers.allow.is_some(), &|| "listed peers only".to_owned());
     tell(listener.tls.transport_client_ca.is_some(), &|| "origin-pull certificate demanded".to_owned());
-    tell(listener.refused.impersonation, &|| "no impersonation".to_owned());
-    tell(!listener.refused.users.is_empty(), &|| {
-        format!("refuses users: {}", listener.refused.users.join(", "))
-    });
-    tell(!listener.refused.groups.is_empty(), &|| {
-        format!("refuses groups: {}", listener.refused.groups.join(", "))
+    tell(listener.deny.impersonation, &|| "no impersonation".to_owned());
+    tell(!listener.deny.users.is_empty(), &|| format!("refuses users: {}", listener.deny.users.join(", ")));
+    tell(!listener.deny.groups.is_empty(), &|| {
+        format!("refuses groups: {}", listener.deny.groups.join(", "))
     });
     tell(!authentication.drop_groups.is_empty(), &|| {
         format!("drops groups: {}", authentication.drop_groups.join(", "))
     });
-    tell(listener.quotas != fairlead_config::DoorQuotasConfig::default(), &|| "quotas".to_owned());
+    tell(listener.quotas != fairlead_config::ListenerQuotasConfig::default(), &|| "quotas".to_owned());
     tell(listener.tls.minimum_version == TlsVersion::Tls13, &|| "TLS 1.3 only".to_owned());
-    tell(listener.shard_pick, &|| "answers shards' picks".to_owned());
+    tell(listener.placement_endpoint, &|| "answers shards' picks".to_owned());
     tell(listener.admin_page, &|| "admin page".to_owned());
     told
 }

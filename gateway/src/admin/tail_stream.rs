@@ -88,7 +88,7 @@ async fn send<C: DownstreamExchange>(
             () = client.left() => return None,
             next = lines.next() => next,
         };
-        let untaken = forwarder.slow_clients.load().answer.get();
+        let untaken = forwarder.slow_clients.load().response_stall_timeout.get();
         let written = async {
             client.write(next, false).await?;
             client.flush().await

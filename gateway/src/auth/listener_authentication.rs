@@ -13,7 +13,7 @@ use fairlead_authn::{
     UnknownAlgorithm, WebhookError, WebhookSettings,
 };
 use fairlead_client::Kubeconfig;
-use fairlead_config::{DoorConfig, KcpBehaviour, OidcConfig, ReviewVersion, Timespan, TokenPolicy};
+use fairlead_config::{KcpBehaviour, ListenerConfig, OidcConfig, ReviewVersion, Timespan, TokenPolicy};
 use fairlead_process::{LoadError, Reloads};
 use http::header::{HeaderName, InvalidHeaderName};
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use crate::policy::request_filter::RequestFilter;
 /// A listener's settings, and everything else that its authenticators are made of.
 pub(crate) struct ListenerAuthentication {
     listener: String,
-    config: ArcSwap<DoorConfig>,
+    config: ArcSwap<ListenerConfig>,
     /// Changes with the settings: what is made between two reloads has both from the same.
     as_kcp: ArcSwap<Vec<KcpBehaviour>>,
     lookup: Arc<dyn ServiceAccountLookup>,
@@ -37,7 +37,7 @@ pub(crate) struct ListenerAuthentication {
 
 /// A policy that can be put in force.
 pub(crate) struct PreparedPolicy {
-    config: Arc<DoorConfig>,
+    config: Arc<ListenerConfig>,
     as_kcp: Arc<Vec<KcpBehaviour>>,
     policy: RequestPolicy,
     issuers: Option<Arc<JwtAuthenticator>>,
@@ -78,7 +78,7 @@ pub(crate) enum AuthenticationError {
 impl ListenerAuthentication {
     /// Of a listener with these settings.
     pub(crate) fn new(
-        config: DoorConfig,
+        config: ListenerConfig,
         as_kcp: &[KcpBehaviour],
         lookup: Arc<dyn ServiceAccountLookup>,
     ) -> Arc<Self> {
@@ -133,7 +133,7 @@ impl ListenerAuthentication {
     /// [`AuthenticationError`]
     pub(crate) fn prepare(
         &self,
-        config: &DoorConfig,
+        config: &ListenerConfig,
         as_kcp: &[KcpBehaviour],
     ) -> Result<PreparedPolicy, AuthenticationError> {
         self.prepared(Arc::new(config.clone()), Arc::new(as_kcp.to_vec()))
@@ -187,7 +187,7 @@ impl ListenerAuthentication {
 
     fn prepared(
         &self,
-        config: Arc<DoorConfig>,
+        config: Arc<ListenerConfig>,
         as_kcp: Arc<Vec<KcpBehaviour>>,
     ) -> Result<PreparedPolicy, AuthenticationError> {
         let authentication = &config.authentication;
@@ -227,12 +227,12 @@ impl ListenerAuthentication {
             },
             workspaces: authentication.workspaces,
             in_cluster_clients: config.in_cluster_clients,
-            picks: if config.shard_pick { ShardPicks::Offered } else { ShardPicks::Hidden },
+            picks: if config.placement_endpoint { ShardPicks::Offered } else { ShardPicks::Hidden },
             admin_page: config.admin_page,
             screen: RequestFilter::new(&config),
             trace_context: config.trace_context,
             answers: ResponsePolicy {
-                no_store: config.no_store,
+                no_store: config.cache_control_no_store,
                 keep_alive: config.watch_keep_alive.map(Timespan::get),
             },
         };
@@ -241,7 +241,7 @@ impl ListenerAuthentication {
 
     fn tokens(
         &self,
-        config: &DoorConfig,
+        config: &ListenerConfig,
         anonymous: &mut Option<fairlead_authn::AnonymousAccess>,
     ) -> Result<(TokenUnion, Option<Arc<JwtAuthenticator>>), AuthenticationError> {
         let authentication = &config.authentication;
@@ -300,7 +300,7 @@ impl ListenerAuthentication {
 }
 
 /// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
-fn needs_credentials(config: &DoorConfig, as_kcp: &[KcpBehaviour]) -> bool {
+fn needs_credentials(config: &ListenerConfig, as_kcp: &[KcpBehaviour]) -> bool {
     let authentication = &config.authentication;
     let counted = authentication.token_file.is_some()
         || !authentication.service_accounts.key_files.is_empty()
@@ -339,7 +339,7 @@ fn issuer(oidc: &OidcConfig) -> Result<JwtSettings, AuthenticationError> {
     })
 }
 
-fn request_header_names(config: &DoorConfig) -> Result<RequestHeaderNames, AuthenticationError> {
+fn request_header_names(config: &ListenerConfig) -> Result<RequestHeaderNames, AuthenticationError> {
     let headers = &config.authentication.request_header;
     let names = |texts: &[String]| {
         let parse = |text: &String| {

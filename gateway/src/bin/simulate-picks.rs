@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fairlead_config::PickPolicy;
+use fairlead_config::PlacementPolicy;
 use fairlead_gateway::simulation::{Plan, simulate, table};
 
 fn main() -> ExitCode {
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         per_second: 2_000,
         seed: 1,
     };
-    let all = PickPolicy::ALL.map(|policy| simulate(policy, &plan));
+    let all = PlacementPolicy::ALL.map(|policy| simulate(policy, &plan));
     println!("{}", table(&plan, &all));
     let missed: Vec<String> = all.iter().filter_map(|figures| figures.missed()).collect();
     for what in &missed {

@@ -31,7 +31,7 @@ pub(crate) async fn answer_itself<C: DownstreamExchange>(
         }
         client.flush().await
     };
-    let untaken = forwarder.slow_clients.load().answer.get();
+    let untaken = forwarder.slow_clients.load().response_stall_timeout.get();
     match timeout(untaken, written).await.unwrap_or(Err(ClientDisconnected)) {
         Ok(()) => drain(client).await,
         Err(ClientDisconnected) => tracing::debug!("the client left before it could be told"),

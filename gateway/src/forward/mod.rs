@@ -73,7 +73,7 @@ impl Forwarder {
     pub(crate) fn kcp_stamping(&self) -> KcpStamping {
         let as_kcp = self.as_kcp.load();
         KcpStamping {
-            nominations_last: as_kcp.contains(&KcpBehaviour::Stamping),
+            nominations_last: as_kcp.contains(&KcpBehaviour::IdentityHeadersFirst),
             keeps_uid: as_kcp.contains(&KcpBehaviour::RemoteUid),
         }
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use fairlead_config::{DoorConfig, Networks};
+use fairlead_config::{ListenerConfig, Networks};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use http::header::{HeaderMap, HeaderName, InvalidHeaderName};
 
@@ -64,7 +64,7 @@ impl PeerPolicy {
     ///
     /// # Errors
     /// [`PeersError`]; later the last good list of networks stays.
-    pub(crate) fn of(listener: &DoorConfig, reloads: &Reloads) -> Result<Self, PeersError> {
+    pub(crate) fn of(listener: &ListenerConfig, reloads: &Reloads) -> Result<Self, PeersError> {
         let networks = match listener.peers.allow.as_deref().map(Path::to_owned) {
             Some(file) => {
                 let what = format!("peers of listener {}", listener.name);

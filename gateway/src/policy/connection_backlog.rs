@@ -1,7 +1,7 @@
 //! What was asked for on a connection, is here, and is not taken.
 //!
 //! A shard sends ahead on every stream, up to its window, and that waits here while the client takes nothing of it. One answer
-//! may wait for as long as `slowClients.answer` says; hundreds of one connection would be tens of MiB (CVE-2019-9511,
+//! may wait for as long as `slowClients.responseStallTimeout` says; hundreds of one connection would be tens of MiB (CVE-2019-9511,
 //! CVE-2019-9517). So who has more than [`FREE`] waiting has to take it, at a pace at which it would be gone
 //! within [`WITHIN`]; a slow line with many long lists is let alone, and so are the others on a CDN's connection. Lines stop for a
 //! moment, too: only [`PATIENT`] looks in a row that find nobody keeping up are too many, unless [`MUCH`] waits.

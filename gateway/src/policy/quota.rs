@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use fairlead_config::{DoorQuotasConfig, QuotaConfig};
+use fairlead_config::{ListenerQuotasConfig, QuotaConfig};
 use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace};
 
 /// LimitKind is open of it is counted apart.
@@ -194,7 +194,7 @@ impl Quota {
 
 impl ListenerQuotas {
     /// Those that settings make.
-    pub(crate) fn new(config: &DoorQuotasConfig) -> Self {
+    pub(crate) fn new(config: &ListenerQuotasConfig) -> Self {
         let quotas = Self {
             rules: ArcSwap::default(),
             counts: AtomicBool::new(false),
@@ -209,7 +209,7 @@ impl ListenerQuotas {
     }
 
     /// Other ones from now on; what was asked before still counts.
-    pub(crate) fn set(&self, config: &DoorQuotasConfig) {
+    pub(crate) fn set(&self, config: &ListenerQuotasConfig) {
         let rules = Rules {
             all: Quota::new(&config.all),
             identity: Quota::new(&config.per_identity),
@@ -418,7 +418,7 @@ mod tests {
 
     use super::*;
 
-    fn quotas(config: DoorQuotasConfig) -> Arc<ListenerQuotas> {
+    fn quotas(config: ListenerQuotasConfig) -> Arc<ListenerQuotas> {
         Arc::new(ListenerQuotas::new(&config))
     }
 
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn without_a_quota_nothing_is_counted() {
-        let quotas = quotas(DoorQuotasConfig::default());
+        let quotas = quotas(ListenerQuotasConfig::default());
         assert!(quotas.arrive(Counting::Real).is_ok());
         assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().is_none());
     }
@@ -443,11 +443,11 @@ mod tests {
     fn each_user_and_each_workspace_has_a_count_of_its_own() {
         let two = QuotaConfig { concurrent: Some(2), watches: Some(1), ..QuotaConfig::default() };
         let three = QuotaConfig { concurrent: Some(3), ..QuotaConfig::default() };
-        let quotas = quotas(DoorQuotasConfig {
+        let quotas = quotas(ListenerQuotasConfig {
             per_identity: two,
             per_workspace: three,
             exempt_groups: vec!["operators".to_owned()],
-            ..DoorQuotasConfig::default()
+            ..ListenerQuotasConfig::default()
         });
         let admit =
             |user, workspace| quotas.admit(RequestKind::Request, &whom(user, workspace), Counting::Real);
@@ -476,10 +476,10 @@ mod tests {
     #[test]
     fn rates_are_each_users_own_and_everybodys_are_counted_on_arrival() {
         let rate = |rate| QuotaConfig { requests_per_second: Some(rate), ..QuotaConfig::default() };
-        let quotas = quotas(DoorQuotasConfig {
+        let quotas = quotas(ListenerQuotasConfig {
             all: rate(20),
             per_identity: QuotaConfig { burst: Some(3), ..rate(1) },
-            ..DoorQuotasConfig::default()
+            ..ListenerQuotasConfig::default()
         });
         let ask = |user| quotas.admit(RequestKind::Request, &whom(user, "a"), Counting::Real);
         assert_eq!((0..10).filter(|_| ask("bob").is_ok()).count(), 3);
@@ -494,7 +494,7 @@ mod tests {
     #[test]
     fn bytes_that_were_carried_hold_up_the_next_request() {
         let bytes = QuotaConfig { bytes_per_second: Some(ByteSize::mib(1)), ..QuotaConfig::default() };
-        let quotas = quotas(DoorQuotasConfig { per_workspace: bytes, ..DoorQuotasConfig::default() });
+        let quotas = quotas(ListenerQuotasConfig { per_workspace: bytes, ..ListenerQuotasConfig::default() });
         let ticket = quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).unwrap().unwrap();
         ticket.carried(100 << 20);
         assert_eq!(
@@ -506,9 +506,9 @@ mod tests {
 
     #[test]
     fn other_quotas_count_what_is_open_already() {
-        let most = |most| DoorQuotasConfig {
+        let most = |most| ListenerQuotasConfig {
             per_identity: QuotaConfig { watches: Some(most), ..QuotaConfig::default() },
-            ..DoorQuotasConfig::default()
+            ..ListenerQuotasConfig::default()
         };
         let quotas = quotas(most(5));
         let open: Vec<_> = (0..5)

@@ -3,7 +3,7 @@
 //! Pure. Costs a few comparisons with empty lists at a listener that demands nothing.
 
 use fairlead_authn::UserInfo;
-use fairlead_config::{DoorConfig, UpgradeProtocol};
+use fairlead_config::{ListenerConfig, UpgradeProtocol};
 use fairlead_process::{GroupResource, Status, StatusReason};
 use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE, USER_AGENT};
 
@@ -48,7 +48,7 @@ pub(crate) enum Rejection {
 
 impl RequestFilter {
     /// The demands that settings make.
-    pub(crate) fn new(config: &DoorConfig) -> Self {
+    pub(crate) fn new(config: &ListenerConfig) -> Self {
         let host = |host: &String| {
             let host = host.to_ascii_lowercase();
             host.strip_prefix('*').unwrap_or(&host).into()
@@ -57,10 +57,10 @@ impl RequestFilter {
         Self {
             hosts: config.hosts.iter().map(host).collect(),
             upgrades: config.upgrades.clone(),
-            refuses_impersonation: config.refused.impersonation,
-            refused_users: all(&config.refused.users),
-            refused_groups: all(&config.refused.groups),
-            authenticates_first: config.authenticate_first,
+            refuses_impersonation: config.deny.impersonation,
+            refused_users: all(&config.deny.users),
+            refused_groups: all(&config.deny.groups),
+            authenticates_first: config.authenticate_before_routing,
         }
     }
 
@@ -205,8 +205,8 @@ mod tests {
 
     use super::*;
 
-    fn screen(change: impl FnOnce(&mut DoorConfig)) -> RequestFilter {
-        let mut config = DoorConfig::default();
+    fn screen(change: impl FnOnce(&mut ListenerConfig)) -> RequestFilter {
+        let mut config = ListenerConfig::default();
         change(&mut config);
         RequestFilter::new(&config)
     }
@@ -240,7 +240,7 @@ mod tests {
     fn impersonation_and_upgrades_are_let_in_by_name() {
         use UpgradeProtocol::{Spdy, Websocket};
         let strict = screen(|config| {
-            config.refused.impersonation = true;
+            config.deny.impersonation = true;
             config.upgrades = vec![Websocket];
         });
         let spdy = screen(|config| config.upgrades = vec![Websocket, Spdy]);
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn users_and_groups_are_turned_away() {
         let screen = screen(|config| {
-            config.refused.users = vec!["system:*".to_owned(), "root".to_owned()];
-            config.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
+            config.deny.users = vec!["system:*".to_owned(), "root".to_owned()];
+            config.deny.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
         });
         for (name, group, expected) in [
             ("ann", "system:authenticated", Ok(())),

@@ -259,7 +259,7 @@ impl Gateway {
         gateway_metrics.set_connections_limit(config.limits.max_connections);
         let clients = shard_clients(config, reloads, names)?;
         warn_of_holes(config);
-        let as_kcp = Arc::new(ArcSwap::from_pointee(config.as_kcp.clone()));
+        let as_kcp = Arc::new(ArcSwap::from_pointee(config.kcp_compatibility.clone()));
         let (paths, credential) = paths(config, &as_kcp, clients.root.endpoint(), reloads)?;
 
         let writer = TableWriter::new();
@@ -279,7 +279,7 @@ impl Gateway {
             Arc::clone(&table),
             freshness,
             Arc::clone(&upstreams) as Arc<dyn UpstreamSignals>,
-            PickSettings::new(config.shard_pick.clone()),
+            PickSettings::new(config.placement.clone()),
             PickMetrics::new(metrics)?,
         ));
         let health = Health::new();
@@ -433,11 +433,11 @@ impl Gateway {
         let traces =
             traces.map_err(|error| RejectedConfiguration::because("tracing.otlpEndpoint", &error))?;
 
-        if self.config.as_kcp != config.as_kcp {
+        if self.config.kcp_compatibility != config.kcp_compatibility {
             warn_of_holes(&config);
         }
         self.admin.certificate_files.store(Arc::new(certificate_files(&config)));
-        self.pipeline.forwarder.as_kcp.store(Arc::new(config.as_kcp.clone()));
+        self.pipeline.forwarder.as_kcp.store(Arc::new(config.kcp_compatibility.clone()));
         // What listeners are about to believe is taken off requests first, and what they have believed, until they do not any more.
         let believed = believed_at_listeners(&config);
         let mut meanwhile = believed_at_listeners(&self.config);
@@ -452,7 +452,7 @@ impl Gateway {
         self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));
         self.pipeline.header_limits.store(Arc::new(header_limits(&config)));
         self.telemetry().metrics.set_connections_limit(config.limits.max_connections);
-        self.admin.set_placement(PickSettings::new(config.shard_pick.clone()));
+        self.admin.set_placement(PickSettings::new(config.placement.clone()));
         self.pipeline.cors.store(Arc::new(cors));
         if let Err(error) = self.telemetry().access_log.apply(log) {
             tracing::error!(%error, "there is no room for the access log's thread");

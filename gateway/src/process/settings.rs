@@ -59,9 +59,9 @@ pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'
     if old.paths.mapping_file != new.paths.mapping_file {
         needed.push("paths.mappingFile");
     }
-    let reads_once = |config: &GatewayConfig| config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let reads_once = |config: &GatewayConfig| config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     if reads_once(old) != reads_once(new) {
-        needed.push("asKcp: reloads");
+        needed.push("kcpCompatibility: reloads");
     }
     if old.log != new.log {
         needed.push("log");
@@ -73,8 +73,9 @@ pub(super) fn restart_needed(old: &GatewayConfig, new: &GatewayConfig) -> Vec<&'
 }
 
 pub(super) fn warn_of_holes(config: &GatewayConfig) {
-    for (switch, hole) in config.as_kcp.iter().filter_map(|switch| Some((switch, switch.hole()?))) {
-        tracing::warn!(?switch, "asKcp opens a hole: {hole}");
+    for (switch, hole) in config.kcp_compatibility.iter().filter_map(|switch| Some((switch, switch.hole()?)))
+    {
+        tracing::warn!(?switch, "kcpCompatibility opens a hole: {hole}");
     }
 }
 
@@ -83,19 +84,19 @@ pub(super) fn upstream_options(config: &GatewayConfig) -> UpstreamOptions {
         connect_timeout: config.upstream.connect_timeout.get(),
         read_timeout: config.upstream.response_timeout.get() + Duration::from_secs(5),
         ping_interval: config.upstream.ping_interval.get(),
-        pings: !config.as_kcp.contains(&KcpBehaviour::Pings),
+        pings: !config.kcp_compatibility.contains(&KcpBehaviour::Pings),
         idle_timeout: config.upstream.idle_timeout.get(),
-        max_age: config.upstream.connection_age.get(),
+        max_age: config.upstream.max_connection_age.get(),
         stream_window: u32::try_from(config.upstream.stream_window.bytes()).unwrap_or(u32::MAX >> 1),
-        unreachable: if config.as_kcp.contains(&KcpBehaviour::Unreachable) {
+        unreachable: if config.kcp_compatibility.contains(&KcpBehaviour::Unreachable) {
             Unreachable::BadGateway
         } else {
             Unreachable::ServiceUnavailable
         },
-        repeat: !config.as_kcp.contains(&KcpBehaviour::Retries),
+        repeat: !config.kcp_compatibility.contains(&KcpBehaviour::Retries),
         admission: AdmissionOptions::new(&config.upstream.concurrency),
         health: HealthOptions::new(&config.upstream.health),
-        breaker: BreakerOptions::new(&config.upstream.breaker),
+        breaker: BreakerOptions::new(&config.upstream.circuit_breaker),
     }
 }
 
@@ -107,7 +108,7 @@ pub(super) fn paths(
     reloads: &Reloads,
 ) -> Result<(Arc<LivePaths>, Arc<Reloadable<UpstreamCredential>>), LoadError> {
     let paths = Arc::new(LivePaths::built_in(config.paths.services));
-    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let reads_once = config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     let credential = match &config.paths.mapping_file {
         None => {
             let files = CredentialFiles {
@@ -163,7 +164,7 @@ pub(super) fn own_credentials(
     reloads: &Reloads,
 ) -> Result<OwnCredentials, LoadError> {
     let usual = &config.upstream;
-    let reads_once = config.as_kcp.contains(&KcpBehaviour::Reloads);
+    let reads_once = config.kcp_compatibility.contains(&KcpBehaviour::Reloads);
     let mut own = OwnCredentials::default();
     for shard in &usual.shards {
         if shard.certificate.is_none() && shard.server_ca.is_none() && shard.server_name.is_none() {
@@ -187,7 +188,7 @@ pub(super) fn mount_rules(config: &GatewayConfig) -> MountRules {
 }
 
 pub(super) fn behind_mounts(config: &GatewayConfig) -> LabelsBehindMounts {
-    if config.as_kcp.contains(&KcpBehaviour::MountLabels) {
+    if config.kcp_compatibility.contains(&KcpBehaviour::MountLabels) {
         LabelsBehindMounts::Ignored
     } else {
         LabelsBehindMounts::Refused

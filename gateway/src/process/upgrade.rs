@@ -100,7 +100,11 @@ async fn hand_over(
         let gateway = gateway.lock();
         let upgrade = &gateway.config().upgrade;
         let program = upgrade.program.as_ref().map(|program| program.as_os_str().to_owned());
-        (program, upgrade.limit.get(), gateway.open_listeners().hand_on().map_err(UpgradeError::Sockets)?)
+        (
+            program,
+            upgrade.ready_timeout.get(),
+            gateway.open_listeners().hand_on().map_err(UpgradeError::Sockets)?,
+        )
     };
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let (called, arguments) = arguments.split_first().ok_or(UpgradeError::NoName)?;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use fairlead_config::BreakerConfig;
+use fairlead_config::CircuitBreakerConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -20,8 +20,8 @@ pub(crate) struct BreakerOptions {
 
 impl BreakerOptions {
     /// As settings have it.
-    pub(crate) fn new(config: &BreakerConfig) -> Self {
-        Self { failures: config.failures, pause: config.pause.get() }
+    pub(crate) fn new(config: &CircuitBreakerConfig) -> Self {
+        Self { failures: config.failures, pause: config.open_duration.get() }
     }
 }
 

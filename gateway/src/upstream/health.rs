@@ -32,8 +32,8 @@ impl HealthOptions {
         let probe = config.probe_interval.get();
         Self {
             failures: config.failures,
-            ejection: config.ejection.get(),
-            longest: config.longest_ejection.get(),
+            ejection: config.ejection_time.get(),
+            longest: config.max_ejection_time.get(),
             probe: (!probe.is_zero()).then_some(probe),
             panic_percent: usize::try_from(config.panic_percent).unwrap_or(100),
         }

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour};
+use fairlead_config::{GatewayConfig, KcpBehaviour, ListenerConfig};
 use fairlead_process::{LoadError, Reloadable, Reloads};
 use rustc_hash::FxHashMap;
 
@@ -30,7 +30,7 @@ impl ListenerUpstreamIdentity {
     /// # Errors
     /// [`LoadError`] if it cannot be loaded now; later the last good one stays.
     pub(crate) fn of(
-        listener: &DoorConfig,
+        listener: &ListenerConfig,
         config: &GatewayConfig,
         reloads: &Reloads,
     ) -> Result<Option<Arc<Self>>, LoadError> {
@@ -57,7 +57,7 @@ impl ListenerUpstreamIdentity {
         let mut watched: Vec<PathBuf> = all().flat_map(CredentialFiles::files).collect();
         watched.sort();
         watched.dedup();
-        if config.as_kcp.contains(&KcpBehaviour::Reloads) {
+        if config.kcp_compatibility.contains(&KcpBehaviour::Reloads) {
             watched.clear();
         }
         let what = format!("credential of listener {} for shards", listener.name);

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use fairlead_config::{BreakerConfig, ConcurrencyConfig, HealthConfig};
+use fairlead_config::{CircuitBreakerConfig, ConcurrencyConfig, HealthConfig};
 use fairlead_process::Metrics;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
@@ -46,7 +46,7 @@ fn upstreams() -> Upstreams {
         unreachable: Unreachable::ServiceUnavailable,
         repeat: false,
         admission: AdmissionOptions::new(&ConcurrencyConfig::default()),
-        breaker: BreakerOptions::new(&BreakerConfig::default()),
+        breaker: BreakerOptions::new(&CircuitBreakerConfig::default()),
         health: HealthOptions::new(&HealthConfig::default()),
     };
     let metrics = Arc::new(GatewayMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap());

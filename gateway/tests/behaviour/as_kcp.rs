@@ -23,7 +23,7 @@ const PATH: &str = "/clusters/root:org/api";
 
 /// A gateway with one switch, and a client of it.
 async fn switched(world: &World, switch: KcpBehaviour) -> (Another, Http2) {
-    let gateway = world.another_gateway(|config| config.as_kcp = vec![switch]);
+    let gateway = world.another_gateway(|config| config.kcp_compatibility = vec![switch]);
     gateway.gateway.ready().await;
     let client = world.client_of(&gateway).await;
     (gateway, client)
@@ -146,7 +146,7 @@ const ALICE: [&str; 3] =
 async fn a_client_removes_what_is_said_about_it() {
     let world = World::new().await;
     let nothing = world.another_gateway(|_| {});
-    let (stamping, over_http2) = switched(&world, KcpBehaviour::Stamping).await;
+    let (stamping, over_http2) = switched(&world, KcpBehaviour::IdentityHeadersFirst).await;
     nothing.gateway.ready().await;
     let fields = "Connection: X-Remote-Group\r\nX-Remote-User: root\r\nX-Remote-Uid: 0\r\n";
     assert_eq!(told(&world, &nothing, fields).await, ALICE);
@@ -180,7 +180,7 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     world.config.paths.mapping_file = Some(InputFile::from(file.clone()));
     world.another_gateway(|_| {}).end().await;
     let mut config = world.config.clone();
-    config.as_kcp = vec![KcpBehaviour::RootPath];
+    config.kcp_compatibility = vec![KcpBehaviour::RootPath];
     let error = Gateway::start(config, &environment()).err().expect("it starts");
     let sources = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     let text = sources.map(ToString::to_string).collect::<Vec<_>>().join(": ");
@@ -199,7 +199,7 @@ async fn a_mapping_for_everything_beside_that_for_workspaces_cannot_be_used() {
     // Where both are in force when the switch comes, what they name goes on being read.
     let mut both = world.another_gateway(|_| {});
     let mut config = world.config.clone();
-    config.as_kcp = vec![KcpBehaviour::RootPath];
+    config.kcp_compatibility = vec![KcpBehaviour::RootPath];
     both.gateway.reconfigure(config).unwrap();
     world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");
     both.environment.reloads.check_now();

@@ -64,7 +64,7 @@ async fn who_is_asked_for_credentials() {
     let webhook = world(with_webhook).await;
     let webhook_as_kcp = world(|world| {
         with_webhook(world);
-        world.config.as_kcp = vec![KcpBehaviour::AuthenticationMethods];
+        world.config.kcp_compatibility = vec![KcpBehaviour::AuthenticationMethods];
     })
     .await;
     let no_authority = world(|world| world.config.listeners[0].client_ca = None).await;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairlead_config::{DoorConfig, InputFile, NamedCertificateConfig, SecretFile, WebhookConfig};
+use fairlead_config::{InputFile, ListenerConfig, NamedCertificateConfig, SecretFile, WebhookConfig};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ enum Shown {
 /// A file that lets in one of two clients, and then, changed, the other.
 struct File {
     what: &'static str,
-    configure: fn(&mut DoorConfig, PathBuf),
+    configure: fn(&mut ListenerConfig, PathBuf),
     contents: [String; 2],
     clients: [Shown; 2],
 }

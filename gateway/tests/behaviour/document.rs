@@ -102,7 +102,7 @@ fn every_switch_is_in_the_contract() {
     let document = fs::read_to_string(document).unwrap();
     for switch in crate::matrix::EVERYTHING {
         let name = serde_json::to_string(&switch).unwrap();
-        let name = format!("`asKcp: {}`", name.trim_matches('"'));
+        let name = format!("`kcpCompatibility: {}`", name.trim_matches('"'));
         assert!(document.contains(&name), "{name}");
     }
 }

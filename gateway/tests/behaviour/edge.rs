@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fairlead_config::{DoorConfig, SecretFile, UpgradeProtocol};
+use fairlead_config::{ListenerConfig, SecretFile, UpgradeProtocol};
 use http::Method;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
@@ -22,7 +22,7 @@ const PATH: &str = "/clusters/root:org/api";
 const UNKNOWN: &str = "/clusters/root:nope/api";
 
 /// A gateway with one listener that takes tokens only: `good` is bob's, `admin` root's, of a group that is not welcome.
-async fn edge(change: impl FnOnce(&World, &mut DoorConfig)) -> (World, Another) {
+async fn edge(change: impl FnOnce(&World, &mut ListenerConfig)) -> (World, Another) {
     let world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let file = world.directory.path().join("tokens.csv");
     fs::write(&file, "good,bob,7,\"team\"\nadmin,system:admin,8\nlead,lea,9,\"system:kcp:leads\"\n").unwrap();
@@ -31,7 +31,7 @@ async fn edge(change: impl FnOnce(&World, &mut DoorConfig)) -> (World, Another) 
         listener.client_ca = None;
         listener.authentication.token_file = Some(SecretFile::from(file));
         listener.authentication.drop_groups = Vec::new();
-        listener.shard_pick = false;
+        listener.placement_endpoint = false;
         change(&world, listener);
     });
     gateway.gateway.ready().await;
@@ -210,7 +210,7 @@ async fn a_listener_answers_to_its_names_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
-    let (world, gateway) = edge(|_, listener| listener.authenticate_first = true).await;
+    let (world, gateway) = edge(|_, listener| listener.authenticate_before_routing = true).await;
     let first = client(&world, &gateway, None).await.unwrap();
     for path in [PATH, UNKNOWN, "/clusters/*/api", "/services/x/root:org/api", "/nowhere"] {
         for token in ["", "bad"] {
@@ -221,7 +221,7 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
     assert_eq!(ask(&first, PATH, "good", &[]).await.echoed("x-remote-user"), ["x-remote-user: bob"]);
     assert_eq!(code(&ask(&first, UNKNOWN, "good", &[]).await), (403, "Forbidden".into()));
     // Tokens that only shards could judge are no credential there.
-    let first = world.another_gateway(|config| config.listeners[0].authenticate_first = true);
+    let first = world.another_gateway(|config| config.listeners[0].authenticate_before_routing = true);
     first.gateway.ready().await;
     assert_eq!(world.client_of(&first).await.get(PATH).await.status, 200);
     let nobody = client(&world, &first, None).await.unwrap();
@@ -253,7 +253,7 @@ async fn who_is_not_known_cannot_find_out_which_workspaces_there_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
     let mut world = World::with(Choices { unsynced: true, stopped: true, ..Choices::default() }).await;
-    world.config.listeners[0].authenticate_first = true;
+    world.config.listeners[0].authenticate_before_routing = true;
     let gateway = world.another_gateway(|_| ());
     let nobody = client(&world, &gateway, None).await.unwrap();
     let known = world.client_of(&gateway).await;
@@ -270,11 +270,11 @@ async fn who_is_not_known_learns_that_a_gateway_is_not_ready_and_not_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn some_are_turned_away_with_a_good_credential() {
     let (world, gateway) = edge(|_, listener| {
-        listener.refused.users = vec!["system:*".to_owned()];
-        listener.refused.groups = vec!["system:kcp:*".to_owned()];
-        listener.refused.impersonation = true;
+        listener.deny.users = vec!["system:*".to_owned()];
+        listener.deny.groups = vec!["system:kcp:*".to_owned()];
+        listener.deny.impersonation = true;
         listener.upgrades = vec![UpgradeProtocol::Websocket];
-        listener.no_store = true;
+        listener.cache_control_no_store = true;
     })
     .await;
     let client = client(&world, &gateway, None).await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use fairlead_config::{DoorConfig, OidcConfig, TokenPolicy};
+use fairlead_config::{ListenerConfig, OidcConfig, TokenPolicy};
 use http::Method;
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
@@ -369,31 +369,32 @@ fn set_listeners(world: &mut World, provider: &Authority, issuer: &Server) -> Pa
         signing_algorithms: vec!["ES256".to_owned()],
         ..OidcConfig::default()
     };
-    let admin = DoorConfig {
+    let admin = ListenerConfig {
         name: "admin".to_owned(),
         tokens: TokenPolicy::Refuse,
-        authenticate_first: true,
+        authenticate_before_routing: true,
         admin_page: true,
         ..world.config.listeners[0].clone()
     };
-    let mut tokens = DoorConfig { client_ca: None, shard_pick: false, ..world.config.listeners[0].clone() };
+    let mut tokens =
+        ListenerConfig { client_ca: None, placement_endpoint: false, ..world.config.listeners[0].clone() };
     tokens.authentication.token_file = Some(path("tokens.csv").into());
     tokens.authentication.oidc = Some(oidc);
-    let mut internal = DoorConfig { client_ca: admin.client_ca.clone(), ..tokens.clone() };
+    let mut internal = ListenerConfig { client_ca: admin.client_ca.clone(), ..tokens.clone() };
     internal.authentication.request_header.client_ca = Some(path("proxies.crt").into());
     internal.authentication.request_header.allowed_names = vec!["kcp-front-proxy".to_owned()];
-    let mut edge = DoorConfig { name: "edge".to_owned(), ..tokens };
+    let mut edge = ListenerConfig { name: "edge".to_owned(), ..tokens };
     edge.hosts = vec!["localhost".to_owned()];
     edge.tls.transport_client_ca = Some(path("origin-pull-ca.crt").into());
     edge.peers.allow = Some(path("ranges").into());
     edge.peers.client_address_header = Some(cdn::CLIENT.to_owned());
     edge.tokens = TokenPolicy::Refuse;
-    edge.authenticate_first = true;
+    edge.authenticate_before_routing = true;
     edge.authentication.drop_groups = Vec::new();
-    edge.refused.users = vec!["system:*".to_owned()];
-    edge.refused.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
-    edge.refused.impersonation = true;
-    edge.no_store = true;
+    edge.deny.users = vec!["system:*".to_owned()];
+    edge.deny.groups = vec!["system:masters".to_owned(), "system:kcp:*".to_owned()];
+    edge.deny.impersonation = true;
+    edge.cache_control_no_store = true;
     let [local, balanced] = local_and_balanced(&internal, &directory, &path("ranges"));
     world.config.listeners = vec![internal, edge, admin, local, balanced];
     path("listener.sock")

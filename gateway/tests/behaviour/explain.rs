@@ -92,14 +92,14 @@ async fn world() -> World {
     let mut strict = world.config.listeners[0].clone();
     strict.name = "strict".to_owned();
     strict.client_ca = None;
-    strict.shard_pick = false;
+    strict.placement_endpoint = false;
     strict.authentication.token_file = Some(SecretFile::from(path("tokens.csv")));
-    strict.authenticate_first = true;
+    strict.authenticate_before_routing = true;
     strict.hosts = vec!["api.example.com".to_owned()];
     strict.peers.allow = Some(InputFile::from(path("networks")));
     strict.peers.client_address_header = Some("CF-Connecting-IP".to_owned());
-    strict.refused.users = vec!["eve".to_owned()];
-    strict.refused.impersonation = true;
+    strict.deny.users = vec!["eve".to_owned()];
+    strict.deny.impersonation = true;
     let mut limited = world.config.listeners[0].clone();
     limited.name = "limited".to_owned();
     limited.quotas.per_identity = QuotaConfig {
@@ -111,7 +111,7 @@ async fn world() -> World {
     };
     world.config.listeners.extend([strict, limited]);
     world.config.index.miss_wait = "20ms".parse().unwrap();
-    world.config.upstream.concurrency.limit = ConcurrencyPolicy::Fixed;
+    world.config.upstream.concurrency.policy = ConcurrencyPolicy::Fixed;
     world.put_workspace("root", "away", json!({"cluster": ORG}), "Unavailable");
     world.put_workspace(
         "root",

@@ -22,10 +22,10 @@ const ROUNDS: usize = 4;
 /// The settings that docs/gateway-limits.md shows.
 fn fair(config: &mut GatewayConfig) {
     config.upstream.concurrency = ConcurrencyConfig {
-        limit: ConcurrencyPolicy::Fixed,
-        most: u32::try_from(WORKERS).unwrap(),
-        least: 1,
-        patience: Timespan::from_secs(30),
+        policy: ConcurrencyPolicy::Fixed,
+        max_limit: u32::try_from(WORKERS).unwrap(),
+        min_limit: 1,
+        queue_timeout: Timespan::from_secs(30),
         ..ConcurrencyConfig::default()
     };
 }

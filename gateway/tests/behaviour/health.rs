@@ -23,8 +23,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// So that a test need not wait.
 fn quick(config: &mut GatewayConfig) {
     config.upstream.health.failures = 3;
-    config.upstream.health.ejection = Timespan::from_millis(50);
-    config.upstream.health.longest_ejection = Timespan::from_secs(60);
+    config.upstream.health.ejection_time = Timespan::from_millis(50);
+    config.upstream.health.max_ejection_time = Timespan::from_secs(60);
     config.upstream.health.probe_interval = Timespan::from_millis(20);
 }
 

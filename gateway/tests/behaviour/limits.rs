@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairlead_config::{
-    ByteSize, ConcurrencyConfig, ConcurrencyPolicy, DoorQuotasConfig, GatewayConfig, QuotaConfig, Timespan,
-    TokenPolicy,
+    ByteSize, ConcurrencyConfig, ConcurrencyPolicy, GatewayConfig, ListenerQuotasConfig, QuotaConfig,
+    Timespan, TokenPolicy,
 };
 use futures_util::future::join_all;
 use http::Method;
@@ -27,8 +27,8 @@ const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{shard=\"alpha\"
 /// A gateway that gives shards as much as they answer without getting slower, and a user there.
 async fn following_the_shard() -> (World, Another, Http2) {
     let (world, gateway) = limited(|config| {
-        config.upstream.concurrency.least = 4;
-        config.upstream.concurrency.limit = ConcurrencyPolicy::Adaptive;
+        config.upstream.concurrency.min_limit = 4;
+        config.upstream.concurrency.policy = ConcurrencyPolicy::Adaptive;
     })
     .await;
     let bob = user(&world, &gateway, "bob", &[]).await;
@@ -44,7 +44,7 @@ async fn limited(change: impl FnOnce(&mut GatewayConfig)) -> (World, Another) {
     (world, gateway)
 }
 
-fn quotas(change: impl FnOnce(&mut DoorQuotasConfig)) -> impl FnOnce(&mut GatewayConfig) {
+fn quotas(change: impl FnOnce(&mut ListenerQuotasConfig)) -> impl FnOnce(&mut GatewayConfig) {
     |config| change(&mut config.listeners[0].quotas)
 }
 
@@ -302,13 +302,13 @@ async fn an_upgrade_counts_until_it_ends() {
 /// A shard gets one request at a time.
 fn one_at_a_time(config: &mut GatewayConfig) {
     config.upstream.concurrency = ConcurrencyConfig {
-        limit: ConcurrencyPolicy::Fixed,
-        most: 1,
-        least: 1,
-        waiting: 40,
-        patience: Timespan::from_secs(60),
+        policy: ConcurrencyPolicy::Fixed,
+        max_limit: 1,
+        min_limit: 1,
+        max_queued: 40,
+        queue_timeout: Timespan::from_secs(60),
         // What is held for a test may be held for long.
-        counts: Timespan::from_secs(600),
+        max_counted_time: Timespan::from_secs(600),
     };
 }
 
@@ -382,7 +382,7 @@ async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
 
     let (world, gateway) = limited(|config| {
         one_at_a_time(config);
-        config.upstream.concurrency.patience = Timespan::from_millis(1);
+        config.upstream.concurrency.queue_timeout = Timespan::from_millis(1);
     })
     .await;
     let bob = user(&world, &gateway, "bob", &[]).await;
@@ -396,9 +396,9 @@ async fn what_a_shard_cannot_do_in_time_is_refused_to_whom_asks_most() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_hang_take_nobody_elses_turn() {
     let (world, gateway) = limited(|config| {
-        config.upstream.concurrency.limit = ConcurrencyPolicy::Fixed;
-        config.upstream.concurrency.most = 32;
-        config.upstream.concurrency.counts = Timespan::from_millis(500);
+        config.upstream.concurrency.policy = ConcurrencyPolicy::Fixed;
+        config.upstream.concurrency.max_limit = 32;
+        config.upstream.concurrency.max_counted_time = Timespan::from_millis(500);
     })
     .await;
     let (bob, eve) = (user(&world, &gateway, "bob", &[]).await, user(&world, &gateway, "eve", &[]).await);
@@ -418,7 +418,7 @@ async fn requests_that_hang_take_nobody_elses_turn() {
 async fn without_a_limit_everything_goes_on_at_once() {
     let (world, gateway) = limited(|config| {
         one_at_a_time(config);
-        config.upstream.concurrency.limit = ConcurrencyPolicy::None;
+        config.upstream.concurrency.policy = ConcurrencyPolicy::None;
     })
     .await;
     let bob = user(&world, &gateway, "bob", &[]).await;
@@ -469,7 +469,7 @@ async fn ask_upgrade(world: &World, gateway: &Another, name: &str, path: &str) -
 async fn asking_for_an_upgrade_is_no_way_around_the_queue() {
     let (world, gateway) = limited(|config| {
         one_at_a_time(config);
-        config.upstream.concurrency.counts = Timespan::from_secs(3_600);
+        config.upstream.concurrency.max_counted_time = Timespan::from_secs(3_600);
     })
     .await;
     let waiting = &world.alpha.state.waiting;
@@ -532,8 +532,8 @@ async fn asking_for_an_upgrade_is_no_way_around_quotas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     let (world, mut gateway) = limited(|config| {
-        config.upstream.breaker.failures = 2;
-        config.upstream.breaker.pause = Timespan::from_secs(3_600);
+        config.upstream.circuit_breaker.failures = 2;
+        config.upstream.circuit_breaker.open_duration = Timespan::from_secs(3_600);
     })
     .await;
     let bob = user(&world, &gateway, "bob", &[]).await;
@@ -558,14 +558,14 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     assert_eq!(answer.headers["retry-after"], "1");
     assert_eq!(bob.get("/clusters/root/api").await.status, 200);
     let mut config = world.config.clone();
-    config.upstream.breaker.failures = 0;
+    config.upstream.circuit_breaker.failures = 0;
     gateway.gateway.reconfigure(config).unwrap();
     assert_eq!(bob.get(&path).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_is_back_is_found_at_once() {
-    let (world, gateway) = limited(|config| config.upstream.breaker.failures = 1).await;
+    let (world, gateway) = limited(|config| config.upstream.circuit_breaker.failures = 1).await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let path = format!("{ORG}/api");
     world.alpha.kill().await;
@@ -652,7 +652,8 @@ async fn code(stream: &mut TlsStream<TcpStream>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_does_not_come_is_given_up_and_one_that_comes_slowly_is_not() {
-    let (world, gateway) = limited(|config| config.slow_clients.body = Timespan::from_millis(200)).await;
+    let (world, gateway) =
+        limited(|config| config.slow_clients.request_body_timeout = Timespan::from_millis(200)).await;
     let mut stream = send_in_parts(&world, &gateway, "/api", 10, &[b"abc"]).await;
     assert_eq!(code(&mut stream).await, "408");
     until(&world.alpha.state.broken, |count| *count == 1).await;
@@ -671,7 +672,8 @@ async fn a_body_that_does_not_come_is_given_up_and_one_that_comes_slowly_is_not(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_nobody_takes_is_broken_off() {
-    let (world, gateway) = limited(|config| config.slow_clients.answer = Timespan::from_millis(200)).await;
+    let (world, gateway) =
+        limited(|config| config.slow_clients.response_stall_timeout = Timespan::from_millis(200)).await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let path = format!("{ORG}/big");
     let untaken = bob.open(request(Method::GET, &path, &[], "")).await.unwrap();

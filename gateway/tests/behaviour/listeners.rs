@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use fairlead_config::{DoorConfig, GatewayConfig, KcpBehaviour, SocketConfig, TlsVersion, WebhookConfig};
+use fairlead_config::{GatewayConfig, KcpBehaviour, ListenerConfig, SocketConfig, TlsVersion, WebhookConfig};
 use fairlead_gateway::Gateway;
 use http::Method;
 use http_body_util::BodyExt;
@@ -90,7 +90,7 @@ async fn listeners_that_change_places_refuse_nobody() {
     for (name, address) in [("one", one), ("two", two)] {
         let mut listener = listener(&config, name);
         listener.serving.address = address;
-        listener.no_store = name == "two";
+        listener.cache_control_no_store = name == "two";
         config.listeners.push(listener);
     }
     let gateway = world.gateway.as_mut().unwrap();
@@ -161,7 +161,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
             "no origin pull authority",
             Box::new(|config| {
                 config.listeners[0].client_ca = None;
-                config.listeners[0].shard_pick = false;
+                config.listeners[0].placement_endpoint = false;
                 config.listeners[0].tls.transport_client_ca = Some("/nowhere.crt".into());
             }),
             "listeners[0].serving: ",
@@ -209,8 +209,8 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
         let mut config = world.config.clone();
         config.listeners.push(listener(&config, "more"));
         // What is good of it must not come into force either.
-        config.listeners[0].no_store = true;
-        config.listeners.push(DoorConfig { name: "good".to_owned(), ..listener(&config, "good") });
+        config.listeners[0].cache_control_no_store = true;
+        config.listeners.push(ListenerConfig { name: "good".to_owned(), ..listener(&config, "good") });
         config.listeners[2].serving.address = free;
         choice(&mut config);
         let refused = world.gateway.as_mut().unwrap().reconfigure(config).unwrap_err().to_string();
@@ -279,11 +279,11 @@ async fn what_connections_meet_changes_for_new_ones() {
 async fn what_a_new_listener_asks_for_is_said_by_the_settings_that_it_comes_with() {
     let mut world = World::new().await;
     let mut config = world.config.clone();
-    config.as_kcp = vec![KcpBehaviour::AuthenticationMethods];
+    config.kcp_compatibility = vec![KcpBehaviour::AuthenticationMethods];
     let gateway = world.gateway.as_mut().unwrap();
     gateway.reconfigure(config.clone()).unwrap();
     // In one step: methods that kcp forgets count, and there is a listener that has none but such.
-    config.as_kcp = Vec::new();
+    config.kcp_compatibility = Vec::new();
     let mut guests = listener(&config, "guests");
     let kubeconfig = world.directory.path().join("shards.kubeconfig").into();
     guests.authentication.webhook = Some(WebhookConfig { kubeconfig, ..WebhookConfig::default() });
@@ -378,7 +378,7 @@ async fn a_listener_may_be_a_unix_socket() {
     let mut config = world.config.clone();
     config.drain.window = "100ms".parse().unwrap();
     let alone = config.clone();
-    config.listeners.push(DoorConfig { socket: at(&path, "0660"), ..listener(&config, "local") });
+    config.listeners.push(ListenerConfig { socket: at(&path, "0660"), ..listener(&config, "local") });
     world.gateway.as_mut().unwrap().reconfigure(config.clone()).unwrap();
     assert_eq!(mode(&path), 0o660);
     let answer = over_unix(&world, &path).await.unwrap().get(API).await;

@@ -1,5 +1,5 @@
 //! The matrix of outcomes (front-proxy.md 1.9), row by row and over both protocols: what a request gets from this
-//! gateway, and what it gets where the gateway is told to do as kcp does (`asKcp`).
+//! gateway, and what it gets where the gateway is told to do as kcp does (`kcpCompatibility`).
 
 use std::fs;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub const EVERYTHING: [KcpBehaviour; 17] = [
     KcpBehaviour::Reloads,
     KcpBehaviour::BaseUrls,
     KcpBehaviour::ClearedMounts,
-    KcpBehaviour::Stamping,
+    KcpBehaviour::IdentityHeadersFirst,
     KcpBehaviour::RemoteUid,
     KcpBehaviour::NoCredential,
     KcpBehaviour::QuotedGroups,
@@ -171,7 +171,8 @@ async fn every_row_of_the_matrix() {
         place(&world, shard, name);
     }
 
-    let [here, as_kcp] = [&[][..], &EVERYTHING].map(|kcp| world.another_gateway(|c| c.as_kcp = kcp.to_vec()));
+    let [here, as_kcp] =
+        [&[][..], &EVERYTHING].map(|kcp| world.another_gateway(|c| c.kcp_compatibility = kcp.to_vec()));
     let gateways = [&here, &as_kcp];
     for gateway in gateways {
         gateway.gateway.ready().await;

@@ -169,7 +169,7 @@ async fn room_is_not_promised_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_and_policy_follow_the_shards_and_the_configuration() {
     let choice = |config: &mut fairlead_config::GatewayConfig| {
-        config.shard_pick = serde_json::from_value(json!({"policy": "least-workspaces"})).unwrap();
+        config.placement = serde_json::from_value(json!({"policy": "least-workspaces"})).unwrap();
     };
     let mut world = World::with(Choices { config: Some(choice), ..Choices::default() }).await;
     let asker = Asker::of(&world).await;
@@ -186,7 +186,7 @@ async fn weights_and_policy_follow_the_shards_and_the_configuration() {
     drop(asker);
 
     let mut changed = world.config.clone();
-    changed.shard_pick =
+    changed.placement =
         serde_json::from_value(json!({"policy": "random", "shards": [{"name": "alpha", "capacity": 0}]}))
             .unwrap();
     world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();

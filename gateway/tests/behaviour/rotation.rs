@@ -134,7 +134,7 @@ async fn settings_change_while_a_watch_goes_on() {
     until(&world.alpha.state.streams, |open| *open == 1).await;
     let mut changed = world.config.clone();
     changed.listeners[0].tokens = TokenPolicy::Refuse;
-    changed.listeners[0].shard_pick = false;
+    changed.listeners[0].placement_endpoint = false;
     world.gateway.as_mut().unwrap().reconfigure(changed).unwrap();
     let refused = client.send(request(Method::GET, "/clusters/root:org/api", &token, "")).await;
     assert_eq!(refused.status, 401);

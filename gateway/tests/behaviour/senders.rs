@@ -172,7 +172,7 @@ async fn a_listener_is_the_same_whatever_is_spoken_and_wherever_it_leads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_whose_identity_is_turned_away_is_named_in_the_status() {
     let mut world = World::new().await;
-    world.config.upstream.breaker.pause = "60s".parse().unwrap();
+    world.config.upstream.circuit_breaker.open_duration = "60s".parse().unwrap();
     let gateway = three_listeners(&mut world).await;
     let stranger = Authority::new("nobody's");
     stranger.client("kcp-front-proxy-edge", &[]).write(world.directory.path(), "edge-sender");

@@ -47,7 +47,8 @@ async fn ready_is_who_has_read_all_shards_or_as_kcp_their_list() {
     world.gateway.as_ref().unwrap().ready().await;
     assert_eq!(client.get("/readyz").await.status, 200);
 
-    let (_world, client) = unread(Some(|config| config.as_kcp = vec![KcpBehaviour::Readiness])).await;
+    let (_world, client) =
+        unread(Some(|config| config.kcp_compatibility = vec![KcpBehaviour::Readiness])).await;
     for path in ["/readyz", "/readyz/informer-sync", "/readyz?verbose"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }
@@ -60,7 +61,9 @@ async fn what_was_not_read_yet_is_503_or_as_kcp_403() {
     for (as_kcp, code, reason, after) in [
         (None, 503, "ServiceUnavailable", Some("1")),
         (
-            Some((|config| config.as_kcp = vec![KcpBehaviour::Unsynced]) as fn(&mut GatewayConfig)),
+            Some(
+                (|config| config.kcp_compatibility = vec![KcpBehaviour::Unsynced]) as fn(&mut GatewayConfig),
+            ),
             403,
             "Forbidden",
             None,
@@ -114,7 +117,7 @@ async fn switches_are_obeyed_without_a_restart() {
         (vec![KcpBehaviour::MountLabels], (503, false, 200)),
         (vec![], (503, false, 403)),
     ] {
-        changed.as_kcp = as_kcp;
+        changed.kcp_compatibility = as_kcp;
         world.gateway.as_mut().unwrap().reconfigure(changed.clone()).unwrap();
         assert_eq!(outcomes().await, expected);
     }
@@ -135,7 +138,7 @@ async fn shards_are_pinged_or_as_kcp_not() {
         let gateway = world.another_gateway(|config| {
             config.paths.mapping_file = Some(InputFile::from(file));
             config.upstream.ping_interval = Timespan::from_millis(100);
-            config.as_kcp = as_kcp;
+            config.kcp_compatibility = as_kcp;
         });
         gateway.gateway.ready().await;
         let client = world.client_of(&gateway).await;
@@ -157,8 +160,10 @@ async fn shards_are_pinged_or_as_kcp_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_end_one_by_one_or_as_kcp_all_at_the_end() {
     const WATCHES: usize = 20;
-    for as_kcp in [None, Some((|config| config.as_kcp = vec![KcpBehaviour::Drain]) as fn(&mut GatewayConfig))]
-    {
+    for as_kcp in [
+        None,
+        Some((|config| config.kcp_compatibility = vec![KcpBehaviour::Drain]) as fn(&mut GatewayConfig)),
+    ] {
         let world = World::with(Choices { config: as_kcp, ..Choices::default() }).await;
         let client = world.http2(Some(&world.user())).await;
         let mut ends = Vec::new();
@@ -195,7 +200,7 @@ async fn files_are_read_again_or_as_kcp_once() {
         let mapping = write_mapping(&world, "mapping.yaml", &one.url());
         world.config.paths.mapping_file = Some(InputFile::from(mapping));
         world.config.listeners[0].authentication.token_file = Some(SecretFile::from(tokens.clone()));
-        world.config.as_kcp = as_kcp.clone();
+        world.config.kcp_compatibility = as_kcp.clone();
         world.start().await;
         let client = world.http2(None).await;
         let ask = async |path: &str, token: &str| {

@@ -178,7 +178,7 @@ async fn without_a_credential_such_a_workspace_is_as_kcp_an_internal_error() {
     let signer = Signer::elliptic_curve("P-256", "one");
     serve(&server, &[&signer]);
     let world = world_with_issuer(&server).await;
-    let kcp = world.another_gateway(|config| config.as_kcp = vec![KcpBehaviour::NoCredential]);
+    let kcp = world.another_gateway(|config| config.kcp_compatibility = vec![KcpBehaviour::NoCredential]);
     kcp.gateway.ready().await;
     let stream = connect(kcp.address, &world.serving_ca, None, b"h2").await.unwrap();
     let client = Http2::over(stream).await;

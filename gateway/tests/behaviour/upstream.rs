@@ -81,7 +81,8 @@ async fn a_shard_that_keeps_breaking_is_not_asked_without_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_kcp_nothing_is_repeated_and_an_unreachable_shard_is_an_empty_502() {
     let mut world =
-        world(|config| config.as_kcp = vec![KcpBehaviour::Retries, KcpBehaviour::Unreachable]).await;
+        world(|config| config.kcp_compatibility = vec![KcpBehaviour::Retries, KcpBehaviour::Unreachable])
+            .await;
     let client = world.http2(Some(&world.user())).await;
     let read = tokio::spawn({
         let client = client.clone();
@@ -175,7 +176,7 @@ async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
 async fn a_connection_that_has_grown_old_is_replaced_and_its_watches_go_on() {
     let world = world(|config| {
         config.upstream.ping_interval = Timespan::from_millis(100);
-        config.upstream.connection_age = Timespan::from_millis(100);
+        config.upstream.max_connection_age = Timespan::from_millis(100);
     })
     .await;
     let client = world.http2(Some(&world.user())).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairlead_client::Names;
-use fairlead_config::{DoorConfig, GatewayConfig, SocketConfig};
+use fairlead_config::{GatewayConfig, ListenerConfig, SocketConfig};
 use fairlead_gateway::{Environment, Gateway};
 use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
 use http::{Method, Request, Response};
@@ -415,7 +415,7 @@ fn write_files(
             "name": "internal",
             "serving": {"address": "127.0.0.1:0", "certificate": path("tls.crt"), "privateKey": path("tls.key")},
             "clientCA": path("client-ca.crt"),
-            "shardPick": true,
+            "placementEndpoint": true,
         }],
         "index": {
             "rootShardKubeconfig": path("shards.kubeconfig"), "shardsKubeconfig": path("shards.kubeconfig"),
@@ -465,16 +465,20 @@ pub async fn free_address() -> SocketAddr {
 }
 
 /// The first listener under another name.
-pub fn listener(config: &GatewayConfig, name: &str) -> DoorConfig {
-    DoorConfig { name: name.to_owned(), ..config.listeners[0].clone() }
+pub fn listener(config: &GatewayConfig, name: &str) -> ListenerConfig {
+    ListenerConfig { name: name.to_owned(), ..config.listeners[0].clone() }
 }
 
 /// The same as another listener on a Unix socket, `listener.sock`, and behind a load balancer of these networks, which speaks the PROXY
 /// protocol.
-pub fn local_and_balanced(listener: &DoorConfig, directory: &Path, networks: &Path) -> [DoorConfig; 2] {
+pub fn local_and_balanced(
+    listener: &ListenerConfig,
+    directory: &Path,
+    networks: &Path,
+) -> [ListenerConfig; 2] {
     let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
-    let local = DoorConfig { name: "local".to_owned(), socket: Some(socket), ..listener.clone() };
-    let mut balanced = DoorConfig { name: "balanced".to_owned(), ..listener.clone() };
+    let local = ListenerConfig { name: "local".to_owned(), socket: Some(socket), ..listener.clone() };
+    let mut balanced = ListenerConfig { name: "balanced".to_owned(), ..listener.clone() };
     balanced.peers.allow = Some(networks.into());
     balanced.peers.proxy_protocol = true;
     [local, balanced]

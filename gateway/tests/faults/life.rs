@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, ProcessState, Timespan};
+use fairlead_config::{GatewayConfig, ListenerConfig, ProcessPhase, ProcessState, Timespan};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::io::copy_bidirectional;
@@ -105,7 +105,8 @@ impl Fleet {
         serving.config.limits.max_header_fields = 100 + self.count % 20;
         match serving.config.listeners.len() {
             1 => {
-                let mut more = DoorConfig { name: "more".to_owned(), ..serving.config.listeners[0].clone() };
+                let mut more =
+                    ListenerConfig { name: "more".to_owned(), ..serving.config.listeners[0].clone() };
                 more.serving.address.set_port(0);
                 serving.config.listeners.push(more);
             }

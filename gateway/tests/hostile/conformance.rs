@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use fairlead_config::{DoorConfig, TokenPolicy};
+use fairlead_config::{ListenerConfig, TokenPolicy};
 use rustls_pki_types::ServerName;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
@@ -90,24 +90,28 @@ fn set_listeners(world: &mut World, carriers: &Authority) -> PathBuf {
     fs::write(path("anonymous.yaml"), anonymous.to_string()).unwrap();
     fs::write(path("ranges"), "127.0.0.0/8\n").unwrap();
     fs::write(path("carriers.crt"), &carriers.pem).unwrap();
-    let internal = DoorConfig { authenticate_first: true, ..world.config.listeners[0].clone() };
-    let admin = DoorConfig {
+    let internal = ListenerConfig { authenticate_before_routing: true, ..world.config.listeners[0].clone() };
+    let admin = ListenerConfig {
         name: "admin".to_owned(),
         tokens: TokenPolicy::Refuse,
         admin_page: true,
         ..internal.clone()
     };
-    let mut edge =
-        DoorConfig { name: "edge".to_owned(), client_ca: None, shard_pick: false, ..admin.clone() };
+    let mut edge = ListenerConfig {
+        name: "edge".to_owned(),
+        client_ca: None,
+        placement_endpoint: false,
+        ..admin.clone()
+    };
     edge.admin_page = false;
     edge.hosts = vec!["localhost".to_owned()];
     edge.tls.transport_client_ca = Some(path("carriers.crt").into());
     edge.peers.allow = Some(path("ranges").into());
     edge.peers.client_address_header = Some("cf-connecting-ip".to_owned());
     edge.authentication.configuration = Some(path("anonymous.yaml").into());
-    edge.refused.groups = vec!["system:masters".to_owned()];
-    edge.refused.impersonation = true;
-    edge.no_store = true;
+    edge.deny.groups = vec!["system:masters".to_owned()];
+    edge.deny.impersonation = true;
+    edge.cache_control_no_store = true;
     let [local, balanced] = local_and_balanced(&internal, &directory, &path("ranges"));
     world.config.listeners = vec![internal, edge, admin, local, balanced];
     path("listener.sock")

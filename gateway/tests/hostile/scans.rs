@@ -21,7 +21,7 @@ async fn edge(version: TlsVersion, key: KeyPair) -> (World, Another) {
     let gateway = world.another_gateway(|config: &mut GatewayConfig| {
         let listener = &mut config.listeners[0];
         listener.client_ca = None;
-        listener.shard_pick = false;
+        listener.placement_endpoint = false;
         listener.tls.minimum_version = version;
     });
     gateway.gateway.ready().await;

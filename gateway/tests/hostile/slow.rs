@@ -46,8 +46,8 @@ async fn slow_clients_cost_others_nothing_and_are_let_go() {
     let mut target = Target::with(|config| {
         config.limits.header_read_timeout = Timespan::from_millis(500);
         config.limits.idle_timeout = Timespan::from_millis(500);
-        config.slow_clients.body = Timespan::from_millis(500);
-        config.slow_clients.answer = Timespan::from_millis(500);
+        config.slow_clients.request_body_timeout = Timespan::from_millis(500);
+        config.slow_clients.response_stall_timeout = Timespan::from_millis(500);
     })
     .await;
     let before = target.at_rest().await;

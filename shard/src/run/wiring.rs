@@ -491,7 +491,7 @@ async fn register_at(client: &Client, object: &Value) -> Result<(), fairlead_cli
 }
 
 fn gateway_pick(config: &ShardConfig) -> Result<Option<GatewayPick>, ShardError> {
-    let Some(pick) = &config.shard_pick else { return Ok(None) };
+    let Some(pick) = &config.placement else { return Ok(None) };
     let unusable =
         |path: &std::path::Path, why: String| ShardError::Kubeconfig { path: path.to_path_buf(), why };
     let read =

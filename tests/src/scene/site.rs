@@ -66,15 +66,15 @@ impl Site {
             door["name"] = json!("operators");
             door["serving"]["address"] = json!(operators);
             door["peers"] = json!({ "allow": peers });
-            door["shardPick"] = json!(false);
+            door["placementEndpoint"] = json!(false);
             if let Some(doors) = config["listeners"].as_array_mut() {
                 doors.push(door);
             }
             config["listeners"][1]["quotas"] =
                 json!({ "perIdentity": { "requestsPerSecond": 8 }, "perWorkspace": { "watches": 3 } });
             config["upstream"]["concurrency"] =
-                json!({ "limit": "fixed", "least": 16, "most": 16, "waiting": 32, "patience": "1s" });
-            config["slowClients"]["body"] = json!("1s");
+                json!({ "policy": "fixed", "minLimit": 16, "maxLimit": 16, "maxQueued": 32, "queueTimeout": "1s" });
+            config["slowClients"]["requestBodyTimeout"] = json!("1s");
             config["accessLog"] = json!({ "to": "file", "file": access_log });
             config["tracing"] = json!({ "sample": "0.05", "otlpEndpoint": collector });
         })?;

@@ -58,7 +58,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         let StartedResponse { ended, body, .. } = begun;
         let (patience, untaken) = {
             let slow = self.forwarder.slow_clients.load();
-            (slow.body.get(), slow.answer.get())
+            (slow.request_body_timeout.get(), slow.response_stall_timeout.get())
         };
         while !*ended {
             let at_once = body.data().now_or_never();
@@ -140,7 +140,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         if !self.context.boundary.is_between() {
             return Ok(());
         }
-        let untaken = self.forwarder.slow_clients.load().answer.get();
+        let untaken = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
             () = over(&mut self.over) => self.too_late(),
@@ -152,7 +152,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     /// Sees a complete answer off; returns its code.
     pub(super) async fn conclude(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
         begun.body.finish();
-        let untaken = self.forwarder.slow_clients.load().answer.get();
+        let untaken = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
             flushed = self.client.flush() => flushed?,

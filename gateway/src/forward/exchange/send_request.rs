@@ -178,7 +178,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         upload: &mut Upload,
         mut next: impl FnMut(&mut std::task::Context<'_>) -> Poll<Result<Next<B>, Failure>>,
     ) -> Result<Response<B>, Failure> {
-        let patience = self.forwarder.slow_clients.load().body.get();
+        let patience = self.forwarder.slow_clients.load().request_body_timeout.get();
         let mut silent = Duration::ZERO;
         loop {
             let pause = match &self.slot {

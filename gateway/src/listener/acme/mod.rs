@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_client::{CredentialsError, EndpointError, Names};
-use fairlead_config::{AcmeChallenge, AcmeConfig, DoorConfig, GatewayConfig};
+use fairlead_config::{AcmeChallenge, AcmeConfig, GatewayConfig, ListenerConfig};
 use fairlead_process::{
     ChallengeFolder, Metrics, MetricsError, Provisional, ReloadTrigger, Reloads, Shutdown, TlsSource,
 };
@@ -128,7 +128,7 @@ impl Acme {
     /// [`AcmeError`] if the names are none, or, for a listener that is to be opened, nothing can be written.
     pub(crate) fn source(
         &self,
-        listener: &DoorConfig,
+        listener: &ListenerConfig,
         source: TlsSource,
         sockets: Sockets,
     ) -> Result<TlsSource, AcmeError> {
@@ -147,14 +147,14 @@ impl Acme {
     }
 
     /// What is answered at a listener itself.
-    pub(crate) fn challenges(&self, listener: &DoorConfig) -> Option<ChallengeFolder> {
+    pub(crate) fn challenges(&self, listener: &ListenerConfig) -> Option<ChallengeFolder> {
         let acme = listener.tls.acme.as_ref()?;
         (acme.challenge == AcmeChallenge::TlsAlpn01)
             .then(|| ChallengeFolder::at(self.answers.folder().to_owned()))
     }
 
     /// Keeps a listener's certificate fresh as long as what is returned is there, and until the process drains.
-    pub(crate) fn keep(&self, listener: &DoorConfig, shutdown: &Shutdown) -> Option<RenewalState> {
+    pub(crate) fn keep(&self, listener: &ListenerConfig, shutdown: &Shutdown) -> Option<RenewalState> {
         let acme = listener.tls.acme.as_ref()?;
         let wanted = renewal::OrderRequest {
             listener: listener.name.clone(),

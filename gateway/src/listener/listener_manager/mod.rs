@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairlead_authn::ServiceAccountLookup;
-use fairlead_config::DoorConfig;
+use fairlead_config::ListenerConfig;
 use fairlead_process::{Inheritance, InheritedSockets, Reloads, Shutdown, Tasks};
 use tokio::sync::watch;
 
@@ -79,7 +79,7 @@ pub(crate) enum Sockets {
 pub(crate) struct PreparedListeners(Vec<PreparedListener>);
 
 struct PreparedListener {
-    config: DoorConfig,
+    config: ListenerConfig,
     wanted: ListenAddress,
     /// Unless it goes on with the one that it has.
     bound: Option<BoundListener>,
@@ -92,7 +92,7 @@ enum Change {
 }
 
 struct OpenListener {
-    config: DoorConfig,
+    config: ListenerConfig,
     listener: Arc<Listener>,
     authentication: Arc<ListenerAuthentication>,
     listening: ServedSocket,
@@ -127,7 +127,7 @@ impl ListenerManager {
         for PreparedListener { config, wanted, bound, change } in prepared {
             let known = before.iter().position(|open| open.config.name == config.name);
             let mut known = known.map(|at| before.swap_remove(at));
-            let asked = |config: &DoorConfig| (config.tls.acme.clone(), config.hosts.clone());
+            let asked = |config: &ListenerConfig| (config.tls.acme.clone(), config.hosts.clone());
             let kept = known.as_mut().and_then(|known| {
                 let keeping = known.keeping.take();
                 keeping.filter(|_| asked(&known.config) == asked(&config))

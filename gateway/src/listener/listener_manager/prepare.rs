@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairlead_config::{DoorConfig, GatewayConfig};
+use fairlead_config::{GatewayConfig, ListenerConfig};
 use fairlead_process::{ClientCertificates, LoadError, TlsSource, chain};
 
 use crate::auth::listener_authentication::ListenerAuthentication;
@@ -117,7 +117,7 @@ impl ListenerManager {
 
     fn prepare_new(
         &self,
-        listener: &DoorConfig,
+        listener: &ListenerConfig,
         config: &GatewayConfig,
         sockets: Sockets,
     ) -> Result<PreparedListener, ListenerError> {
@@ -131,7 +131,7 @@ impl ListenerManager {
         let kept = Arc::new(());
         let files = reloads.kept_by(&kept);
         let authentication =
-            ListenerAuthentication::new(listener.clone(), &config.as_kcp, Arc::clone(lookup));
+            ListenerAuthentication::new(listener.clone(), &config.kcp_compatibility, Arc::clone(lookup));
         let series = telemetry.metrics.listener_series(&listener.name).ok_or(ListenerError::TooMany)?;
         let opened = authentication.open(&files, |policy| Listener {
             name: listener.name.as_str().into(),
@@ -149,7 +149,7 @@ impl ListenerManager {
     fn prepare_change(
         &self,
         known: &OpenListener,
-        listener: &DoorConfig,
+        listener: &ListenerConfig,
         config: &GatewayConfig,
     ) -> Result<PreparedListener, ListenerError> {
         let wanted = address_of(listener);
@@ -158,7 +158,7 @@ impl ListenerManager {
         let is_same =
             framed(&known.config) == framed(listener) && *known.listener.frame.load().limits == config.limits;
         let frame = if is_same { None } else { Some(self.frame(listener, config, Sockets::Bound)?) };
-        let policy = known.authentication.prepare(listener, &config.as_kcp).map_err(|error| {
+        let policy = known.authentication.prepare(listener, &config.kcp_compatibility).map_err(|error| {
             ListenerError::NewCredentials { listener: listener.name.clone(), reason: chain(&error) }
         })?;
         let change = Change::Known(Box::new(policy), frame);
@@ -182,7 +182,7 @@ impl ListenerManager {
 
     fn frame(
         &self,
-        listener: &DoorConfig,
+        listener: &ListenerConfig,
         config: &GatewayConfig,
         sockets: Sockets,
     ) -> Result<ConnectionPolicy, ListenerError> {
@@ -221,7 +221,7 @@ impl ListenerManager {
 }
 
 /// Where a listener is to be.
-fn address_of(listener: &DoorConfig) -> ListenAddress {
+fn address_of(listener: &ListenerConfig) -> ListenAddress {
     match &listener.socket {
         // The settings were checked.
         Some(socket) => ListenAddress::Unix(socket.path.to_path_buf(), socket.mode().unwrap_or(0o600)),
@@ -230,7 +230,7 @@ fn address_of(listener: &DoorConfig) -> ListenAddress {
 }
 
 /// What a frame is made of.
-fn framed(listener: &DoorConfig) -> impl PartialEq + use<> {
+fn framed(listener: &ListenerConfig) -> impl PartialEq + use<> {
     (
         (listener.serving.certificate.clone(), listener.serving.private_key.clone()),
         listener.client_ca.clone(),

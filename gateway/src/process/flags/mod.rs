@@ -14,10 +14,10 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 use fairlead_config::{
-    AuthenticationConfig, ConnectionLimits, DoorConfig, DoorTlsConfig, DrainConfig, GatewayConfig,
-    IndexConfig, InputFile, KcpBehaviour, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig,
-    PathsConfig, RequestHeaderConfig, ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig,
-    Timespan, TlsVersion, WebhookConfig,
+    AuthenticationConfig, ConnectionLimits, DrainConfig, GatewayConfig, IndexConfig, InputFile, KcpBehaviour,
+    ListenerConfig, ListenerTlsConfig, LogConfig, LogFormat, NamedCertificateConfig, OidcConfig, PathsConfig,
+    RequestHeaderConfig, ReviewVersion, SecretFile, ServiceAccountConfig, ServingConfig, Timespan,
+    TlsVersion, WebhookConfig,
 };
 use fairlead_process::FatalError;
 
@@ -136,7 +136,7 @@ impl Given {
         let shards = self.text("shards-kubeconfig").ok_or(FlagError::Missing("shards-kubeconfig"))?;
         let (serving, self_signed) = self.serving()?;
         let as_kcp = self.as_kcp()?;
-        let listener = DoorConfig {
+        let listener = ListenerConfig {
             name: "secure".to_owned(),
             serving,
             client_ca: self.text("client-ca-file").map(InputFile::from),
@@ -145,7 +145,7 @@ impl Given {
                 ..self.authentication(&as_kcp)?
             },
             tls: self.tls()?,
-            ..DoorConfig::default()
+            ..ListenerConfig::default()
         };
         let streams = self.number("http2-max-streams-per-connection").filter(|streams| *streams > 0);
         let delay = if as_kcp.contains(&KcpBehaviour::Drain) { Timespan::from_secs(0) } else { DELAY };
@@ -168,7 +168,7 @@ impl Given {
                 ..PathsConfig::default()
             },
             cors_allowed_origins: self.origins()?,
-            as_kcp,
+            kcp_compatibility: as_kcp,
             limits: ConnectionLimits {
                 max_streams_per_connection: streams.map_or(100, |streams| streams.min(1000) as u32),
                 ..ConnectionLimits::default()
@@ -251,7 +251,7 @@ impl Given {
         Ok((serving, made))
     }
 
-    fn tls(&self) -> Result<DoorTlsConfig, FlagError> {
+    fn tls(&self) -> Result<ListenerTlsConfig, FlagError> {
         let minimum_version = match self.text("tls-min-version") {
             None | Some("VersionTLS12") => TlsVersion::Tls12,
             Some(older) if OLDER_VERSIONS.contains(&older) => TlsVersion::Tls12,
@@ -271,7 +271,7 @@ impl Given {
                 names: names.map(str::to_owned).collect(),
             });
         }
-        Ok(DoorTlsConfig {
+        Ok(ListenerTlsConfig {
             minimum_version,
             cipher_suites: self.list("tls-cipher-suites"),
             http2: !self.switch("disable-http2-serving", false),

@@ -91,7 +91,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "as-kcp",
         List,
         Obeyed,
-        "What to do as kcp's front proxy does instead of better; by name, as asKcp of the configuration",
+        "What to do as kcp's front proxy does instead of better; by name, as kcpCompatibility of the configuration",
     ),
     flag("mapping-file", Text, Obeyed, "Path mapping file (required)"),
     flag(

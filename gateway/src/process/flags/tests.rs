@@ -95,8 +95,8 @@ fn without_a_certificate_one_is_made_in_the_certificate_directory() {
 #[test]
 fn what_is_to_be_as_in_kcp_is_named() {
     use KcpBehaviour::{Retries, UnavailableBody, Unreachable};
-    assert_eq!(config(&[]).as_kcp, []);
-    let named = config(&["--as-kcp=unreachable,retries", "--as-kcp=unavailableBody"]).as_kcp;
+    assert_eq!(config(&[]).kcp_compatibility, []);
+    let named = config(&["--as-kcp=unreachable,retries", "--as-kcp=unavailableBody"]).kcp_compatibility;
     assert_eq!(named, [Unreachable, Retries, UnavailableBody]);
 }
 

@@ -353,7 +353,7 @@ impl Index {
         }
         let has_moved = || self.followed.get(name).is_some_and(|followed| followed.url != *url);
         if self.listed && has_moved() {
-            tracing::warn!(shard = %name, "its base URL has changed, and asKcp is baseUrls: its workspaces are unknown");
+            tracing::warn!(shard = %name, "its base URL has changed, and kcpCompatibility is baseUrls: its workspaces are unknown");
             self.lost.insert(Arc::clone(name));
         }
         self.lost.contains(name)

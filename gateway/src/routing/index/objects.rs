@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairlead_config::PickShardConfig;
+use fairlead_config::ShardPlacementConfig;
 use serde::{Deserialize, Deserializer};
 
 use crate::routing::table::{
@@ -77,7 +77,7 @@ impl ShardObject {
         let ShardAnnotations { drain, weight, capacity, .. } = &self.metadata.annotations;
         let mut bad = Vec::new();
         let weight = weight.as_ref().and_then(|text| {
-            let read = text.trim().parse().ok().filter(|weight| PickShardConfig::is_weight(*weight));
+            let read = text.trim().parse().ok().filter(|weight| ShardPlacementConfig::is_weight(*weight));
             read.or_else(|| {
                 bad.push(BadMark::Weight(text.clone()));
                 None

@@ -44,7 +44,7 @@ pub(crate) enum MappingsError {
         error: CredentialError,
     },
     /// kcp's front proxy does not start with it.
-    #[error("{place}: / beside /clusters/ cannot be used (asKcp: rootPath)")]
+    #[error("{place}: / beside /clusters/ cannot be used (kcpCompatibility: rootPath)")]
     RootPath {
         /// Of the entry.
         place: String,

@@ -1,6 +1,6 @@
 //! What is counted of picks.
 
-use fairlead_config::PickPolicy;
+use fairlead_config::PlacementPolicy;
 use fairlead_process::{Metrics, MetricsError};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec};
 
@@ -80,7 +80,8 @@ impl PickMetrics {
     #[cfg(test)]
     pub(crate) fn everything(&self, shards: impl Iterator<Item = String>) {
         use Outcome::{Invalid, NoShardFits, NotListed, NotNow, Picked, Repeated};
-        for policy in [PickPolicy::Random, PickPolicy::LeastWorkspaces, PickPolicy::PowerOfTwo] {
+        for policy in [PlacementPolicy::Random, PlacementPolicy::LeastWorkspaces, PlacementPolicy::PowerOfTwo]
+        {
             for outcome in [Picked, Repeated, NoShardFits, NotNow, NotListed, Invalid] {
                 self.answered(policy, outcome);
             }
@@ -88,7 +89,7 @@ impl PickMetrics {
         shards.for_each(|shard| self.shard(&shard, Some(Exclusion::Full), 1, 1.0));
     }
 
-    pub(super) fn answered(&self, policy: PickPolicy, outcome: Outcome) {
+    pub(super) fn answered(&self, policy: PlacementPolicy, outcome: Outcome) {
         self.picks.with_label_values(&[policy.as_str(), outcome.as_str()]).inc();
     }
 

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use fairlead_config::PickPolicy;
+use fairlead_config::PlacementPolicy;
 
 /// Shards whose fill differs by no more than this part of the larger one are as full as each other: the less busy one
 /// gets the workspace. So a busy shard lags behind by this much and no more.
@@ -184,7 +184,7 @@ pub(crate) enum PickReason {
 /// # Errors
 /// PickReason no candidate fits.
 pub(crate) fn decide(
-    policy: PickPolicy,
+    policy: PlacementPolicy,
     candidates: &[Candidate<'_>],
     gateways: u32,
     random: &mut fastrand::Rng,
@@ -201,9 +201,9 @@ pub(crate) fn decide(
         [] => return Err(excluded),
         [only] => (only, PickReason::Only),
         _ => match policy {
-            PickPolicy::Random => (by_lot(candidates, &fitting, None, random), PickReason::Lot),
-            PickPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), PickReason::Emptiest),
-            PickPolicy::PowerOfTwo => better_of_two(candidates, &fitting, random),
+            PlacementPolicy::Random => (by_lot(candidates, &fitting, None, random), PickReason::Lot),
+            PlacementPolicy::LeastWorkspaces => (emptiest(candidates, &fitting), PickReason::Emptiest),
+            PlacementPolicy::PowerOfTwo => better_of_two(candidates, &fitting, random),
         },
     };
     Ok(Decision { chosen, why, fitting: fitting.len(), excluded })
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn what_passes_by_itself_is_told_from_what_does_not() {
         let kinds = |candidates: &[Candidate<'_>]| {
-            let none = decide(PickPolicy::PowerOfTwo, candidates, 1, &mut fastrand::Rng::with_seed(1));
+            let none = decide(PlacementPolicy::PowerOfTwo, candidates, 1, &mut fastrand::Rng::with_seed(1));
             let excluded = none.unwrap_err();
             (excluded.to_string(), excluded.is_temporary(), excluded.is_empty())
         };
@@ -396,7 +396,7 @@ mod tests {
     }
 
     /// The policy's choice among shards with these workspaces, weights and loads, by name, and its reason.
-    fn chosen(policy: PickPolicy, shards: &[(&str, u32, u32, f64)], seed: u64) -> (String, String) {
+    fn chosen(policy: PlacementPolicy, shards: &[(&str, u32, u32, f64)], seed: u64) -> (String, String) {
         let candidates: Vec<Candidate<'_>> = shards
             .iter()
             .map(|(name, workspaces, weight, busy)| Candidate {
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn of_two_shards_the_better_one_is_taken_whatever_the_lot() {
-        use PickPolicy::{LeastWorkspaces, PowerOfTwo};
+        use PlacementPolicy::{LeastWorkspaces, PowerOfTwo};
         let both = [LeastWorkspaces, PowerOfTwo];
         for (policies, shards, expected) in [
             (&both[..], [("a", 1, 1, 9.0), ("b", 2, 1, 0.0)], "a"),
@@ -455,27 +455,27 @@ mod tests {
     fn a_decision_explains_itself() {
         for (policy, shards, expected) in [
             (
-                PickPolicy::Random,
+                PlacementPolicy::Random,
                 &[("a", 3, 1, 0.0)][..],
                 "3 workspaces and 0 reserved, and no other fits; 1 of 1 fit",
             ),
             (
-                PickPolicy::Random,
+                PlacementPolicy::Random,
                 &[("a", 3, 1, 0.0), ("a", 3, 1, 0.0)],
                 "3 workspaces and 0 reserved, by lot; 2 of 2 fit",
             ),
             (
-                PickPolicy::LeastWorkspaces,
+                PlacementPolicy::LeastWorkspaces,
                 &[("a", 3, 4, 0.0), ("b", 3, 1, 0.0)],
                 "3 workspaces and 0 reserved at weight 4, the emptiest; 2 of 2 fit",
             ),
             (
-                PickPolicy::PowerOfTwo,
+                PlacementPolicy::PowerOfTwo,
                 &[("a", 3, 1, 0.0), ("b", 4, 1, 0.0)],
                 "3 workspaces and 0 reserved, emptier than b; 2 of 2 fit",
             ),
             (
-                PickPolicy::PowerOfTwo,
+                PlacementPolicy::PowerOfTwo,
                 &[("a", 3, 1, 0.0), ("b", 3, 1, 1.0)],
                 "3 workspaces and 0 reserved, as full as b and no busier; 2 of 2 fit",
             ),
@@ -484,7 +484,8 @@ mod tests {
         }
         let cordoned = Candidate { cordoned: true, ..PLAIN };
         let candidates = [PLAIN, cordoned, with(0, 2, 0, 1)];
-        let decision = decide(PickPolicy::Random, &candidates, 1, &mut fastrand::Rng::with_seed(1)).unwrap();
+        let decision =
+            decide(PlacementPolicy::Random, &candidates, 1, &mut fastrand::Rng::with_seed(1)).unwrap();
         assert_eq!(
             decision.explain(&candidates),
             "0 workspaces and 0 reserved, and no other fits; 1 of 3 fit (1 cordoned, 1 about to be full)"

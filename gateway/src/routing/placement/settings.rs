@@ -1,12 +1,12 @@
 //! What the configuration says of picks.
 
-use fairlead_config::{PickConfig, PickPolicy};
+use fairlead_config::{PlacementConfig, PlacementPolicy};
 
 use crate::routing::table::ShardSpec;
 
 /// The settings in force.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PickSettings(PickConfig);
+pub(crate) struct PickSettings(PlacementConfig);
 
 /// What a shard is worth.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -17,11 +17,11 @@ pub(super) struct Worth {
 
 impl PickSettings {
     /// Those of a configuration.
-    pub(crate) fn new(config: PickConfig) -> Self {
+    pub(crate) fn new(config: PlacementConfig) -> Self {
         Self(config)
     }
 
-    pub(super) fn policy(&self) -> PickPolicy {
+    pub(super) fn policy(&self) -> PlacementPolicy {
         self.0.policy
     }
 

@@ -162,7 +162,7 @@ impl AccessLog {
         }
         self.shared.state.lock().most = usize::try_from(config.buffer.bytes()).unwrap_or(usize::MAX);
         self.rules.store(target.map(|_| {
-            let (always, slow) = (config.always.clone(), config.slow.get());
+            let (always, slow) = (config.always.clone(), config.slow_threshold.get());
             Arc::new(Rules { sample: config.sample.get(), always, slow })
         }));
         Ok(())
@@ -189,7 +189,7 @@ impl AccessLog {
             AlwaysLogged::Errors => outcome.code >= 400,
             AlwaysLogged::ServerErrors => outcome.code >= 500,
             AlwaysLogged::Slow => outcome.took.is_some_and(|took| took >= rules.slow),
-            AlwaysLogged::OwnAnswers => outcome.is_own,
+            AlwaysLogged::LocalResponses => outcome.is_own,
             AlwaysLogged::Writes => outcome.is_write,
         };
         outcome.is_traced || rules.always.iter().any(is_always) || is_drawn(rules.sample)
@@ -396,7 +396,7 @@ mod tests {
             (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 404, ..ordinary }, false),
             (&format!(r#"{rules}"serverErrors"]"#), LoggedOutcome { code: 503, ..ordinary }, true),
             (&format!("{rules}]"), LoggedOutcome { code: 503, took: Some(LONG), ..ordinary }, false),
-            (&format!(r#"{rules}"ownAnswers"]"#), LoggedOutcome { is_own: true, ..ordinary }, true),
+            (&format!(r#"{rules}"localResponses"]"#), LoggedOutcome { is_own: true, ..ordinary }, true),
             (&format!(r#"{rules}"writes"]"#), LoggedOutcome { is_write: true, ..ordinary }, true),
         ] {
             assert_eq!(log_to(&file, more).wants(outcome), expected, "{more} {outcome:?}");

@@ -28,7 +28,12 @@ struct Scene {
 
 impl Scene {
     fn new(limit: ConcurrencyPolicy) -> Arc<Self> {
-        let config = ConcurrencyConfig { limit, most: WORKERS, least: 1, ..ConcurrencyConfig::default() };
+        let config = ConcurrencyConfig {
+            policy: limit,
+            max_limit: WORKERS,
+            min_limit: 1,
+            ..ConcurrencyConfig::default()
+        };
         Arc::new(Self {
             admission: Arc::default(),
             options: AdmissionOptions::new(&config),

@@ -64,11 +64,11 @@ impl AdmissionOptions {
     /// As settings have it.
     pub(crate) fn new(config: &ConcurrencyConfig) -> Self {
         Self {
-            policy: config.limit,
-            bounds: Bounds { least: config.least, most: config.most },
-            waiting: config.waiting,
-            patience: millis(config.patience),
-            counts: millis(config.counts),
+            policy: config.policy,
+            bounds: Bounds { least: config.min_limit, most: config.max_limit },
+            waiting: config.max_queued,
+            patience: millis(config.queue_timeout),
+            counts: millis(config.max_counted_time),
         }
     }
 }
@@ -329,10 +329,10 @@ mod tests {
 
     fn options(most: u32, waiting: u32) -> AdmissionOptions {
         AdmissionOptions::new(&ConcurrencyConfig {
-            limit: ConcurrencyPolicy::Fixed,
-            most,
-            waiting,
-            patience: Timespan::from_secs(5),
+            policy: ConcurrencyPolicy::Fixed,
+            max_limit: most,
+            max_queued: waiting,
+            queue_timeout: Timespan::from_secs(5),
             ..ConcurrencyConfig::default()
         })
     }

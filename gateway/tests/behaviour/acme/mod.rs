@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fairlead_config::{AcmeChallenge, DoorAcmeConfig, ExternalAccountConfig, GatewayConfig};
+use fairlead_config::{AcmeChallenge, ExternalAccountConfig, GatewayConfig, ListenerAcmeConfig};
 use fairlead_gateway::{Environment, Gateway};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -71,7 +71,7 @@ impl Site {
         other.name = "other".to_owned();
         let listener = &mut config.listeners[0];
         listener.hosts = vec!["localhost".to_owned()];
-        listener.tls.acme = Some(DoorAcmeConfig { challenge });
+        listener.tls.acme = Some(ListenerAcmeConfig { challenge });
         config.listeners.push(other);
         change(&mut config);
         config

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use fairlead_config::{DoorConfig, GatewayConfig, SocketConfig};
+use fairlead_config::{GatewayConfig, ListenerConfig, SocketConfig};
 use rustix::process::Signal;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -94,7 +94,7 @@ async fn a_sockets_file_goes_with_the_listener_that_has_it_whatever_it_is_called
         for name in ["one", "two"] {
             let path = directory.join(name).into();
             let socket = SocketConfig { path, mode: "0660".to_owned() };
-            config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, name) });
+            config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(config, name) });
         }
     })
     .await;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use command_fds::{CommandFdExt, FdMapping};
-use fairlead_config::{DoorConfig, GatewayConfig, ProcessPhase, SocketConfig};
+use fairlead_config::{GatewayConfig, ListenerConfig, ProcessPhase, SocketConfig};
 use http::Method;
 use http_body_util::BodyExt;
 use rustix::process::{Signal, kill_process};
@@ -185,7 +185,7 @@ impl Knocking {
 async fn a_successor_takes_over_and_nobody_is_refused() {
     let mut line = Line::begin(|config, directory| {
         let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
-        config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, "local") });
+        config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
     let socket = line.world.directory.path().join("listener.sock");
@@ -261,7 +261,8 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         let before = line.state.read();
         let mut config = line.config.clone();
         config.upgrade.program = Some(program.into());
-        config.upgrade.limit = if what == "one that waits" { "200ms" } else { "30s" }.parse().unwrap();
+        config.upgrade.ready_timeout =
+            if what == "one that waits" { "200ms" } else { "30s" }.parse().unwrap();
         line.write(&config);
         line.state.signal(Signal::HUP);
         line.state.until(|state| state.reloads_done > before.reloads_done).await;
@@ -332,7 +333,7 @@ async fn a_successor_whose_predecessor_is_killed_serves() {
     let mut line = Line::begin(|config, directory| {
         config.upgrade.program = Some(waiting(directory, &the_gateway()).into());
         let socket = SocketConfig { path: directory.join("listener.sock").into(), ..SocketConfig::default() };
-        config.listeners.push(DoorConfig { socket: Some(socket), ..listener(config, "local") });
+        config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(config, "local") });
     })
     .await;
     let first = line.state.read().pid;
@@ -490,7 +491,7 @@ async fn sockets_of_a_service_manager_are_taken_by_address_and_name() {
     config.drain.window = "100ms".parse().unwrap();
     config.listeners[0].serving.address = address;
     let socket = SocketConfig { path: path.clone().into(), ..SocketConfig::default() };
-    config.listeners.push(DoorConfig { socket: Some(socket), ..listener(&config, "local") });
+    config.listeners.push(ListenerConfig { socket: Some(socket), ..listener(&config, "local") });
     write_config(&file, &config);
     let mut command = std::process::Command::new("sh");
     command

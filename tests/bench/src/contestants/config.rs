@@ -69,7 +69,7 @@ impl Place<'_> {
         });
         json!({
             "listeners": [{"quotas": {"all": much, "perIdentity": much, "perWorkspace": much}}],
-            "upstream": {"concurrency": {"limit": "fixed", "most": 20_000}},
+            "upstream": {"concurrency": {"policy": "fixed", "maxLimit": 20_000}},
         })
     }
 

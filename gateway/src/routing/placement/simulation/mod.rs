@@ -9,7 +9,7 @@ mod world;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fairlead_config::PickPolicy;
+use fairlead_config::PlacementPolicy;
 
 use crate::routing::placement::load::Loads;
 use crate::routing::placement::policy::{Candidate, EligibleShards, decide};
@@ -30,7 +30,7 @@ pub struct Plan {
     pub workspaces: u32,
     /// How many gateways pick, in turn by lot.
     pub gateways: u32,
-    /// How many their configuration says there are (`shardPick.gateways`).
+    /// How many their configuration says there are (`placement.gateways`).
     pub configured: u32,
     /// How old a gateway's view is.
     pub view_age: Duration,
@@ -68,7 +68,7 @@ struct Question {
 }
 
 /// Places all workspaces by one policy.
-pub fn simulate(policy: PickPolicy, plan: &Plan) -> Figures {
+pub fn simulate(policy: PlacementPolicy, plan: &Plan) -> Figures {
     let mut world = World::new(plan);
     let traffic = Traffic::new(plan, &world);
     let mut chance = fastrand::Rng::with_seed(plan.seed ^ 0x5eed);
@@ -143,7 +143,7 @@ impl Gateway {
 
     fn pick(
         &mut self,
-        policy: PickPolicy,
+        policy: PlacementPolicy,
         question: Question,
         world: &World,
         traffic: &Traffic,
@@ -199,14 +199,14 @@ mod tests {
     #[test]
     fn power_of_two_keeps_what_is_promised() {
         for seed in [1, 2] {
-            let figures = simulate(PickPolicy::PowerOfTwo, &plan(seed));
+            let figures = simulate(PlacementPolicy::PowerOfTwo, &plan(seed));
             assert_eq!(figures.missed(), None, "{}", table(&plan(seed), &[figures]));
         }
     }
 
     #[test]
     fn no_policy_places_on_a_shard_that_is_excluded() {
-        for policy in PickPolicy::ALL {
+        for policy in PlacementPolicy::ALL {
             let figures = simulate(policy, &plan(3));
             assert_eq!((figures.on_excluded, figures.beyond_capacity), (0, 0), "{policy}");
             assert_eq!(figures.placed, 120_000, "{policy}");
@@ -216,20 +216,20 @@ mod tests {
     /// What makes that figure say something.
     #[test]
     fn gateways_that_think_to_be_alone_go_beyond_capacities() {
-        let figures = simulate(PickPolicy::PowerOfTwo, &Plan { configured: 1, ..plan(3) });
+        let figures = simulate(PlacementPolicy::PowerOfTwo, &Plan { configured: 1, ..plan(3) });
         assert!(figures.beyond_capacity > 0);
     }
 
     #[test]
     fn the_same_plan_has_the_same_outcome() {
-        let once = || simulate(PickPolicy::PowerOfTwo, &Plan { workspaces: 10_000, ..plan(4) });
+        let once = || simulate(PlacementPolicy::PowerOfTwo, &Plan { workspaces: 10_000, ..plan(4) });
         assert_eq!(once(), once());
     }
 
     /// Nor would any policy reach the other one.
     #[test]
     fn chance_alone_misses_it() {
-        let figures = simulate(PickPolicy::Random, &plan(1));
+        let figures = simulate(PlacementPolicy::Random, &plan(1));
         assert!(figures.imbalance > PROMISED_IMBALANCE, "{}", figures.imbalance);
     }
 }

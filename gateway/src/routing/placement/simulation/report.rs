@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairlead_config::PickPolicy;
+use fairlead_config::PlacementPolicy;
 
 use crate::routing::placement::simulation::Plan;
 use crate::routing::placement::simulation::world::{Marks, Shard, World};
@@ -14,7 +14,7 @@ pub const PROMISED_IMBALANCE: f64 = 1.05;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// Whose they are.
-    pub policy: PickPolicy,
+    pub policy: PlacementPolicy,
     /// Workspaces that got a shard.
     pub placed: u32,
     /// Questions that got none at first.
@@ -38,7 +38,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(policy: PickPolicy) -> Self {
+    pub(super) fn new(policy: PlacementPolicy) -> Self {
         Self {
             policy,
             placed: 0,
@@ -114,7 +114,7 @@ impl Figures {
             () if self.beyond_capacity > 0 => {
                 Some(format!("{name}: {} workspaces on full shards", self.beyond_capacity))
             }
-            () if self.policy == PickPolicy::PowerOfTwo && self.imbalance > PROMISED_IMBALANCE => {
+            () if self.policy == PlacementPolicy::PowerOfTwo && self.imbalance > PROMISED_IMBALANCE => {
                 Some(format!(
                     "{name}: the fullest shard has {:.3} of the mean, not {PROMISED_IMBALANCE}",
                     self.imbalance

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::acme::{AcmeChallenge, DoorAcmeConfig};
+use crate::acme::{AcmeChallenge, ListenerAcmeConfig};
 use crate::authentication::AuthenticationConfig;
 use crate::check::Checker;
-use crate::quota::DoorQuotasConfig;
+use crate::quota::ListenerQuotasConfig;
 use crate::setting::{plain_settings, settings};
 use crate::shared::ServingConfig;
 use crate::tracing::TraceContextPolicy;
@@ -14,7 +14,7 @@ use crate::values::{InputFile, OwnPath, SecretFile, TlsVersion, TokenPolicy};
 
 settings! {
     /// A listener with its identity policy.
-    pub struct DoorConfig {
+    pub struct ListenerConfig {
         /// Its name in logs and metrics.
         name ("name"): String = "internal".to_owned();
         /// Where it listens, and what it presents.
@@ -39,29 +39,29 @@ settings! {
         hosts ("hosts"): Vec<String> = Vec::new();
         /// Whether requests are judged before their workspace is looked for, so that nobody can find out which there are. A
         /// token that only shards could judge is then no credential.
-        authenticate_first ("authenticateFirst"): bool = false;
+        authenticate_before_routing ("authenticateBeforeRouting"): bool = false;
         /// Who is turned away with a good credential, of those who are judged here.
-        refused ("refused"): RefusedConfig = RefusedConfig::default();
+        deny ("deny"): DenyConfig = DenyConfig::default();
         /// The protocols that a connection may be upgraded to; empty means any. A CDN carries websocket only.
         upgrades ("upgrades"): Vec<UpgradeProtocol> = Vec::new();
         /// Whether every answer says that nobody may keep it: a CDN keeps by the end of the path, and objects may be named
         /// x.js.
-        no_store ("noStore"): bool = false;
+        cache_control_no_store ("cacheControlNoStore"): bool = false;
         /// How long an open watch in JSON may be silent before its client gets a blank, which means nothing. A CDN gives
         /// up on answers that pause (CloudFlare: after 100 s). Unset, nothing is added.
         watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
         /// How much may be asked here.
-        quotas ("quotas"): DoorQuotasConfig = DoorQuotasConfig::default();
+        quotas ("quotas"): ListenerQuotasConfig = ListenerQuotasConfig::default();
         /// What a client's trace context (traceparent, tracestate) counts: continue or restart. Where strangers come in it is
         /// restart, so that they can neither have their requests traced nor give them the trace of somebody else.
         trace_context ("traceContext"): TraceContextPolicy = TraceContextPolicy::Continue;
         /// Protocols and further certificates.
-        tls ("tls"): DoorTlsConfig = DoorTlsConfig::default();
+        tls ("tls"): ListenerTlsConfig = ListenerTlsConfig::default();
         /// Who the gateway is towards shards for what comes in here, in place of upstream.certificate. Shards tell doors apart,
         /// and may believe them differently, by the common names.
         upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
         /// Whether shards may ask here on which shard a workspace should live.
-        shard_pick ("shardPick"): bool = false;
+        placement_endpoint ("placementEndpoint"): bool = false;
         /// Whether operators (group system:kcp:admin) find a page about the gateway here, at /services/fairlead/admin/. Only with
         /// client certificates, which browsers ask their users for.
         admin_page ("adminPage"): bool = false;
@@ -76,7 +76,7 @@ settings! {
     }
 
     /// The TLS policy of a listener.
-    pub struct DoorTlsConfig {
+    pub struct ListenerTlsConfig {
         /// The oldest version spoken: "1.2" or "1.3". Flag: --tls-min-version.
         minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
         /// Names of cipher suites, as IANA has them; empty means the safe ones. Flag: --tls-cipher-suites.
@@ -87,7 +87,7 @@ settings! {
         server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
         /// Gets the certificate for `hosts` from an authority (ACME), in place of serving.certificate and privateKey. Until
         /// there is one, the door shows one that it has made itself.
-        acme ("acme"): Option<DoorAcmeConfig> = None;
+        acme ("acme"): Option<ListenerAcmeConfig> = None;
         /// PEM bundle: authorities of a certificate that every peer must show, such as a CDN's for its origins. Without one
         /// there is no connection; it is never anybody's identity.
         transport_client_ca ("transportClientCA"): Option<InputFile> = None;
@@ -109,7 +109,7 @@ settings! {
     }
 
     /// Who is turned away with a good credential.
-    pub struct RefusedConfig {
+    pub struct DenyConfig {
         /// Names of users, exact or with * at the end; they get 403.
         users ("users"): Vec<String> = Vec::new();
         /// Groups, exact or with * at the end, whose members get 403. Groups that merely do not count are dropGroups.
@@ -156,16 +156,20 @@ impl SocketConfig {
     }
 }
 
-impl DoorConfig {
+impl ListenerConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         checker.within("authentication", |checker| self.authentication.check(checker));
         self.check_peers(checker);
         self.check_names(checker);
         self.check_acme(checker);
         checker.within("quotas", |checker| self.quotas.check(checker));
-        if self.shard_pick && self.client_ca.is_none() {
-            let message = "shardPick needs client certificates, but clientCA is not set";
-            checker.fault("shardPick", message, "set clientCA to the bundle that signs shards' certificates");
+        if self.placement_endpoint && self.client_ca.is_none() {
+            let message = "placementEndpoint needs client certificates, but clientCA is not set";
+            checker.fault(
+                "placementEndpoint",
+                message,
+                "set clientCA to the bundle that signs shards' certificates",
+            );
         }
         if self.admin_page && self.client_ca.is_none() {
             let message = "adminPage needs client certificates, but clientCA is not set";
@@ -178,21 +182,21 @@ impl DoorConfig {
         if let Some(pause) = self.watch_keep_alive {
             checker.at_least("watchKeepAlive", pause, Timespan::from_millis(100));
         }
-        if !self.authenticate_first {
+        if !self.authenticate_before_routing {
             return;
         }
         if !self.judges() {
-            let message = "authenticateFirst, but nobody here judges credentials";
+            let message = "authenticateBeforeRouting, but nobody here judges credentials";
             let hint = "set clientCA, or a method of authentication";
-            checker.fault("authenticateFirst", message, hint);
+            checker.fault("authenticateBeforeRouting", message, hint);
         }
         if self.authentication.workspaces {
             let message =
                 "a workspace's own issuers cannot be asked before it is known which workspace it is";
             checker.fault(
-                "authenticateFirst",
+                "authenticateBeforeRouting",
                 message,
-                "leave out authentication.workspaces or authenticateFirst",
+                "leave out authentication.workspaces or authenticateBeforeRouting",
             );
         }
     }
@@ -300,14 +304,14 @@ impl DoorConfig {
                 );
             }
         }
-        let patterns = [("users", &self.refused.users), ("groups", &self.refused.groups)];
+        let patterns = [("users", &self.deny.users), ("groups", &self.deny.groups)];
         for (key, pattern) in
             patterns.into_iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)))
         {
             if pattern.is_empty() || pattern.strip_suffix('*').unwrap_or(pattern).contains('*') {
                 let message = format!("{pattern:?} matches nothing that it seems to");
                 checker.fault(
-                    &format!("refused.{key}"),
+                    &format!("deny.{key}"),
                     &message,
                     "a name, or how names begin and * at the end",
                 );

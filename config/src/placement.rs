@@ -14,19 +14,19 @@ const MOST_WEIGHT: u32 = 10_000;
 settings! {
     /// On which shard a new workspace lives, for shards that ask at a door with shardPick. What the annotations
     /// fairlead.dev/weight and fairlead.dev/capacity of a Shard say comes before what stands here.
-    pub struct PickConfig {
+    pub struct PlacementConfig {
         /// power-of-two (of two shards drawn by lot the emptier one, or the less busy one of two that are as full as each
         /// other), least-workspaces (the emptiest), or random (as kcp).
-        policy ("policy"): PickPolicy = PickPolicy::PowerOfTwo;
+        policy ("policy"): PlacementPolicy = PlacementPolicy::PowerOfTwo;
         /// How many gateways pick beside each other. Each takes its part of what room it sees on a shard with a capacity, so
         /// that together they take no more than there is.
         gateways ("gateways"): u32 = 1;
         /// Weights and capacities of shards. Of the entries that a shard matches, the first one that sets something counts.
-        shards ("shards"): Vec<PickShardConfig> = Vec::new();
+        shards ("shards"): Vec<ShardPlacementConfig> = Vec::new();
     }
 
     /// What some shards are worth when shards are picked.
-    pub struct PickShardConfig {
+    pub struct ShardPlacementConfig {
         /// The name of the shard; null for any.
         name ("name"): Option<String> = None;
         /// Which shards, by their labels, such as "region in (eu,us)"; empty for any.
@@ -41,7 +41,7 @@ settings! {
 /// How a shard is picked among those that fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PickPolicy {
+pub enum PlacementPolicy {
     /// By lot, each as likely as its weight.
     Random,
     /// The emptiest, by weight.
@@ -51,9 +51,9 @@ pub enum PickPolicy {
     PowerOfTwo,
 }
 
-plain_settings!(PickPolicy);
+plain_settings!(PlacementPolicy);
 
-impl PickPolicy {
+impl PlacementPolicy {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Random, Self::LeastWorkspaces, Self::PowerOfTwo];
 
@@ -67,13 +67,13 @@ impl PickPolicy {
     }
 }
 
-impl fmt::Display for PickPolicy {
+impl fmt::Display for PlacementPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl PickConfig {
+impl PlacementConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         checker.at_least("gateways", self.gateways, 1);
         for (index, shard) in self.shards.iter().enumerate() {
@@ -82,7 +82,7 @@ impl PickConfig {
     }
 }
 
-impl PickShardConfig {
+impl ShardPlacementConfig {
     /// Whether a shard may have this weight.
     pub fn is_weight(weight: u32) -> bool {
         (1..=MOST_WEIGHT).contains(&weight)
@@ -111,14 +111,14 @@ mod tests {
 
     #[test]
     fn a_policy_is_named_alike_everywhere() {
-        for policy in PickPolicy::ALL {
+        for policy in PlacementPolicy::ALL {
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.as_str());
         }
     }
 
     #[test]
     fn what_cannot_work_is_told_by_its_key() {
-        let config: PickConfig = serde_json::from_value(serde_json::json!({
+        let config: PlacementConfig = serde_json::from_value(serde_json::json!({
             "gateways": 0,
             "shards": [{"weight": 0}, {"name": "a"}, {"weight": 10_001, "capacity": 0}, {"weight": 10_000}],
         }))
