@@ -1,5 +1,5 @@
-//! A content delivery network, as its origins see it: it ends the clients' TLS, asks the origin over connections of its own
-//! with a certificate of its own, says whose request it is, gives up on answers that pause, and carries no upgrade but
+//! A content delivery network. It terminates the clients' TLS, connects to the origin with a client certificate of its own,
+//! sends the client's address in a header, aborts responses that pause too long, and supports no upgrade except
 //! WebSocket.
 
 use std::convert::Infallible;
@@ -32,29 +32,28 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The header in which it tells a client's address.
+/// The header with the client's address.
 pub const CLIENT: &str = "cf-connecting-ip";
 
-/// What it does, and where.
+/// Configuration of a CDN.
 pub struct CdnOptions {
-    /// What its clients meet.
+    /// TLS for its clients.
     pub public: Arc<ServerConfig>,
-    /// Where its origin listens.
+    /// Address of the origin.
     pub origin: SocketAddr,
-    /// Whom it believes there, and what it shows; the protocol is its own choice.
+    /// TLS for the origin: trusted authorities and client certificate. The CDN sets the protocol (ALPN).
     pub towards_origin: ClientConfig,
-    /// By which name it asks for its origin: in TLS, and in requests if `asks_by_name`.
+    /// Name of the origin in TLS, and in requests if `rewrites_host`.
     pub origin_name: ServerName<'static>,
-    /// Whether requests for whatever host are for the origin's name, as a rule of a provider can say. Otherwise hosts stay
-    /// as clients gave them.
-    pub asks_by_name: bool,
-    /// How long an answer may pause.
+    /// Whether the Host of all requests is replaced by the origin's name, as a provider's rule can do.
+    pub rewrites_host: bool,
+    /// Maximum pause in a response.
     pub idle: Duration,
-    /// Requests at once on one connection to the origin.
+    /// Maximum concurrent requests per connection to the origin.
     pub streams: usize,
 }
 
-/// One that runs until it is dropped.
+/// A running CDN. Dropping it stops it.
 pub struct Cdn {
     address: SocketAddr,
     edge: Arc<Edge>,
@@ -78,7 +77,7 @@ impl Cdn {
     /// Listens on a free port of the loopback.
     ///
     /// # Errors
-    /// What the system says when it cannot listen.
+    /// If the system cannot listen.
     pub async fn start(options: CdnOptions) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -93,10 +92,10 @@ impl Cdn {
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let service = service_fn(move |request| {
                         let edge = Arc::clone(&edge);
-                        async move { Ok::<_, Infallible>(edge.carry(peer.ip(), request).await) }
+                        async move { Ok::<_, Infallible>(edge.forward(peer.ip(), request).await) }
                     });
                     let server = auto::Builder::new(TokioExecutor::new());
-                    // Its clients come and go as they like.
+                    // Clients may disconnect at any time.
                     let _ = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
                 });
                 while clients.try_join_next().is_some() {}
@@ -105,12 +104,12 @@ impl Cdn {
         Ok(Self { address, edge, accepting: accepting.abort_handle() })
     }
 
-    /// Where its clients find it.
+    /// The address for its clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections that it has made to its origin.
+    /// Number of connections that it has opened to its origin.
     pub fn opened(&self) -> usize {
         self.edge.opened.load(Ordering::SeqCst)
     }
@@ -123,13 +122,13 @@ impl Drop for Cdn {
 }
 
 impl Edge {
-    async fn carry(self: Arc<Self>, client: IpAddr, mut request: Request<Incoming>) -> Response<Body> {
+    async fn forward(self: Arc<Self>, client: IpAddr, mut request: Request<Incoming>) -> Response<Body> {
         let is_websocket =
             request.headers().get(header::UPGRADE).is_some_and(|value| value.as_bytes() == b"websocket");
         let Some(host) = self.host(&request) else { return status(StatusCode::BAD_REQUEST) };
         rewrite(request.headers_mut(), client);
         if is_websocket {
-            return self.tunnel(&host, request).await.unwrap_or_else(|_| own(520));
+            return self.tunnel(&host, request).await.unwrap_or_else(|_| provider_error(520));
         }
         let mut uri = std::mem::take(request.uri_mut()).into_parts();
         uri.scheme = Some(Scheme::HTTPS);
@@ -138,14 +137,14 @@ impl Edge {
         *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_2;
         request.headers_mut().remove(header::HOST);
-        let Ok(mut origin) = self.origin().await else { return own(525) };
+        let Ok(mut origin) = self.origin().await else { return provider_error(525) };
         let open = CountDown(Arc::clone(&origin.open));
         let idle = self.options.idle;
         match timeout(idle, origin.sender.send_request(request)).await {
-            Err(_) => own(524),
-            Ok(Err(_)) => own(520),
-            Ok(Ok(answer)) => {
-                let (head, body) = answer.into_parts();
+            Err(_) => provider_error(524),
+            Ok(Err(_)) => provider_error(520),
+            Ok(Ok(response)) => {
+                let (head, body) = response.into_parts();
                 let frames = stream::unfold((body, open), move |(mut body, open)| async move {
                     let frame = match timeout(idle, body.frame()).await {
                         Ok(frame) => frame?.map_err(io::Error::other),
@@ -158,9 +157,9 @@ impl Edge {
         }
     }
 
-    /// Whom the origin is asked for.
+    /// The host of the request to the origin.
     fn host(&self, request: &Request<Incoming>) -> Option<HostAndPort> {
-        if self.options.asks_by_name {
+        if self.options.rewrites_host {
             return self.options.origin_name.to_str().parse().ok();
         }
         match request.uri().authority() {
@@ -169,9 +168,9 @@ impl Edge {
         }
     }
 
-    /// A connection that takes one more request, counted already.
+    /// A connection with room for a request, which is counted already.
     async fn origin(&self) -> io::Result<Origin> {
-        // Held while another one is made: one at a time is enough.
+        // Locked while a connection is opened, so that only one is opened at a time.
         let mut known = self.connections.lock().await;
         known.retain(|origin| !origin.sender.is_closed());
         for origin in known.iter() {
@@ -198,33 +197,33 @@ impl Edge {
         TlsConnector::from(Arc::new(config)).connect(options.origin_name.clone(), stream).await
     }
 
-    /// WebSockets go over connections of their own.
+    /// Each WebSocket has its own connection to the origin.
     async fn tunnel(&self, host: &HostAndPort, mut request: Request<Incoming>) -> io::Result<Response<Body>> {
         let stream = self.connect(b"http/1.1").await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         tokio::spawn(connection.with_upgrades());
-        let mut asked = Request::new(Empty::<Bytes>::new());
-        *asked.uri_mut() = request.uri().path().parse().map_err(io::Error::other)?;
-        *asked.headers_mut() = request.headers().clone();
-        asked.headers_mut().insert(header::HOST, host.as_str().parse().map_err(io::Error::other)?);
-        asked.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        asked.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        let mut answer = sender.send_request(asked).await.map_err(io::Error::other)?;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let (origin, client) = (hyper::upgrade::on(&mut answer), hyper::upgrade::on(&mut request));
+        let mut upgrade = Request::new(Empty::<Bytes>::new());
+        *upgrade.uri_mut() = request.uri().path().parse().map_err(io::Error::other)?;
+        *upgrade.headers_mut() = request.headers().clone();
+        upgrade.headers_mut().insert(header::HOST, host.as_str().parse().map_err(io::Error::other)?);
+        upgrade.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        upgrade.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        let mut response = sender.send_request(upgrade).await.map_err(io::Error::other)?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let (origin, client) = (hyper::upgrade::on(&mut response), hyper::upgrade::on(&mut request));
             tokio::spawn(async move {
                 let (Ok(origin), Ok(client)) = tokio::join!(origin, client) else { return };
                 let (mut origin, mut client) = (TokioIo::new(origin), TokioIo::new(client));
-                // Either side may simply go.
+                // Either side may disconnect at any time.
                 let _ = tokio::io::copy_bidirectional(&mut origin, &mut client).await;
             });
         }
-        Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
+        Ok(response.map(|body| body.map_err(io::Error::other).boxed_unsync()))
     }
 }
 
-/// What becomes of a client's headers.
+/// Rewrites the headers of a client's request.
 fn rewrite(headers: &mut HeaderMap, client: IpAddr) {
     for name in ["connection", "keep-alive", "te", "upgrade", "transfer-encoding", "true-client-ip"] {
         headers.remove(name);
@@ -246,8 +245,8 @@ fn rewrite(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// One of its own codes, which no standard has.
-fn own(code: u16) -> Response<Body> {
+/// A response with a status code of CloudFlare's own.
+fn provider_error(code: u16) -> Response<Body> {
     status(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_GATEWAY))
 }
 

@@ -1,16 +1,16 @@
 //! The pattern of two gateways (`deploy/patterns/comer`) on one machine: real servers with the pattern's own files, the
-//! CDN before the edge, and kubectl as everybody at every door.
+//! CDN before the edge, and kubectl with each identity at each gateway.
 
+mod access_matrix;
 mod certificates;
-mod doors;
 mod files;
 mod sign_in;
 mod site;
 mod watch;
 
-pub use doors::{DEEDS, Finding, Row, matrix};
+pub use access_matrix::{ACTIONS, Outcome, Row, matrix};
 pub use site::{Comer, READ_LIMIT};
-pub use watch::{Quiet, quiet_watch};
+pub use watch::{IdleWatch, check_idle_watch};
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -19,17 +19,17 @@ use fairlead_client::{ClientError, CredentialsError};
 
 use crate::harness::HarnessError;
 
-/// Why the pattern does not run here.
+/// A failure to run the pattern.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ComerError {
-    /// A program, port or certificate.
+    /// A program, port or certificate is not available.
     #[error(transparent)]
     Harness(#[from] HarnessError),
-    /// A request that had to succeed.
+    /// A request failed that had to succeed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Certificates that do not fit.
+    /// Certificates cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     /// A certificate of the CDN could not be made.
@@ -38,39 +38,39 @@ pub enum ComerError {
     /// TLS of the CDN could not be set up.
     #[error("TLS of the CDN: {0}")]
     Tls(#[from] rustls::Error),
-    /// A file of the site.
+    /// A file of the pattern cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// `fairlead` refused.
+    /// `fairlead` failed.
     #[error("`fairlead {line}` ended with {status}:\n{printed}")]
     Command {
-        /// Its arguments.
+        /// The arguments.
         line: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
-        /// What it said.
+        /// The output.
         printed: String,
     },
-    /// Somebody could not sign in.
-    #[error("{user} cannot sign in: {why}")]
+    /// A user could not sign in.
+    #[error("{user} cannot sign in: {step}")]
     SignIn {
-        /// The user.
+        /// The user's name.
         user: String,
-        /// At which step.
-        why: String,
+        /// The failed step.
+        step: String,
     },
-    /// Something that was waited for did not happen.
+    /// An expected event did not happen.
     #[error("{0}")]
     Missing(String),
 }
 
 impl ComerError {
-    /// For whoever looks for a place to run it in.
+    /// The directory for the pattern cannot be created.
     pub fn no_directory(source: std::io::Error) -> Self {
         HarnessError::system("making a temporary directory")(source).into()
     }

@@ -1,4 +1,4 @@
-//! The dashboards of `deploy/dashboards`: what they show is said in `source/*.yaml`, and made into what Grafana imports.
+//! The dashboards of `deploy/dashboards`: `source/*.yaml` is converted to files for Grafana.
 
 mod grafana;
 mod source;
@@ -8,35 +8,35 @@ use std::path::{Path, PathBuf};
 pub use grafana::importable;
 pub use source::{Better, Column, Dashboard, Kind, Panel, Query, Row, Thresholds, Variable, filled_in};
 
-/// A dashboard cannot be read or written; its author has to mend it.
+/// A dashboard source that cannot be read or converted.
 #[derive(Debug, thiserror::Error)]
 pub enum DashboardError {
-    /// A file or folder.
+    /// A file or folder cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// It is not what [`Dashboard`] says.
+    /// The source is not a valid [`Dashboard`].
     #[error("{}: {message}", path.display())]
     Source {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The position and the problem.
         message: String,
     },
 }
 
-/// A dashboard, and where it is written for Grafana.
+/// A dashboard and its file for Grafana.
 #[derive(Debug)]
 pub struct Written {
-    /// What it shows.
+    /// The source.
     pub dashboard: Dashboard,
     /// `deploy/dashboards/<name>.json`.
     pub file: PathBuf,
-    /// What stands in that file.
+    /// The content of the file.
     pub text: String,
 }
 

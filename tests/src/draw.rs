@@ -1,12 +1,12 @@
-//! Dashboards drawn with what a Prometheus says, so that a person can look at them without Grafana: SVG, and by a program
-//! of others PNG.
+//! Draws dashboards with data of a Prometheus, so that they can be viewed without Grafana: as SVG, and as PNG with an
+//! external program.
 
 mod page;
-mod pieces;
 mod plot;
 mod scale;
 mod svg;
 mod unit;
+mod widgets;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,12 +17,12 @@ use crate::harness::{HarnessError, tool};
 use crate::scene::{Prometheus, SceneError};
 pub use svg::Theme;
 
-/// What is drawn of time.
+/// The displayed range of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// In seconds since the epoch.
+    /// Start, in seconds since the epoch.
     pub from: f64,
-    /// In seconds since the epoch.
+    /// End, in seconds since the epoch.
     pub to: f64,
 }
 

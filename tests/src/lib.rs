@@ -1,14 +1,15 @@
-//! Behaviours of the running system, seen from its clients.
+//! Tests of the running system, from the point of view of its clients.
 //!
-//! This crate may use everything as a client would, and must not know what is inside the servers: it starts real
-//! binaries, talks to their sockets and reads what the operating system tells about them.
+//! This crate uses the system as a client does, and must not depend on the servers' internals: it starts real binaries,
+//! connects to their sockets and reads `/proc`.
 //!
 //! - [`harness`] starts, stops and kills processes, makes certificates and finds kubectl.
-//! - [`cdn`] stands between clients and an edge gateway.
-//! - [`comer`] runs the pattern of two gateways and proves who can do what at which door.
+//! - [`cdn`] simulates a content delivery network between clients and an edge gateway.
+//! - [`comer`] runs the pattern of two gateways and checks what each identity may do at each of them.
 //! - [`load`] puts load on a running system and measures it; the `bench` binary is its command line.
-//! - [`dashboards`] are what operators look at; [`scene`] is an installation in which everything happens that they show; [`draw`]
+//! - [`dashboards`] generates the Grafana dashboards, [`scene`] runs an installation that produces all their data, [`draw`]
 //!   draws them.
+//! - [`recordings`] reads and makes the recordings of a kcp that tests compare with.
 
 pub mod cdn;
 pub mod comer;

@@ -1,4 +1,4 @@
-//! Load on a running system, and what it costs. Knows the system only as paths of a kubeconfig and process ids.
+//! Load on a running system, and its cost. The system is known by paths of a kubeconfig and process IDs only.
 
 mod delivery;
 mod fsync;
@@ -14,7 +14,7 @@ pub use delivery::{DeliveryLoad, measure_delivery};
 pub use fsync::measure_fsync;
 pub use gets::{GetLoad, measure_gets};
 pub use latency::Latencies;
-pub use proc::{Sample, Watched, raise_file_limit};
+pub use proc::{ObservedProcess, Sample, raise_file_limit};
 pub use table::{Row, Table};
 pub use target::{LoadError, Target};
 pub use watches::{WatchLoad, measure_watches};

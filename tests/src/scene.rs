@@ -1,8 +1,8 @@
-//! An installation with its Prometheus, in which everything happens that dashboards and alerts are about: traffic of every
-//! kind, refusals, limits, reloads good and bad, a shard and a cache server that are gone for a while.
+//! An installation with Prometheus that produces the data of all dashboards and alerts: traffic of all kinds, rejections,
+//! reached limits, good and bad reloads, and outages of a shard and of the cache server.
 
+mod device_login;
 mod events;
-mod person;
 mod prometheus;
 mod site;
 mod traffic;
@@ -17,25 +17,25 @@ pub use prometheus::{Prometheus, Sample, Series};
 pub use site::Site;
 use traffic::Traffic;
 
-/// A scene could not be set, or something in it did not happen.
+/// A failure to set up or play the scene.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SceneError {
-    /// A process, a file, a program.
+    /// A process, file or program is not available.
     #[error(transparent)]
     Harness(#[from] HarnessError),
-    /// A request that has to succeed.
+    /// A request failed that has to succeed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// Credentials that were made just now.
+    /// The credentials are invalid.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// Something that has to happen did not.
+    /// An expected event did not happen.
     #[error("{what}: {last}")]
     Missing {
-        /// What.
+        /// The expected event.
         what: String,
-        /// What was there instead.
+        /// The last state.
         last: String,
     },
 }
@@ -46,43 +46,43 @@ impl SceneError {
     }
 }
 
-/// Everything at once. Dropped, all of it ends.
+/// The running scene. Dropping it stops everything.
 pub struct Scene {
-    /// Who looks at it.
+    /// The Prometheus that scrapes the installation.
     pub prometheus: Prometheus,
     site: Site,
     traffic: Traffic,
 }
 
 impl Scene {
-    /// Starts an installation, with Prometheus looking at it as often, and traffic.
+    /// Starts an installation, Prometheus with this scrape interval, and traffic.
     pub async fn begin(folder: &Path, interval: Duration, rules: &Path) -> Result<Self, SceneError> {
         let mut site = Site::start(folder).await?;
-        site.open_to_sight().await?;
+        site.enable_observability().await?;
         let prometheus = Prometheus::start(folder, &site, interval, rules).await?;
         events::make_workspaces(&site).await?;
         let traffic = Traffic::start(&site).await?;
         Ok(Self { prometheus, site, traffic })
     }
 
-    /// Has everything happen that does not happen by itself, each thing lasting so long.
+    /// Triggers everything that does not happen by itself. Outages last for `outage`.
     pub async fn play(&mut self, outage: Duration) -> Result<(), SceneError> {
         events::play(&mut self.site, &self.prometheus, outage).await
     }
 
-    /// Ends the traffic.
-    pub fn quiet(&mut self) {
+    /// Stops the traffic.
+    pub fn stop_traffic(&mut self) {
         self.traffic.stop();
     }
 }
 
-/// Asks again after a short pause until the answer is yes. Only for what no event tells.
+/// Repeats a check after short pauses until it succeeds. For states that no event announces.
 pub(crate) async fn until<T, E: ToString, F: Future<Output = Result<T, E>>>(
     what: &str,
     mut question: impl FnMut() -> F,
 ) -> Result<T, SceneError> {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         match question().await {
             Ok(answer) => return Ok(answer),

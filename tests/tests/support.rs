@@ -10,8 +10,8 @@ use fairlead_certs::{Client as Role, Renewal};
 use fairlead_client::Endpoint;
 use fairlead_tests::harness::{HarnessError, Kubectl, Process, Program, binary, ready};
 use fairlead_tests::load::{
-    DeliveryLoad, GetLoad, LoadError, Table, Target, WatchLoad, Watched, WorkspaceLoad, measure_delivery,
-    measure_fsync, measure_gets, measure_watches, measure_workspaces,
+    DeliveryLoad, GetLoad, LoadError, ObservedProcess, Table, Target, WatchLoad, WorkspaceLoad,
+    measure_delivery, measure_fsync, measure_gets, measure_watches, measure_workspaces,
 };
 use stub::Stub;
 
@@ -30,7 +30,7 @@ async fn a_process_is_waited_for_stopped_and_started_again() {
     until_logged(&mut process, 2).await.unwrap();
     assert_ne!(process.id(), first);
     process.kill().await.unwrap();
-    assert!(Watched { name: "dead".into(), pid: process.id() }.sample().is_err());
+    assert!(ObservedProcess { name: "dead".into(), pid: process.id() }.sample().is_err());
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn until_logged(process: &mut Process, times: usize) -> Result<(), Harness
 
 fn target(stub: &Stub) -> Target {
     let endpoint = Endpoint::parse(&format!("https://localhost:{}/clusters/root", stub.port)).unwrap();
-    let own = Watched { name: "self".into(), pid: std::process::id() };
+    let own = ObservedProcess { name: "self".into(), pid: std::process::id() };
     Target::new(endpoint, stub.pki.anonymous().unwrap(), vec![own])
 }
 

@@ -32,7 +32,7 @@ pub async fn cdn_before(world: &World, options: Options) -> (Cdn, Authority) {
         origin,
         towards_origin: (*towards_origin).clone(),
         origin_name: ServerName::try_from("localhost").unwrap(),
-        asks_by_name: false,
+        rewrites_host: false,
         idle,
         streams,
     };

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairlead_tests::load::{Sample, Watched};
+use fairlead_tests::load::{Sample, ObservedProcess};
 
 use crate::error::BenchError;
 
 /// A process and its descendants, as they were when it was ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    members: Vec<Watched>,
+    members: Vec<ObservedProcess>,
 }
 
 impl Tree {
@@ -32,7 +32,7 @@ impl Tree {
             members.extend(children.remove(&pid).unwrap_or_default());
             next += 1;
         }
-        let watched = |pid| Watched { name: name.to_owned(), pid };
+        let watched = |pid| ObservedProcess { name: name.to_owned(), pid };
         Ok(Self { members: members.into_iter().map(watched).collect() })
     }
 

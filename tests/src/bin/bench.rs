@@ -1,4 +1,4 @@
-//! Puts load on a running system and prints what it cost as one table.
+//! Puts load on a running system and prints the cost as one table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use fairlead_client::default_kubeconfig_path;
 use fairlead_tests::load::{
-    DeliveryLoad, GetLoad, LoadError, Table, Target, WatchLoad, Watched, WorkspaceLoad, measure_delivery,
-    measure_fsync, measure_gets, measure_watches, measure_workspaces, raise_file_limit,
+    DeliveryLoad, GetLoad, LoadError, ObservedProcess, Table, Target, WatchLoad, WorkspaceLoad,
+    measure_delivery, measure_fsync, measure_gets, measure_watches, measure_workspaces, raise_file_limit,
 };
 
 /// Measures a running system: CPU per request, latencies, memory per watch and per workspace.
@@ -22,25 +22,25 @@ struct Cli {
     #[arg(long, global = true)]
     context: Option<String>,
     /// A process to observe, as name=pid; may be repeated.
-    #[arg(long = "pid", value_parser = Watched::parse, global = true)]
-    processes: Vec<Watched>,
+    #[arg(long = "pid", value_parser = ObservedProcess::parse, global = true)]
+    processes: Vec<ObservedProcess>,
     #[command(subcommand)]
-    what: What,
+    what: Measurement,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Memory of the processes as they are.
+enum Measurement {
+    /// Current memory of the processes.
     Memory,
     /// CPU and latency of reads.
     Get(Get),
     /// Memory of idle watches.
     Watches(Watches),
-    /// From an acknowledged write to the watches.
+    /// Time from an acknowledged write to the event in a watch.
     Delivery(Delivery),
     /// Creation of workspaces.
     Workspaces(Workspaces),
-    /// What a durable write costs in a directory.
+    /// Cost of a durable write in a directory.
     Fsync {
         /// The directory.
         #[arg(long, default_value = ".")]
@@ -50,10 +50,10 @@ enum What {
 
 #[derive(Args)]
 struct Get {
-    /// What to read, below the context's server URL.
+    /// Path to read, below the context's server URL.
     #[arg(long)]
     path: String,
-    /// What to call it in the table.
+    /// Name in the table.
     #[arg(long, default_value = "GET")]
     name: String,
     #[arg(long, default_value_t = 16)]
@@ -101,7 +101,7 @@ struct Workspaces {
     clients: usize,
     #[arg(long, default_value_t = 1000)]
     count: usize,
-    /// Memory is compared from this many on.
+    /// Number of workspaces after which the memory comparison starts.
     #[arg(long, default_value_t = 0)]
     settled_after: usize,
     /// Names are <prefix>-<number>; choose another one for another run.
@@ -127,10 +127,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli) -> Result<Table, LoadError> {
-    if let What::Fsync { directory } = &cli.what {
+    if let Measurement::Fsync { directory } = &cli.what {
         return measure_fsync(directory);
     }
-    if matches!(cli.what, What::Memory) {
+    if matches!(cli.what, Measurement::Memory) {
         return memory(&cli.processes);
     }
     raise_file_limit();
@@ -138,15 +138,15 @@ async fn run(cli: Cli) -> Result<Table, LoadError> {
     let path = path.ok_or_else(|| LoadError::Unexpected("--kubeconfig is needed".to_owned()))?;
     let target = Target::from_kubeconfig(&path, cli.context.as_deref(), cli.processes)?;
     match cli.what {
-        What::Get(get) => measure_gets(&target, &get.load()).await,
-        What::Watches(watches) => measure_watches(&target, &watches.load()).await,
-        What::Delivery(delivery) => measure_delivery(&target, &delivery.load()).await,
-        What::Workspaces(workspaces) => measure_workspaces(&target, &workspaces.load()).await,
-        What::Memory | What::Fsync { .. } => Ok(Table::default()),
+        Measurement::Get(get) => measure_gets(&target, &get.load()).await,
+        Measurement::Watches(watches) => measure_watches(&target, &watches.load()).await,
+        Measurement::Delivery(delivery) => measure_delivery(&target, &delivery.load()).await,
+        Measurement::Workspaces(workspaces) => measure_workspaces(&target, &workspaces.load()).await,
+        Measurement::Memory | Measurement::Fsync { .. } => Ok(Table::default()),
     }
 }
 
-fn memory(processes: &[Watched]) -> Result<Table, LoadError> {
+fn memory(processes: &[ObservedProcess]) -> Result<Table, LoadError> {
     let mut table = Table::default();
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     for process in processes {

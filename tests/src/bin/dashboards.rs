@@ -95,7 +95,7 @@ fn demo(folder: &Path, out: &Path, quiet: Duration) -> Result<(), Failure> {
                 println!("{}  {}", picture.display(), dashboard.title);
             }
         }
-        scene.quiet();
+        scene.stop_traffic();
         Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! What a CDN has of its own: the certificate that the world believes, and the one that it shows its origins.
+//! The certificates of a CDN: a server certificate for its clients, and a client certificate for its origins.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::ComerError;
 
-/// An authority of its own.
+/// A certificate authority.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate.
+    /// The authority's certificate.
     pub pem: String,
 }
 
-/// A certificate with its key, both PEM.
+/// A certificate and its key, both in PEM.
 pub(super) struct Leaf {
     pub certificate: String,
     pub key: String,
@@ -33,13 +33,13 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// For a server that is reached by these names and addresses.
+    /// Issues a certificate for a server with these names and addresses.
     pub(super) fn server(&self, names: &[&str]) -> Result<Leaf, ComerError> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.sign(CertificateParams::new(names)?, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// For a client of this name and group.
+    /// Issues a certificate for a client with this name and group.
     pub(super) fn client(&self, name: &str, group: &str) -> Result<Leaf, ComerError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -60,7 +60,7 @@ impl Authority {
 }
 
 impl Leaf {
-    /// A server that asks nobody for a certificate, for HTTP/2 and HTTP/1.1.
+    /// TLS without client certificates, for HTTP/2 and HTTP/1.1.
     pub(super) fn server_config(&self) -> Result<Arc<ServerConfig>, ComerError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
         let unreadable = |error: rustls_pki_types::pem::Error| rustls::Error::General(error.to_string());

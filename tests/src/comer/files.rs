@@ -1,33 +1,33 @@
-//! The pattern's own files, with the addresses of this machine in place of those that they are written with.
+//! The pattern's configuration files, with the addresses of this machine.
 
 use super::ComerError;
 use crate::harness::{HarnessError, free_port};
 
 /// A server of the pattern.
 pub(super) struct Server {
-    /// Its name, and that of its file.
+    /// The server's name, which is also the name of its file.
     pub name: &'static str,
-    /// `gateway` and so on, as `fairlead config lint` calls it.
+    /// The kind of configuration, as in `fairlead config lint`: `gateway` and so on.
     pub kind: &'static str,
     pub program: &'static str,
-    /// The port that its file has.
+    /// The port in the file.
     written: u16,
-    /// Its port here.
+    /// The port on this machine.
     pub port: u16,
     text: &'static str,
 }
 
-/// What the files call the edge as people see it, and the issuer.
+/// The URLs of the edge and of the issuer in the files.
 const PUBLIC: &str = "https://api.comer.example.com";
 const ISSUER: &str = "https://auth.comer.example.com";
-/// What the files say for a CDN that gives up after 100 s, and what that is for the limit here.
+/// The setting in the files for a CDN with a read limit of 100 s, and its replacement for the limit of this CDN.
 const KEEP_ALIVE: (&str, &str) = ("watchKeepAlive: 30s", "watchKeepAlive: 600ms");
 
-/// What is no server's.
+/// Files that belong to no server.
 pub(super) const USERS: &str = include_str!("../../../deploy/patterns/comer/users.yaml");
 pub(super) const RIGHTS: &str = include_str!("../../../deploy/patterns/comer/rights.yaml");
 
-/// Name, kind, program, port and text of each, in the order in which they are started.
+/// Name, kind, program, port and text of each server, in the order of their start.
 const SERVERS: [(&str, &str, &str, u16, &str); 6] = [
     (
         "cache",
@@ -49,7 +49,7 @@ const SERVERS: [(&str, &str, &str, u16, &str); 6] = [
     ("edge", "gateway", "fairlead-gateway", 8443, include_str!("../../../deploy/patterns/comer/edge.yaml")),
 ];
 
-/// All of them, with free ports.
+/// All servers, with free ports.
 pub(super) fn servers() -> Result<Vec<Server>, HarnessError> {
     let server = |&(name, kind, program, written, text): &(_, _, _, _, _)| {
         Ok(Server { name, kind, program, written, port: free_port()?, text })
@@ -57,7 +57,7 @@ pub(super) fn servers() -> Result<Vec<Server>, HarnessError> {
     SERVERS.iter().map(server).collect()
 }
 
-/// The configuration of a server, when people find the edge at `public`.
+/// The configuration of a server. `public` is the URL of the edge for its users.
 pub(super) fn configuration(
     server: &Server,
     all: &[Server],
@@ -70,7 +70,7 @@ pub(super) fn configuration(
         text = text.replace(&format!("127.0.0.1:{}", other.written), &format!("127.0.0.1:{}", other.port));
     }
     if server.name == "edge" && !text.contains(KEEP_ALIVE.1) {
-        return Err(ComerError::Missing("edge.yaml does not say how long a watch may be quiet".to_owned()));
+        return Err(ComerError::Missing("edge.yaml does not set watchKeepAlive".to_owned()));
     }
     Ok(text)
 }

@@ -1,4 +1,4 @@
-//! Somebody at a terminal with `fairlead login`, and a browser on another device.
+//! Signs in with `fairlead login` at a terminal and a browser on another device.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 use super::ComerError;
 use crate::harness::{Form, HarnessError, binary, split_address};
 
-/// Signs in as a user, who needs no password; returns the token.
+/// Signs in as a user of the issuer, which asks for no password. Returns the token.
 pub(super) async fn sign_in(
     issuer: &str,
     authorities: &Path,
@@ -19,7 +19,7 @@ pub(super) async fn sign_in(
     home: &Path,
     user: &str,
 ) -> Result<String, ComerError> {
-    let failed = |why: String| ComerError::SignIn { user: user.to_owned(), why };
+    let failed = |step: String| ComerError::SignIn { user: user.to_owned(), step };
     let running = HarnessError::system("running fairlead login");
     let mut child = Command::new(binary("fairlead")?)
         .args(["login", "--device", "--client-id=fairlead"])
@@ -34,21 +34,23 @@ pub(super) async fn sign_in(
         .kill_on_drop(true)
         .spawn()
         .map_err(running)?;
-    let Some(told) = child.stderr.take() else { return Err(failed("it has no standard error".to_owned())) };
-    let mut lines = BufReader::new(told).lines();
+    let Some(messages) = child.stderr.take() else {
+        return Err(failed("it has no standard error".to_owned()));
+    };
+    let mut lines = BufReader::new(messages).lines();
     let mut heard = Vec::new();
     let address = loop {
         match lines.next_line().await {
             Ok(Some(line)) if line.trim().starts_with("https://") => break Some(line.trim().to_owned()),
             Ok(Some(line)) => heard.push(line),
-            // It has a token already, or a complaint.
+            // It has a token already, or it failed.
             Ok(None) | Err(_) => break None,
         }
     };
     if let Some(address) = address {
         visit(&address, trust, user).await?;
     }
-    // What it still says has to go somewhere.
+    // The rest of the output is read so that the process does not block.
     let rest = tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     let output =
         child.wait_with_output().await.map_err(HarnessError::system("waiting for fairlead login"))?;
@@ -62,9 +64,9 @@ pub(super) async fn sign_in(
     token.map(str::to_owned).ok_or_else(|| failed("no token was printed".to_owned()))
 }
 
-/// What the browser does.
+/// Plays the browser's part.
 async fn visit(address: &str, trust: &Credentials, user: &str) -> Result<(), ComerError> {
-    let failed = |why: String| ComerError::SignIn { user: user.to_owned(), why };
+    let failed = |step: String| ComerError::SignIn { user: user.to_owned(), step };
     let (origin, path) = split_address(address).ok_or_else(|| failed(format!("{address} is no address")))?;
     let endpoint = Endpoint::parse(&origin).map_err(|error| failed(error.to_string()))?;
     let browser = Client::new(endpoint, trust.clone(), ClientOptions::default());

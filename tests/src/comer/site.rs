@@ -1,4 +1,4 @@
-//! Everything started, with the commands that the pattern's README has.
+//! Starts all servers of the pattern, with the commands of its README.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,13 +18,14 @@ use super::sign_in::sign_in;
 use crate::cdn::{Cdn, CdnOptions};
 use crate::harness::{HarnessError, Process, Program, binary, ready};
 
-/// How long an answer may pause at the CDN. CloudFlare's limit is 100 s; the edge's `watchKeepAlive` is made shorter alike.
+/// Time that a response may pause at the CDN. CloudFlare's limit is 100 s; the edge's `watchKeepAlive` is shortened in
+/// proportion.
 pub const READ_LIMIT: Duration = Duration::from_secs(2);
 
-/// The edge's name.
+/// The public host name of the edge.
 const EDGE: &str = "api.comer.example.com";
 
-/// The running pattern. Dropped, all of it ends.
+/// The running pattern. Dropping it stops all of it.
 pub struct Comer {
     directory: PathBuf,
     servers: Vec<Server>,
@@ -33,11 +34,11 @@ pub struct Comer {
 }
 
 impl Comer {
-    /// Makes certificates, writes the pattern's files, lets `fairlead config lint` look at them, and starts everything;
-    /// returns when all is ready. The directory should be empty.
+    /// Creates certificates, writes the pattern's files, checks them with `fairlead config lint`, and starts everything.
+    /// Returns when all servers are ready. The directory should be empty.
     ///
     /// # Errors
-    /// What could not be made or started.
+    /// If a file cannot be written or a server does not start.
     pub async fn start(directory: &Path) -> Result<Self, ComerError> {
         for folder in ["cdn", "data", "logs", "home"] {
             let folder = directory.join(folder);
@@ -85,16 +86,16 @@ impl Comer {
         let trust = self.trust(&layout.serving_ca())?;
         let admin = self.certificate(trust.clone(), &layout.client_cert(&Role::Admin).certificate)?;
         for (place, server) in self.servers.iter().enumerate() {
-            let asked = match server.name {
-                // It takes nobody else.
-                "edge" => client(&self.at_the_cdn(), self.trust(&self.public_authority())?)?,
-                // It has no such path.
+            let probed = match server.name {
+                // The edge accepts connections from the CDN only.
+                "edge" => client(&self.cdn_url(), self.trust(&self.public_authority())?)?,
+                // The issuer has no readiness endpoint.
                 "issuer" => continue,
-                "internal" => client(&self.internal(), admin.clone())?,
+                "internal" => client(&self.internal_url(), admin.clone())?,
                 _ => client(&format!("https://127.0.0.1:{}", server.port), trust.clone())?,
             };
             if let Some(process) = self.processes.get_mut(place) {
-                process.until(|| ready(&asked)).await?;
+                process.until(|| ready(&probed)).await?;
             }
         }
         Ok(())
@@ -103,35 +104,35 @@ impl Comer {
     /// Signs in at the issuer.
     ///
     /// # Errors
-    /// [`ComerError::SignIn`] tells at which step.
+    /// [`ComerError::SignIn`] names the failed step.
     pub async fn sign_in(&self, user: &str) -> Result<String, ComerError> {
         let authorities = self.layout().serving_ca();
         let trust = self.trust(&authorities)?;
         sign_in(&self.url("issuer"), &authorities, &trust, &self.home("login"), user).await
     }
 
-    /// Where the CDN is.
-    pub fn at_the_cdn(&self) -> String {
+    /// The URL of the CDN.
+    pub fn cdn_url(&self) -> String {
         format!("https://{}", self.cdn.address())
     }
 
-    /// Where the edge gateway itself is.
-    pub fn around_the_cdn(&self) -> String {
+    /// The URL of the edge gateway, without the CDN.
+    pub fn edge_url(&self) -> String {
         self.url("edge")
     }
 
-    /// Where the internal gateway is.
-    pub fn internal(&self) -> String {
+    /// The URL of the internal gateway.
+    pub fn internal_url(&self) -> String {
         self.url("internal")
     }
 
-    /// The authority that the CDN's clients believe.
+    /// The authority that the CDN's clients trust.
     pub fn public_authority(&self) -> PathBuf {
         self.directory.join("cdn/public-ca.crt")
     }
 
-    /// The certificate that the CDN shows its origin.
-    pub fn origin_pull(&self) -> PathBuf {
+    /// The client certificate of the CDN for its origin.
+    pub fn origin_pull_certificate(&self) -> PathBuf {
         self.directory.join("cdn/origin-pull.crt")
     }
 
@@ -140,12 +141,12 @@ impl Comer {
         Layout::new(self.directory.join("pki"))
     }
 
-    /// A home for somebody.
+    /// A home directory for a user of this name.
     pub fn home(&self, name: &str) -> PathBuf {
         self.directory.join("home").join(name)
     }
 
-    /// Where it lies.
+    /// The directory of the pattern.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -164,16 +165,16 @@ impl Comer {
     }
 }
 
-/// Starts the CDN, with the certificates that are its own.
+/// Starts the CDN with certificates of its own.
 async fn cdn(directory: &Path, origin: SocketAddr) -> Result<Cdn, ComerError> {
     let folder = directory.join("cdn");
     let public = Authority::new("the CDN's authority")?;
-    // A group that would count, if the certificate did.
+    // The group would grant all rights if the certificate counted as an identity.
     let zone = Authority::new("origin pulls of our zone")?;
     let pull = zone.client("origin-pull", "system:masters")?;
     write(&folder.join("public-ca.crt"), &public.pem)?;
     write(&folder.join("origin-pull-ca.crt"), &zone.pem)?;
-    write(&folder.join("networks"), "# Those of this CDN.\n127.0.0.0/8\n")?;
+    write(&folder.join("networks"), "# The networks of this CDN.\n127.0.0.0/8\n")?;
     write_pair(&folder.join("origin-pull"), &pull)?;
     let authorities = Layout::new(directory.join("pki")).serving_ca();
     let towards_origin = Credentials::new(TrustRoots::Pem(read(&authorities)?))?
@@ -183,7 +184,7 @@ async fn cdn(directory: &Path, origin: SocketAddr) -> Result<Cdn, ComerError> {
         origin,
         towards_origin: (**towards_origin.tls_config()).clone(),
         origin_name: ServerName::try_from(EDGE).map_err(|error| ComerError::Missing(error.to_string()))?,
-        asks_by_name: true,
+        rewrites_host: true,
         idle: READ_LIMIT,
         streams: 100,
     };

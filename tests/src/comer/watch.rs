@@ -1,4 +1,4 @@
-//! A watch with nothing to say, through a CDN that gives up on answers that pause.
+//! An idle watch through a CDN that aborts responses which pause too long.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,29 +8,29 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
 use tokio::time::timeout;
 
-use super::doors::{At, Shown, kubectl, workspace, write};
+use super::access_matrix::{Credential, GatewayAddress, kubectl, workspace, write};
 use super::{Comer, ComerError, READ_LIMIT};
 use crate::harness::{HarnessError, Kubectl};
 
-/// How long an event may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for the delivery of an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What was seen.
+/// The result of the check.
 #[derive(Debug, Clone, Copy)]
-pub struct Quiet {
-    /// How long the watch had nothing to say.
-    pub quiet: Duration,
+pub struct IdleWatch {
+    /// Time for which the watch was idle.
+    pub idle: Duration,
 }
 
-/// Watches workspaces with kubectl as the developer, is quiet for three times as long as the CDN waits, and has the
-/// administrator make one at the internal door.
+/// Watches workspaces with kubectl as the developer, stays idle for three times the CDN's read limit, and then creates a
+/// workspace as the administrator at the internal gateway.
 ///
 /// # Errors
-/// If the watch ends before, or the event does not come.
-pub async fn quiet_watch(comer: &Comer) -> Result<Quiet, ComerError> {
+/// If the watch ends early, or the event does not arrive.
+pub async fn check_idle_watch(comer: &Comer) -> Result<IdleWatch, ComerError> {
     let layout = comer.layout();
-    let edge = At { server: comer.at_the_cdn(), authority: comer.public_authority() };
-    let developer = kubectl(comer, "watching", &edge, &Shown::Token(comer.sign_in("developer").await?))?;
+    let edge = GatewayAddress { server: comer.cdn_url(), authority: comer.public_authority() };
+    let developer = kubectl(comer, "watching", &edge, &Credential::Token(comer.sign_in("developer").await?))?;
     let mut watch = developer
         .command()
         .args(["get", "workspaces", "--watch-only", "--output=name"])
@@ -43,12 +43,12 @@ pub async fn quiet_watch(comer: &Comer) -> Result<Quiet, ComerError> {
         return Err(ComerError::Missing("kubectl has no standard output".to_owned()));
     };
     let mut lines = BufReader::new(stdout).lines();
-    let internal = At { server: comer.internal(), authority: layout.serving_ca() };
-    let admin = Shown::Certificate(layout.client_cert(&Role::Admin).certificate);
+    let internal = GatewayAddress { server: comer.internal_url(), authority: layout.serving_ca() };
+    let admin = Credential::Certificate(layout.client_cert(&Role::Admin).certificate);
     let admin = kubectl(comer, "watched", &internal, &admin)?;
-    // Until it watches, which kubectl does not tell.
+    // Creates workspaces until the first event arrives. kubectl does not report when the watch is open.
     let mut made = 0;
-    let begun = loop {
+    let opened_at = loop {
         make(comer, &admin, &format!("before-{made}")).await?;
         made += 1;
         match timeout(READ_LIMIT / 4, lines.next_line()).await {
@@ -58,21 +58,21 @@ pub async fn quiet_watch(comer: &Comer) -> Result<Quiet, ComerError> {
             Err(_) => return Err(ComerError::Missing("the watch saw no workspace".to_owned())),
         }
     };
-    let mut last = begun;
+    let mut last = opened_at;
     while last.elapsed() < READ_LIMIT * 3 {
         match timeout(READ_LIMIT * 3 - last.elapsed(), lines.next_line()).await {
-            // What the workspaces from before still go through.
+            // Later events of the workspaces from before.
             Ok(Ok(Some(_))) => last = Instant::now(),
             Ok(_) => return Err(ended(watch).await),
             Err(_) => {}
         }
     }
-    let quiet = last.elapsed();
+    let idle = last.elapsed();
     make(comer, &admin, "afterwards").await?;
-    match timeout(PATIENCE, event_of(&mut lines, "afterwards")).await {
-        Ok(true) => Ok(Quiet { quiet }),
+    match timeout(EVENT_TIMEOUT, event_of(&mut lines, "afterwards")).await {
+        Ok(true) => Ok(IdleWatch { idle }),
         Ok(false) => Err(ended(watch).await),
-        Err(_) => Err(ComerError::Missing("the event after the quiet did not come".to_owned())),
+        Err(_) => Err(ComerError::Missing("the event after the idle time did not arrive".to_owned())),
     }
 }
 
@@ -94,10 +94,10 @@ async fn event_of(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> bool
 
 async fn ended(watch: tokio::process::Child) -> ComerError {
     // It has closed its output already, or is about to.
-    let output = timeout(PATIENCE, watch.wait_with_output()).await;
-    let said = match &output {
+    let output = timeout(EVENT_TIMEOUT, watch.wait_with_output()).await;
+    let errors = match &output {
         Ok(Ok(output)) => String::from_utf8_lossy(&output.stderr).into_owned(),
         _ => String::new(),
     };
-    ComerError::Missing(format!("the watch ended: {}", said.trim()))
+    ComerError::Missing(format!("the watch ended: {}", errors.trim()))
 }

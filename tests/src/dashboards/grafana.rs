@@ -1,4 +1,4 @@
-//! Dashboards as Grafana (10 and newer) imports them.
+//! Converts dashboards to the format of Grafana 10 and newer.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::source::{Better, Dashboard, Kind, Panel, Query, Thresholds, Variable}
 
 /// Columns of a page.
 const PAGE: u32 = 24;
-/// The schema of Grafana 11; newer ones migrate it when they import it.
+/// The schema version of Grafana 11. Newer versions migrate it on import.
 const SCHEMA: u32 = 39;
 
-/// The text of a file that can be imported or provisioned.
+/// The content of a file that can be imported or provisioned.
 pub fn importable(dashboard: &Dashboard) -> serde_json::Result<String> {
     let whole = json!({
         "uid": dashboard.uid,
@@ -56,7 +56,7 @@ fn variables(dashboard: &Dashboard) -> Vec<Value> {
     std::iter::once(datasource).chain(dashboard.variables.iter().map(chosen)).collect()
 }
 
-/// What happened, as lines across all panels.
+/// Events, shown as lines across all panels.
 pub(crate) const EVENTS: [(&str, &str, &str); 2] = [
     (
         "Restarts",
@@ -190,7 +190,7 @@ fn defaults(panel: &Panel) -> Value {
     Value::Object(all)
 }
 
-/// Grafana's steps go up from minus infinity.
+/// Grafana's steps ascend from minus infinity.
 fn steps(thresholds: Option<Thresholds>) -> Value {
     let Some(Thresholds { good, warning, bad }) = thresholds else {
         return json!([{ "color": "text", "value": null }]);
@@ -220,7 +220,7 @@ fn target(kind: Kind, index: usize, query: &Query) -> Value {
     })
 }
 
-/// The name of a query's values in a table, as Grafana gives it.
+/// Grafana's name of a query's values in a table.
 fn values(panel: &Panel, index: usize) -> String {
     if panel.queries.len() == 1 { "Value".to_owned() } else { format!("Value #{}", letter(index)) }
 }

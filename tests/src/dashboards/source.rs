@@ -1,34 +1,34 @@
-//! What a dashboard shows, without how Grafana says it.
+//! The source format of dashboards, independent of Grafana.
 
 use serde::Deserialize;
 
-/// A page that answers questions of one kind.
+/// A page of panels on one topic.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dashboard {
-    /// Its name in addresses; others link to it by this.
+    /// The name in URLs, used by links from other dashboards.
     pub uid: String,
-    /// For people.
+    /// The title.
     pub title: String,
-    /// What it is for.
+    /// The purpose.
     pub description: String,
-    /// What can be chosen at its head.
+    /// The variables that can be selected.
     pub variables: Vec<Variable>,
-    /// From top to bottom.
+    /// The rows, from top to bottom.
     pub rows: Vec<Row>,
 }
 
-/// What somebody can choose.
+/// A variable that can be selected.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Variable {
-    /// Gateways, by `instance`.
+    /// Gateways, by the label `instance`.
     Gateway,
-    /// Servers of all kinds, by `instance`.
+    /// Servers of all kinds, by the label `instance`.
     Server,
-    /// Doors, by `listener`.
+    /// Listeners, by the label `listener`.
     Door,
-    /// Shards, by `shard`.
+    /// Shards, by the label `shard`.
     Shard,
 }
 
@@ -38,55 +38,55 @@ pub enum Variable {
 pub struct Row {
     /// The heading.
     pub title: String,
-    /// From left to right; what has no room goes below.
+    /// The panels, from left to right. Panels that do not fit continue below.
     pub panels: Vec<Panel>,
 }
 
-/// The answer to a question.
+/// A panel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Panel {
-    /// Short.
+    /// The title.
     pub title: String,
-    /// How it looks.
+    /// The kind of visualization.
     pub kind: Kind,
-    /// Of the page's 24 columns.
+    /// Width in the page's 24 columns.
     pub width: u32,
-    /// In rows of some 30 pixels.
+    /// Height in rows of some 30 pixels.
     #[serde(default = "usual_height")]
     pub height: u32,
     /// Grafana's name of the unit.
     pub unit: String,
-    /// Digits behind the point.
+    /// Number of decimals.
     #[serde(default)]
     pub decimals: Option<u32>,
     /// The upper end of the axis.
     #[serde(default)]
     pub max: Option<f64>,
-    /// On a logarithmic axis.
+    /// Whether the axis is logarithmic.
     #[serde(default)]
     pub log: bool,
-    /// One on top of the other.
+    /// Whether the series are stacked.
     #[serde(default)]
     pub stack: bool,
-    /// The question.
+    /// The question that the panel answers.
     pub asks: String,
-    /// What to do about the answer.
+    /// The operator's reaction to the answer.
     pub act: String,
-    /// From when on it is not well.
+    /// The limits of good values.
     #[serde(default)]
     pub thresholds: Option<Thresholds>,
-    /// What is asked of Prometheus.
+    /// The queries to Prometheus.
     pub queries: Vec<Query>,
-    /// Labels that a table shows.
+    /// The labels in the columns of a table.
     #[serde(default)]
     pub columns: Vec<Column>,
-    /// The dashboard with more about it.
+    /// A dashboard with more details.
     #[serde(default)]
     pub more: Option<String>,
 }
 
-/// How a panel looks.
+/// The kind of a visualization.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -100,44 +100,44 @@ pub enum Kind {
     Bars,
 }
 
-/// From when on it is not well.
+/// The limits of good values.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Thresholds {
-    /// On which side it is well.
+    /// The direction of good values.
     pub good: Better,
-    /// From here on somebody should look.
+    /// Values from here on need attention.
     pub warning: f64,
-    /// From here on it is bad.
+    /// Values from here on are bad.
     pub bad: f64,
 }
 
-/// Which values are good.
+/// The direction of good values.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// High ones.
+    /// High values are good.
     Above,
-    /// Low ones.
+    /// Low values are good.
     Below,
 }
 
-/// A question to Prometheus.
+/// A query to Prometheus.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
     /// PromQL, with Grafana's variables.
     pub expr: String,
-    /// What a series is called; `{{label}}` stands for its value.
+    /// The name of a series in the legend; `{{label}}` is replaced by the label's value.
     #[serde(default)]
     pub legend: String,
-    /// In a table: the column's head.
+    /// In a table: the title of the column.
     #[serde(default)]
     pub title: String,
     /// In a table: the column's unit.
     #[serde(default)]
     pub unit: Option<String>,
-    /// In a table: digits behind the point.
+    /// In a table: number of decimals.
     #[serde(default)]
     pub decimals: Option<u32>,
 }
@@ -146,9 +146,9 @@ pub struct Query {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
-    /// The label.
+    /// The label's name.
     pub label: String,
-    /// The column's head.
+    /// The title of the column.
     pub title: String,
 }
 
@@ -160,7 +160,7 @@ impl Dashboard {
 }
 
 impl Variable {
-    /// Its name in expressions.
+    /// The variable's name in expressions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
@@ -170,7 +170,7 @@ impl Variable {
         }
     }
 
-    /// What Grafana asks for its values.
+    /// Grafana's query for the values of the variable.
     pub fn values(self) -> &'static str {
         match self {
             Self::Gateway => "label_values(fairlead_gateway_index_synced, instance)",
@@ -181,7 +181,7 @@ impl Variable {
     }
 }
 
-/// An expression as Grafana fills it in when everything is chosen, and rates are over this window.
+/// An expression with all values of the variables selected and this window for rates, as Grafana fills it in.
 pub fn filled_in(expr: &str, window: &str) -> String {
     let all = [Variable::Gateway, Variable::Server, Variable::Door, Variable::Shard];
     let windowed = expr.replace("$__rate_interval", window);

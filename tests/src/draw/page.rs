@@ -1,52 +1,52 @@
-//! A whole dashboard: where its panels are, and what they are asked.
+//! A whole dashboard: positions of panels, and their queries.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::svg::{Anchor, Canvas, Place, Theme, cut};
+use super::svg::{Anchor, Canvas, Rectangle, Theme, cut};
 use super::unit::shown;
-use super::{Span, pieces, plot};
+use super::{Span, plot, widgets};
 use crate::dashboards::filled_in;
 use crate::scene::{Prometheus, SceneError, Series};
 
-/// A page has 24 columns; so wide and so high are its cells.
+/// Width and height of a cell. A page has 24 columns.
 const CELL: (f64, f64) = (66.0, 34.0);
 const MARGIN: f64 = 16.0;
 const HEAD: f64 = 64.0;
 
 /// A series with its name in the legend.
-pub(super) struct Drawn {
+pub(super) struct NamedSeries {
     pub(super) name: String,
-    /// The name says which of several it is.
+    /// The name distinguishes several series of one query.
     pub(super) told: bool,
-    /// Moments and values.
+    /// Timestamps and values.
     pub(super) samples: Vec<(f64, f64)>,
 }
 
-impl Drawn {
+impl NamedSeries {
     /// The last value that is a number.
     pub(super) fn last(&self) -> Option<f64> {
         self.samples.iter().rev().map(|(_, value)| *value).find(|value| !value.is_nan())
     }
 }
 
-/// How a panel wants to be drawn.
-pub(super) struct Look {
+/// The visual options of a panel.
+pub(super) struct PanelOptions {
     pub(super) unit: String,
     pub(super) decimals: Option<usize>,
     pub(super) max: Option<f64>,
     pub(super) log: bool,
     pub(super) stack: bool,
-    /// Values from which on there is another colour.
+    /// Values from which on the colour changes.
     pub(super) thresholds: Vec<(f64, String)>,
-    /// The colour below all of them.
+    /// The colour below the first threshold.
     below: String,
-    /// Whether they are lines.
+    /// Whether thresholds are dashed lines.
     pub(super) dashed: bool,
 }
 
-impl Look {
+impl PanelOptions {
     fn of(panel: &Value) -> Self {
         let defaults = &panel["fieldConfig"]["defaults"];
         let custom = &defaults["custom"];
@@ -72,15 +72,15 @@ impl Look {
     }
 }
 
-/// What a table shows.
+/// The content of a table.
 pub(super) struct Table {
     pub(super) heads: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    /// So many of the first columns are labels.
+    /// Number of leading columns that are labels.
     pub(super) labels: usize,
 }
 
-/// The text of a file with the drawing.
+/// The SVG text of a page.
 pub(super) async fn page(
     prometheus: &Prometheus,
     dashboard: &Value,
@@ -94,7 +94,7 @@ pub(super) async fn page(
     let mut lowest = 0.0_f64;
     for panel in dashboard["panels"].as_array().into_iter().flatten() {
         let cell = |name: &str| panel["gridPos"][name].as_f64().unwrap_or_default();
-        let place = Place {
+        let place = Rectangle {
             x: MARGIN + cell("x") * CELL.0,
             y: HEAD + cell("y") * CELL.1,
             width: cell("w") * CELL.0 - 8.0,
@@ -110,7 +110,7 @@ async fn panel(
     canvas: &mut Canvas,
     prometheus: &Prometheus,
     panel: &Value,
-    place: Place,
+    place: Rectangle,
     span: Span,
 ) -> Result<(), SceneError> {
     let theme = canvas.theme;
@@ -122,13 +122,17 @@ async fn panel(
     canvas.rectangle(place, theme.panel(), theme.frame());
     let title = cut(title, 12.5, place.width - 16.0);
     canvas.words((place.x + 10.0, place.y + 19.0), 12.5, Anchor::Start, theme.words(), &title);
-    let inside =
-        Place { x: place.x + 8.0, y: place.y + 28.0, width: place.width - 16.0, height: place.height - 34.0 };
-    let look = Look::of(panel);
+    let inside = Rectangle {
+        x: place.x + 8.0,
+        y: place.y + 28.0,
+        width: place.width - 16.0,
+        height: place.height - 34.0,
+    };
+    let look = PanelOptions::of(panel);
     let kind = panel["type"].as_str().unwrap_or_default();
     if kind == "table" {
         let table = table(prometheus, panel, &look).await?;
-        pieces::table(canvas, inside, &table);
+        widgets::table(canvas, inside, &table);
         return Ok(());
     }
     let over_time = kind != "bargauge";
@@ -142,37 +146,37 @@ async fn panel(
         } else {
             prometheus.query(&expr).await?
         };
-        series.extend(found.iter().map(|one| drawn(legend, one)));
+        series.extend(found.iter().map(|one| named_series(legend, one)));
     }
     match kind {
         _ if series.is_empty() => {
             let middle = (inside.x + inside.width / 2.0, inside.y + inside.height / 2.0);
             canvas.words(middle, 13.0, Anchor::Middle, theme.faint(), "no data");
         }
-        "stat" => pieces::stat(canvas, inside, &look, span, &series),
-        "bargauge" => pieces::bars(canvas, inside, &look, &series),
+        "stat" => widgets::stat(canvas, inside, &look, span, &series),
+        "bargauge" => widgets::bars(canvas, inside, &look, &series),
         _ => plot::plot(canvas, inside, &look, span, &series),
     }
     Ok(())
 }
 
-/// The window of rates where Grafana would choose one.
+/// The window of rates, which Grafana would choose.
 const WINDOW: &str = "15s";
 
-fn drawn(legend: &str, series: &Series) -> Drawn {
+fn named_series(legend: &str, series: &Series) -> NamedSeries {
     let name = series
         .labels
         .iter()
         .fold(legend.to_owned(), |name, (label, value)| name.replace(&format!("{{{{{label}}}}}"), value));
-    Drawn {
+    NamedSeries {
         told: name != legend,
         name,
         samples: series.samples().map(|sample| (sample.at, sample.value)).collect(),
     }
 }
 
-/// A table's cells: the queries joined by the labels that are columns, under the heads that the file gives them.
-async fn table(prometheus: &Prometheus, panel: &Value, look: &Look) -> Result<Table, SceneError> {
+/// The cells of a table: the queries joined by the labels of its columns, under the titles of the file.
+async fn table(prometheus: &Prometheus, panel: &Value, look: &PanelOptions) -> Result<Table, SceneError> {
     let organized = &panel["transformations"][1]["options"];
     let order = organized["indexByName"].as_object().into_iter().flatten();
     let mut names: Vec<_> = order.map(|(name, index)| (index.as_u64(), name.as_str())).collect();
@@ -200,7 +204,7 @@ async fn table(prometheus: &Prometheus, panel: &Value, look: &Look) -> Result<Ta
 }
 
 /// The unit of a column.
-fn overridden(panel: &Value, head: &str, look: &Look) -> (String, Option<usize>) {
+fn overridden(panel: &Value, head: &str, look: &PanelOptions) -> (String, Option<usize>) {
     let mut overrides = panel["fieldConfig"]["overrides"].as_array().into_iter().flatten();
     let Some(found) = overrides.find(|one| one["matcher"]["options"] == head) else {
         return (look.unit.clone(), look.decimals);

@@ -3,22 +3,28 @@
 use std::collections::BTreeMap;
 
 use super::Span;
-use super::page::{Drawn, Look};
+use super::page::{NamedSeries, PanelOptions};
 use super::scale::{Scale, moments};
-use super::svg::{Anchor, Canvas, Place, cut, width_of};
+use super::svg::{Anchor, Canvas, Rectangle, cut, width_of};
 use super::unit::shown;
 
 const SMALL: f64 = 10.0;
 /// Height of a line of the legend.
 const LINE: f64 = 15.0;
-/// Room for the axis' numbers, and for its moments.
+/// Space for the labels of the vertical and of the horizontal axis.
 const LEFT: f64 = 74.0;
 const BELOW: f64 = 20.0;
 
-/// Draws series into a panel's inside.
-pub(super) fn plot(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, series: &[Drawn]) {
+/// Draws series into the area of a panel.
+pub(super) fn plot(
+    canvas: &mut Canvas,
+    inside: Rectangle,
+    look: &PanelOptions,
+    span: Span,
+    series: &[NamedSeries],
+) {
     let legend = Legend::of(inside, look, series);
-    let area = Place {
+    let area = Rectangle {
         x: inside.x + LEFT,
         y: inside.y + 6.0,
         width: inside.width - LEFT - 8.0,
@@ -40,7 +46,7 @@ pub(super) fn plot(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, 
         let x = area.x + (moment - span.from) / (span.to - span.from) * area.width;
         (x, area.y + area.height * (1.0 - scale.at(value)))
     };
-    // The last of a pile lies behind the others.
+    // Stacked areas are drawn from top to bottom, so that lower ones cover higher ones.
     for (number, line) in lines.iter().enumerate().rev() {
         let colour = canvas.theme.series(number);
         for piece in pieces(line) {
@@ -69,7 +75,7 @@ pub(super) fn plot(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, 
     legend.draw(canvas, inside, look, series);
 }
 
-fn axes(canvas: &mut Canvas, area: Place, look: &Look, span: Span, scale: &Scale) {
+fn axes(canvas: &mut Canvas, area: Rectangle, look: &PanelOptions, span: Span, scale: &Scale) {
     let (grid, faint) = (canvas.theme.grid(), canvas.theme.faint());
     for mark in scale.marks() {
         let y = area.y + area.height * (1.0 - scale.at(mark));
@@ -86,18 +92,18 @@ fn axes(canvas: &mut Canvas, area: Place, look: &Look, span: Span, scale: &Scale
     }
 }
 
-/// What a line of a pile lies on.
+/// The line on which a stacked area lies.
 fn below<'l>(lines: &[&'l [(f64, f64)]], number: usize, stack: bool) -> Option<&'l [(f64, f64)]> {
     if stack { lines.get(number.checked_sub(1)?).copied() } else { None }
 }
 
-/// Each series on top of those before it, at every moment of any of them.
-fn stacked(series: &[Drawn]) -> Vec<Vec<(f64, f64)>> {
-    // Moments are whole milliseconds.
+/// Stacks each series on those before it, at all timestamps.
+fn stacked(series: &[NamedSeries]) -> Vec<Vec<(f64, f64)>> {
+    // Timestamps are whole milliseconds.
     let key = |moment: f64| (moment * 1000.0).round() as i64;
     let mut pile: BTreeMap<i64, f64> =
         series.iter().flat_map(|one| one.samples.iter().map(|(moment, _)| (key(*moment), 0.0))).collect();
-    let on_top = |one: &Drawn| {
+    let on_top = |one: &NamedSeries| {
         for (moment, value) in one.samples.iter().filter(|(_, value)| value.is_finite()) {
             *pile.entry(key(*moment)).or_default() += value;
         }
@@ -132,8 +138,8 @@ struct Legend {
 }
 
 impl Legend {
-    fn of(inside: Place, look: &Look, series: &[Drawn]) -> Self {
-        let entry = |one: &Drawn| width_of(&text(one, look), SMALL) + 26.0;
+    fn of(inside: Rectangle, look: &PanelOptions, series: &[NamedSeries]) -> Self {
+        let entry = |one: &NamedSeries| width_of(&text(one, look), SMALL) + 26.0;
         let widest = series.iter().map(entry).fold(60.0, f64::max).min(inside.width);
         let columns = ((inside.width - 8.0) / widest).floor().max(1.0) as usize;
         let rows = ((inside.height * 0.34) / LINE).floor().max(1.0) as usize;
@@ -147,7 +153,7 @@ impl Legend {
         entries.div_ceil(self.columns) as f64 * LINE + 4.0
     }
 
-    fn draw(&self, canvas: &mut Canvas, inside: Place, look: &Look, series: &[Drawn]) {
+    fn draw(&self, canvas: &mut Canvas, inside: Rectangle, look: &PanelOptions, series: &[NamedSeries]) {
         let top = inside.y + inside.height - self.height() + 12.0;
         let place = |number: usize| {
             let (row, column) = (number / self.columns, number % self.columns);
@@ -155,7 +161,7 @@ impl Legend {
         };
         for (number, one) in series.iter().take(self.shown).enumerate() {
             let (x, y) = place(number);
-            let swatch = Place { x, y: y - 5.0, width: 12.0, height: 3.0 };
+            let swatch = Rectangle { x, y: y - 5.0, width: 12.0, height: 3.0 };
             let colour = canvas.theme.series(number);
             canvas.rectangle(swatch, colour, colour);
             let words = cut(&text(one, look), SMALL, self.width - 20.0);
@@ -168,7 +174,7 @@ impl Legend {
     }
 }
 
-fn text(one: &Drawn, look: &Look) -> String {
+fn text(one: &NamedSeries, look: &PanelOptions) -> String {
     let last = one.last().map_or_else(|| "–".to_owned(), |value| shown(value, &look.unit, look.decimals));
     format!("{}  {last}", one.name)
 }

@@ -1,4 +1,4 @@
-//! Where values lie on an axis, and where the axis has its marks.
+//! Positions of values on an axis, and of the axis' ticks.
 
 /// A linear or logarithmic axis between two values.
 #[derive(Clone, Copy, Debug)]
@@ -6,7 +6,7 @@ pub(super) struct Scale {
     from: f64,
     to: f64,
     log: bool,
-    /// Marks at round numbers of KiB and their like.
+    /// Whether ticks are powers of two, for bytes.
     binary: bool,
 }
 
@@ -36,7 +36,7 @@ impl Scale {
         Self { from, to, log, binary }
     }
 
-    /// From 0 (the lower end) to 1; beyond the ends it is the end.
+    /// The position from 0 (lower end) to 1. Values beyond the ends are at the end.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.from).log10() - self.from.log10()) / (self.to.log10() - self.from.log10())
@@ -50,7 +50,7 @@ impl Scale {
         (self.from..=self.to).contains(&value)
     }
 
-    /// Values with a mark, from below.
+    /// Values with a tick, ascending.
     pub(super) fn marks(&self) -> Vec<f64> {
         if self.log {
             let (first, last) = (self.from.log10().round() as i32, self.to.log10().round() as i32);
@@ -72,7 +72,7 @@ fn round_step(least: f64, binary: bool) -> f64 {
     factors.iter().map(|factor| factor * power).find(|step| *step >= least * 0.999).unwrap_or(power * 10.0)
 }
 
-/// Moments with a mark, so far apart that some six have room.
+/// Timestamps with a tick, at most some six.
 pub(super) fn moments(from: f64, to: f64) -> Vec<f64> {
     const STEPS: [f64; 12] =
         [5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 10_800.0, 43_200.0];

@@ -1,4 +1,4 @@
-//! Shapes and words.
+//! SVG shapes and texts.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub enum Theme {
 }
 
 impl Theme {
-    /// Its name in names of files.
+    /// The theme's name in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Light => "light",
@@ -75,16 +75,16 @@ impl Theme {
     }
 }
 
-/// Where something is, in pixels.
+/// A rectangle in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct Rectangle {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) width: f64,
     pub(super) height: f64,
 }
 
-/// On which side of its point a word stands.
+/// The alignment of a text at its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -92,7 +92,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A drawing that grows.
+/// A drawing under construction.
 pub(super) struct Canvas {
     pub(super) theme: Theme,
     body: String,
@@ -113,8 +113,8 @@ impl Canvas {
         )
     }
 
-    pub(super) fn rectangle(&mut self, place: Place, fill: &str, stroke: &str) {
-        let Place { x, y, width, height } = place;
+    pub(super) fn rectangle(&mut self, place: Rectangle, fill: &str, stroke: &str) {
+        let Rectangle { x, y, width, height } = place;
         self.put(format_args!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"2\" fill=\"{fill}\" stroke=\"{stroke}\"/>"
         ));
@@ -165,12 +165,12 @@ impl Canvas {
     }
 }
 
-/// How wide a text is at most, more or less: the font's letters are 0.6 of their size on average.
+/// The estimated width of a text: the average letter is 0.6 of the font size wide.
 pub(super) fn width_of(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.62
 }
 
-/// As much of a text as has room.
+/// The beginning of a text that fits into a width.
 pub(super) fn cut(text: &str, size: f64, width: f64) -> String {
     let most = (width / (size * 0.62)).max(1.0) as usize;
     if text.chars().count() <= most {

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 /// A value in one of Grafana's units.
 pub(super) fn shown(value: f64, unit: &str, decimals: Option<usize>) -> String {
@@ -52,7 +52,7 @@ fn short(value: f64, decimals: Option<usize>) -> String {
     }
 }
 
-/// Three digits that count, or so many behind the point.
+/// Rounds to three significant digits, or to a number of decimals.
 fn rounded(value: f64, decimals: Option<usize>) -> String {
     let decimals = decimals.unwrap_or(match value.abs() {
         large if large >= 100.0 => 0,

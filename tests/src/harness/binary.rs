@@ -1,4 +1,4 @@
-//! Where the binaries are that cargo built, and ports to start them on.
+//! Paths of the binaries, and free ports for them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use tokio::net::TcpSocket;
 
 use super::HarnessError;
 
-/// The path of a binary of this workspace: in `$FAIRLEAD_BIN_DIR`, else where cargo puts it for the profile that built
-/// the running test.
+/// The path of a binary of this workspace: in `$FAIRLEAD_BIN_DIR`, or else in cargo's folder for the profile of the
+/// running test.
 pub fn binary(name: &str) -> Result<PathBuf, HarnessError> {
     let directory = match std::env::var_os("FAIRLEAD_BIN_DIR") {
         Some(directory) => PathBuf::from(directory),
@@ -19,8 +19,8 @@ pub fn binary(name: &str) -> Result<PathBuf, HarnessError> {
     if path.is_file() { Ok(path) } else { Err(HarnessError::NotBuilt { name: name.to_owned(), directory }) }
 }
 
-/// A port of the loopback that nobody listens at, and that the system gives to nobody who asks for any while this process
-/// lives. Whoever may share an address (SO_REUSEADDR), as servers do, can listen there.
+/// A free port of the loopback interface. This process reserves it as long as it lives, so that the system does not give
+/// it away. A server that sets SO_REUSEADDR, as ours do, can listen there.
 pub fn free_port() -> Result<u16, HarnessError> {
     static RESERVED: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
     let reserve = || {

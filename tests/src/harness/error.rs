@@ -1,10 +1,10 @@
-//! Why a test could not be set up.
+//! Failures to set up a test.
 
 use std::path::PathBuf;
 
 use fairlead_client::{ClientError, CredentialsError};
 
-/// A failure of the surroundings of a test, not of what it tests.
+/// A failure of a test's environment, not of what is tested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HarnessError {
@@ -13,10 +13,10 @@ pub enum HarnessError {
     NotBuilt {
         /// Name of the binary.
         name: String,
-        /// Where it was looked for.
+        /// The searched folder.
         directory: PathBuf,
     },
-    /// A program of others is not installed.
+    /// A third-party program is not installed.
     #[error(
         "{name} is missing: run `deploy/tools.sh prometheus` (or `kubectl`, `browser`, `drawing`), or put it on the PATH"
     )]
@@ -27,35 +27,35 @@ pub enum HarnessError {
     /// A file, process or socket could not be used.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The failed operation.
         what: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A process ended while it was waited for.
+    /// A process ended before it was ready.
     #[error("{name} ended with {status} before it was ready; the end of its log:\n{log}")]
     Ended {
         /// Name of the process.
         name: String,
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
-        /// The last lines that it wrote.
+        /// The last lines of its log.
         log: String,
     },
-    /// A process did not do what it was waited for.
+    /// A process did not reach an expected state in time.
     #[error("{name} did not become ready: {last}; the end of its log:\n{log}")]
     NotReady {
         /// Name of the process.
         name: String,
-        /// The last answer to the question.
+        /// The last result of the check.
         last: String,
-        /// The last lines that it wrote.
+        /// The last lines of its log.
         log: String,
     },
     /// Certificates could not be made.
     #[error(transparent)]
     Certificates(#[from] fairlead_certs::Error),
-    /// A shard or host name is no name.
+    /// A shard or host name is invalid.
     #[error(transparent)]
     Inventory(#[from] fairlead_certs::InventoryError),
     /// Certificates could not be used.
@@ -67,13 +67,13 @@ pub enum HarnessError {
     /// kubectl failed.
     #[error("kubectl {version}: `{command}` ended with {status}\n{stderr}")]
     Kubectl {
-        /// Which kubectl.
+        /// The version.
         version: String,
-        /// Its arguments.
+        /// The arguments.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
-        /// What it complained about.
+        /// The output on standard error.
         stderr: String,
     },
 }

@@ -1,25 +1,25 @@
-//! Forms on pages, as a browser finds, fills and sends them. Knows just enough HTML for our own pages.
+//! HTML forms, found, filled and sent as by a browser. The parser understands only the pages of this repository.
 
 use fairlead_client::{Request, Response};
 use http::Method;
 use http::header::{COOKIE, HeaderValue, InvalidHeaderValue, ORIGIN, SET_COOKIE};
 use regex::Regex;
 
-/// A form, and what the browser keeps with it.
+/// A form and the browser's state for it.
 #[derive(Debug, Clone)]
 pub struct Form {
-    /// Scheme and host of its page.
+    /// Scheme and host of the page.
     pub origin: String,
-    /// The path that it is sent to.
+    /// The path to which the form is sent.
     pub action: String,
-    /// The cookie that its page has set, without attributes.
+    /// The cookie that the page set, without attributes.
     pub cookie: String,
-    /// Names and values; those that are hidden are there already.
+    /// Names and values of the fields. Hidden fields are filled in.
     pub fields: Vec<(String, String)>,
 }
 
 impl Form {
-    /// Finds the form of a page. `None` if there is none.
+    /// Finds the form of a page. `None` if the page has no form.
     pub fn on(origin: &str, page: &Response) -> Option<Self> {
         let text = String::from_utf8_lossy(&page.body);
         let hidden = Regex::new("type=\"hidden\" name=\"([^\"]*)\" value=\"([^\"]*)\"").ok()?;
@@ -34,10 +34,10 @@ impl Form {
         })
     }
 
-    /// What a browser sends for it.
+    /// The request that sends the form.
     ///
     /// # Errors
-    /// If origin or cookie are no values of headers.
+    /// If origin or cookie are invalid as header values.
     pub fn request(&self) -> Result<Request, InvalidHeaderValue> {
         Ok(Request::new(Method::POST, &self.action)
             .with_body("application/x-www-form-urlencoded", encoded(&self.fields))
@@ -46,14 +46,14 @@ impl Form {
     }
 }
 
-/// Origin and the rest of an address. `None` if it has no path.
+/// Splits a URL into its origin and its path. `None` if it has no path.
 pub fn split_address(address: &str) -> Option<(String, String)> {
     let (scheme, rest) = address.split_once("://")?;
     let (authority, path) = rest.split_once('/')?;
     Some((format!("{scheme}://{authority}"), format!("/{path}")))
 }
 
-/// Fields as the body of a form.
+/// Encodes fields as the body of a form.
 pub fn encoded(fields: &[(String, String)]) -> String {
     let encode = |text: &str| {
         text.bytes().fold(String::new(), |mut all, byte| {

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use super::HarnessError;
 use super::tool::{is_left_out, tool};
 
-/// One kubectl, run with one kubeconfig and a home of its own, so that caches are never shared.
+/// A kubectl with its own kubeconfig and home, so that caches are not shared.
 #[derive(Debug, Clone)]
 pub struct Kubectl {
     version: String,
@@ -19,18 +19,18 @@ pub struct Kubectl {
     home: PathBuf,
 }
 
-/// What a run of kubectl gave.
+/// The result of a run of kubectl.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// The versions that must work: `/openapi/v3` and JSON discovery are enough for them.
+/// The supported versions. All of them use `/openapi/v3` and JSON discovery.
 const VERSIONS: [&str; 5] = ["1.29", "1.30", "1.31", "1.32", "1.33"];
 
 impl Kubectl {
@@ -64,22 +64,22 @@ impl Kubectl {
         }
     }
 
-    /// `kubectl` itself.
+    /// The default `kubectl`.
     pub fn any(kubeconfig: &Path, home: &Path) -> Result<Self, HarnessError> {
         Ok(Self::new("default", tool("kubectl")?, kubeconfig, home))
     }
 
-    /// `default`, or `1.29` and so on.
+    /// `default`, or a version such as `1.29`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The same with another kubeconfig.
+    /// The same binary with another kubeconfig.
     pub fn with_kubeconfig(&self, kubeconfig: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), ..self.clone() }
     }
 
-    /// Runs it, however it ends.
+    /// Runs kubectl and returns the result, whether or not it succeeds.
     pub async fn run<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -87,7 +87,7 @@ impl Kubectl {
         self.run_with_input(arguments, "").await
     }
 
-    /// Runs it with standard input, e.g. for `apply -f -`.
+    /// Runs kubectl with standard input, for example for `apply -f -`.
     pub async fn run_with_input<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -105,7 +105,7 @@ impl Kubectl {
             .spawn()
             .map_err(running)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // kubectl may end without reading its input; how it ends says enough.
+            // kubectl may exit without reading its input. The exit status shows whether it succeeded.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await.map_err(running)?;
@@ -116,7 +116,7 @@ impl Kubectl {
         })
     }
 
-    /// Runs a line of arguments, split at spaces; it must succeed. Returns what it printed.
+    /// Runs kubectl with arguments separated by spaces, and returns its output. Fails if kubectl fails.
     pub async fn ok(&self, line: &str) -> Result<String, HarnessError> {
         self.succeeded(line, self.run(line.split_whitespace()).await?)
     }
@@ -126,7 +126,7 @@ impl Kubectl {
         self.succeeded(line, self.run_with_input(line.split_whitespace(), input).await?)
     }
 
-    /// A command with kubeconfig and home set, for tests that keep one running.
+    /// A command with kubeconfig and home set, for tests that keep it running.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command

@@ -1,4 +1,4 @@
-//! Certificates for one test, in the layout that the real command makes.
+//! Certificates for one test, in the layout of `fairlead certs init`.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -25,13 +25,13 @@ impl Pki {
         Ok(pki)
     }
 
-    /// Issues what the renewal policy asks for; see [`Renewal`] for how to rotate everything.
+    /// Issues the certificates that are due; see [`Renewal`] for how to rotate all.
     pub fn issue(&self, renewal: Renewal) -> Result<(), HarnessError> {
         self.plan.apply(&self.layout, SystemTime::now(), renewal)?;
         Ok(())
     }
 
-    /// Where the files are.
+    /// The layout of the files.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -42,19 +42,19 @@ impl Pki {
         Ok(self.layout.serving_cert(&Server::Shard(name)))
     }
 
-    /// What a role uses to log in, trusting our servers.
+    /// Credentials of a role, with trust in the servers of the installation.
     pub fn credentials(&self, role: &Role) -> Result<Credentials, HarnessError> {
         let files = self.layout.client_cert(role);
         let trust = Credentials::new(TrustRoots::Pem(read(&self.layout.serving_ca())?))?;
         Ok(trust.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?)
     }
 
-    /// Trust in our servers, and no identity.
+    /// Trust in the servers of the installation, without an identity.
     pub fn anonymous(&self) -> Result<Credentials, HarnessError> {
         Ok(Credentials::new(TrustRoots::Pem(read(&self.layout.serving_ca())?))?)
     }
 
-    /// A client of the server at a port of the loopback.
+    /// A client of the server at a port of the loopback interface.
     pub fn client(&self, port: u16, credentials: Credentials) -> Result<Client, HarnessError> {
         let url = format!("https://localhost:{port}");
         let endpoint = Endpoint::parse(&url).map_err(|error| HarnessError::System {
@@ -64,7 +64,7 @@ impl Pki {
         Ok(Client::new(endpoint, credentials, ClientOptions::default()))
     }
 
-    /// Writes the kubeconfig of `kcp-admin` for the gateway at a port of the loopback, and tells where.
+    /// Writes the kubeconfig of `kcp-admin` for the gateway at a port of the loopback interface, and returns its path.
     pub fn admin_kubeconfig(&self, port: u16) -> Result<PathBuf, HarnessError> {
         let path = self.layout.directory().join("admin.kubeconfig");
         Kubeconfig::admin(&self.layout, &format!("https://localhost:{port}"))?.write(&path)?;

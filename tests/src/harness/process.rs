@@ -1,4 +1,4 @@
-//! Real processes: started, waited for, killed, started again.
+//! Real processes: starting, waiting, killing, restarting.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{HarnessError, binary};
 
-/// A binary with its arguments and a directory of its own: all that is needed to start it, also again.
+/// A binary with its arguments and its working directory. It can be started more than once.
 #[derive(Debug, Clone)]
 pub struct Program {
     name: String,
@@ -24,18 +24,18 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// A running program. Dropped, it is killed; dropped by a failing test, it shows the end of its log.
+/// A running program. It is killed when dropped. If the test is failing, the end of its log is printed.
 pub struct Process {
     program: Program,
     child: Child,
     id: u32,
 }
 
-/// How long a process may take for anything that a test waits for. Generous: a loaded machine is not a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit for everything that a test waits for. It is long, because a loaded machine is no failure.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Program {
-    /// A binary of this workspace that works in `directory`, which exists. Its log is `<name>.log` there.
+    /// A binary of this workspace with `directory`, which must exist, as its working directory. Its log is `<name>.log` there.
     pub fn new(name: &str, directory: &Path) -> Result<Self, HarnessError> {
         Ok(Self::at(binary(name)?, name, directory))
     }
@@ -51,7 +51,7 @@ impl Program {
         }
     }
 
-    /// Calls it something else in logs and errors, where several of a kind run.
+    /// Sets the name in logs and errors, for tests with several processes of a kind.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
@@ -69,14 +69,14 @@ impl Program {
         self
     }
 
-    /// Starts it; needs a tokio runtime.
+    /// Starts the program. Needs a tokio runtime.
     pub fn start(self) -> Result<Process, HarnessError> {
         let child = self.spawn()?;
         let id = child.id().unwrap_or_default();
         Ok(Process { program: self, child, id })
     }
 
-    /// Where its output goes, that of all its starts.
+    /// The log file, shared by all starts.
     pub fn log_path(&self) -> PathBuf {
         self.directory.join(format!("{}.log", self.name))
     }
@@ -100,18 +100,18 @@ impl Program {
 }
 
 impl Process {
-    /// Process id.
+    /// The process ID.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Waits until a question is answered with yes. It is asked again after a short, growing pause, until patience
-    /// ends or the process does.
+    /// Waits until a check succeeds. The check is repeated after short, growing pauses, until the timeout or the end of the
+    /// process.
     pub async fn until<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
         &mut self,
         mut question: impl FnMut() -> F,
     ) -> Result<(), HarnessError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut pause = Duration::from_millis(10);
         loop {
             let answer = tokio::select! {
@@ -128,15 +128,15 @@ impl Process {
         }
     }
 
-    /// Waits until `/readyz` says ok.
+    /// Waits until `/readyz` responds with success.
     pub async fn until_ready(&mut self, client: &Client) -> Result<(), HarnessError> {
         self.until(|| ready(client)).await
     }
 
-    /// SIGTERM, then waits for the end. A process that does not end is killed, which is an error.
+    /// Sends SIGTERM and waits for the end. A process that does not end is killed, which is an error.
     pub async fn terminate(&mut self) -> Result<ExitStatus, HarnessError> {
         self.signal(Signal::TERM)?;
-        match timeout(PATIENCE, self.child.wait()).await {
+        match timeout(TIMEOUT, self.child.wait()).await {
             Ok(status) => status.map_err(HarnessError::system("waiting for the end of a process")),
             Err(_) => {
                 self.kill().await?;
@@ -146,12 +146,12 @@ impl Process {
         }
     }
 
-    /// SIGKILL, then waits for the end: what a power failure looks like to everybody else.
+    /// Sends SIGKILL and waits for the end. To other processes this looks like a power failure.
     pub async fn kill(&mut self) -> Result<(), HarnessError> {
         self.child.kill().await.map_err(HarnessError::system(format!("killing {}", self.program.name)))
     }
 
-    /// Any signal, e.g. HUP to reload.
+    /// Sends a signal, for example HUP to reload.
     pub fn signal(&self, signal: Signal) -> Result<(), HarnessError> {
         let pid = i32::try_from(self.id).ok().and_then(Pid::from_raw);
         let sent = pid.map_or(Err(rustix::io::Errno::SRCH), |pid| kill_process(pid, signal));
@@ -161,7 +161,7 @@ impl Process {
         })
     }
 
-    /// Starts the same program again, after it ended.
+    /// Starts the same program again, after its end.
     pub async fn restart(&mut self) -> Result<(), HarnessError> {
         if self.child.try_wait().ok().flatten().is_none() {
             self.kill().await?;
@@ -171,13 +171,13 @@ impl Process {
         Ok(())
     }
 
-    /// Everything it wrote so far.
+    /// The whole log.
     pub fn log(&self) -> String {
         std::fs::read(self.program.log_path())
             .map_or(String::new(), |log| String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// What it is.
+    /// The program.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -209,7 +209,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether a server says that it is ready.
+/// Succeeds if `/readyz` responds with success.
 pub async fn ready(client: &Client) -> Result<(), ClientError> {
     client.get("/readyz").await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! From an acknowledged write to the watches that see it.
+//! The time from an acknowledged write to the event in a watch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,23 +13,23 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::watches::open_watches;
 use super::{Latencies, LoadError, Table, Target};
 
-/// Writes at a steady rate to config maps of several namespaces, each of which is watched.
+/// Writes at a constant rate to config maps of several namespaces, each of which is watched.
 #[derive(Debug, Clone)]
 pub struct DeliveryLoad {
     /// Writes per second.
     pub rate: u32,
-    /// Watches in all.
+    /// Total number of watches.
     pub watches: usize,
-    /// How many of them see each write: they are spread over `watches / receivers` namespaces.
+    /// Number of watches that receive each write. The watches are spread over `watches / receivers` namespaces.
     pub receivers: usize,
-    /// How many watches share a connection.
+    /// Number of watches per connection.
     pub per_connection: usize,
-    /// How long to write.
+    /// Duration of the writes.
     pub duration: Duration,
 }
 
-/// Makes namespaces `bench-…` below the prefix of the kubeconfig if they are missing, opens the watches, writes.
-/// The time of a delivery is negative, and counted as zero, where the event overtakes the acknowledgement.
+/// Creates the missing namespaces `bench-…` below the prefix of the kubeconfig, opens the watches, and writes.
+/// If the event overtakes the acknowledgement, the delivery time counts as zero.
 pub async fn measure_delivery(target: &Target, load: &DeliveryLoad) -> Result<Table, LoadError> {
     let receivers = load.receivers.clamp(1, load.watches.max(1));
     let namespaces = (load.watches / receivers).max(1);
@@ -54,7 +54,7 @@ pub async fn measure_delivery(target: &Target, load: &DeliveryLoad) -> Result<Ta
             }
         }
     };
-    // What has not arrived by then is lost, and reported as such.
+    // Events that have not arrived by then are reported as lost.
     let _ = tokio::time::timeout(Duration::from_secs(30), all).await;
     followers.iter().for_each(tokio::task::JoinHandle::abort);
 
@@ -67,7 +67,7 @@ pub async fn measure_delivery(target: &Target, load: &DeliveryLoad) -> Result<Ta
         load.per_connection
     );
     table.push(
-        "write acknowledged to seen in a watch",
+        "write acknowledged to event received",
         latencies.summary(),
         format!("p50 / p90 / p99 / max; {note}"),
     );
@@ -76,19 +76,19 @@ pub async fn measure_delivery(target: &Target, load: &DeliveryLoad) -> Result<Ta
     Ok(table)
 }
 
-/// Writes at the rate, whether or not earlier writes were acknowledged; each write has its own object, so that none
-/// waits for another. Returns when each was acknowledged, and how long it took.
+/// Writes at the rate, whether or not earlier writes were acknowledged. Each write in flight has its own object, so that no
+/// write waits for another. Returns the time of each acknowledgement, and the latencies.
 async fn write_steadily(
     client: &Client,
     load: &DeliveryLoad,
     namespaces: usize,
 ) -> Result<(Vec<Option<Instant>>, Latencies), LoadError> {
-    const AT_A_TIME: usize = 256;
+    const MAX_IN_FLIGHT: usize = 256;
     const OBJECTS_PER_NAMESPACE: usize = 16;
     let total = (f64::from(load.rate) * load.duration.as_secs_f64()) as usize;
     let mut ticks = interval(Duration::from_secs(1) / load.rate.max(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let places = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
     let failed = Arc::new(AtomicUsize::new(0));
     let mut writes = Vec::with_capacity(total);
     for sequence in 0..total {
@@ -148,7 +148,7 @@ async fn follow(mut watch: WatchStream, arrivals: mpsc::UnboundedSender<(usize, 
     }
 }
 
-/// A namespace and its config maps, as far as they are missing.
+/// Creates a namespace and its config maps if they are missing.
 async fn prepare(client: &Client, namespace: usize) -> Result<(), LoadError> {
     let options = WriteOptions::default();
     let name = format!("bench-{namespace}");

@@ -1,4 +1,4 @@
-//! What a durable write costs on this disk: every figure about writes is to be read beside it.
+//! The cost of a durable write on this disk, as the reference for all figures about writes.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Latencies, LoadError, Table};
 
-/// Writes 4 KiB and syncs, many times, in a file of this directory that is removed afterwards.
+/// Writes and syncs 4 KiB many times, to a file in this directory that is removed afterwards.
 pub fn measure_fsync(directory: &Path) -> Result<Table, LoadError> {
     const ROUNDS: usize = 200;
     let path = directory.join(format!(".fsync-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Reads, as many as the system answers.
+//! Reads at the highest rate that the system serves.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,21 @@ use super::{Latencies, LoadError, Table, Target};
 /// A read load: `connections` × `streams` readers, each with one request at a time.
 #[derive(Debug, Clone)]
 pub struct GetLoad {
-    /// What the rows are called.
+    /// The name in the table.
     pub name: String,
-    /// What is read, below the prefix of the kubeconfig.
+    /// The path, below the prefix of the kubeconfig.
     pub path: String,
     /// HTTP/2 connections.
     pub connections: usize,
-    /// Requests at a time on each.
+    /// Concurrent requests per connection.
     pub streams: usize,
-    /// Unmeasured beginning.
+    /// Duration of the warm-up, which is not measured.
     pub warm_up: Duration,
-    /// Measured time.
+    /// Duration of the measurement.
     pub duration: Duration,
 }
 
-/// Runs the load. Every answer must be a success.
+/// Runs the load. Every response must be a success.
 pub async fn measure_gets(target: &Target, load: &GetLoad) -> Result<Table, LoadError> {
     let clients: Vec<Client> = (0..load.connections).map(|_| target.connection()).collect();
     let size = match clients.first() {

@@ -1,4 +1,4 @@
-//! Latencies, kept one by one: a run has some hundred thousand of them.
+//! Latencies, stored one by one: a run has some hundred thousand of them.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Adds one; more than 71 minutes count as that.
+    /// Adds a latency. More than 71 minutes count as 71 minutes.
     pub fn add(&mut self, latency: Duration) {
         self.micros.push(u32::try_from(latency.as_micros()).unwrap_or(u32::MAX));
     }
 
-    /// Adds those of another worker.
+    /// Adds the latencies of another worker.
     pub fn merge(&mut self, other: Self) {
         self.micros.extend(other.micros);
     }
 
-    /// How many there are.
+    /// The number of latencies.
     pub fn count(&self) -> usize {
         self.micros.len()
     }

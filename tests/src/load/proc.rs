@@ -1,4 +1,4 @@
-//! What the kernel tells about processes: CPU time and memory, from `/proc`.
+//! CPU time and memory of processes, read from `/proc`.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{LoadError, Table};
 
-/// A process under observation.
+/// An observed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
-    /// What the tables call it.
+pub struct ObservedProcess {
+    /// The name in the tables.
     pub name: String,
-    /// Its process id.
+    /// The process ID.
     pub pid: u32,
 }
 
-/// What a process has used up to now.
+/// The resources that a process has used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     /// User and system time.
     pub cpu: Duration,
     /// Resident memory in bytes.
     pub resident: u64,
-    /// Most resident memory ever, in bytes.
+    /// Peak resident memory in bytes.
     pub peak: u64,
 }
 
-impl Watched {
-    /// Reads `name=pid`.
+impl ObservedProcess {
+    /// Parses `name=pid`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, pid) = text.split_once('=').ok_or("expected name=pid")?;
         let pid = pid.parse().map_err(|_| format!("{pid:?} is not a process id"))?;
         Ok(Self { name: name.to_owned(), pid })
     }
 
-    /// Now.
+    /// The current values.
     pub fn sample(&self) -> Result<Sample, LoadError> {
         let read = |file: &str| {
             let path = format!("/proc/{}/{file}", self.pid);
@@ -53,15 +53,15 @@ impl Watched {
 }
 
 /// Samples of several processes.
-pub(super) fn sample_all(processes: &[Watched]) -> Result<Vec<Sample>, LoadError> {
-    processes.iter().map(Watched::sample).collect()
+pub(super) fn sample_all(processes: &[ObservedProcess]) -> Result<Vec<Sample>, LoadError> {
+    processes.iter().map(ObservedProcess::sample).collect()
 }
 
-/// Rows with CPU time per operation between two samples.
+/// Rows with the CPU time per operation between two samples.
 pub(super) fn cpu_rows(
     table: &mut Table,
     what: &str,
-    processes: &[Watched],
+    processes: &[ObservedProcess],
     before: &[Sample],
     count: u64,
     note: &str,
@@ -79,11 +79,11 @@ pub(super) fn cpu_rows(
     }
 }
 
-/// Rows with memory per thing between two samples.
+/// Rows with the memory per item between two samples.
 pub(super) fn memory_rows(
     table: &mut Table,
     what: &str,
-    processes: &[Watched],
+    processes: &[ObservedProcess],
     before: &[Sample],
     count: u64,
     note: &str,
@@ -103,7 +103,7 @@ pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// Raises the soft limit of open files to the hard one, for runs with a connection per watch; tells the new limit.
+/// Raises the soft limit of open files to the hard limit, for runs with a connection per watch. Returns the new limit.
 pub fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -111,9 +111,10 @@ pub fn raise_file_limit() -> u64 {
     effective.unwrap_or(u64::MAX)
 }
 
-/// Fields 14 and 15 of `/proc/<pid>/stat` (proc(5)); the name before them may contain anything, so count from its end.
+/// Fields 14 and 15 of `/proc/<pid>/stat` (proc(5)). The second field, the name, may contain any character, so the fields
+/// are counted from the end of the name.
 fn cpu_time(stat: &str) -> Option<Duration> {
-    // USER_HZ, which is 100 on every architecture that we run on.
+    // USER_HZ is 100 on all supported architectures.
     const TICK: Duration = Duration::from_millis(10);
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
@@ -141,10 +142,10 @@ mod tests {
     #[test]
     fn this_process_can_be_observed() {
         let pid = std::process::id();
-        let own = Watched::parse(&format!("me={pid}")).unwrap();
+        let own = ObservedProcess::parse(&format!("me={pid}")).unwrap();
         let sample = own.sample().unwrap();
         assert!(sample.resident > 0 && sample.peak >= sample.resident / 2);
-        assert!(Watched::parse("me").is_err() && Watched::parse("me=x").is_err());
-        assert!(Watched { name: "nobody".into(), pid: u32::MAX }.sample().is_err());
+        assert!(ObservedProcess::parse("me").is_err() && ObservedProcess::parse("me=x").is_err());
+        assert!(ObservedProcess { name: "nobody".into(), pid: u32::MAX }.sample().is_err());
     }
 }

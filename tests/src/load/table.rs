@@ -5,15 +5,15 @@ use std::fmt;
 /// One measured value.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
     /// The value with its unit.
     pub value: String,
-    /// Under which circumstances.
+    /// The conditions of the measurement.
     pub note: String,
 }
 
-/// Rows in the order of measuring; `Display` aligns them as Markdown.
+/// Rows in the order of measurement. `Display` formats them as an aligned Markdown table.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     rows: Vec<Row>,
@@ -30,7 +30,7 @@ impl Table {
         self.rows.extend(other.rows);
     }
 
-    /// The rows.
+    /// All rows.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }

@@ -1,4 +1,4 @@
-//! The system under load: a kubeconfig, and the processes to observe.
+//! The system under load: a kubeconfig, and the observed processes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,22 +8,22 @@ use fairlead_client::{
     UnverifiedTls,
 };
 
-use super::Watched;
+use super::ObservedProcess;
 
-/// Where to send load, as whom, and which processes do the work.
+/// Server, credentials and observed processes.
 #[derive(Debug, Clone)]
 pub struct Target {
     endpoint: Endpoint,
     credentials: Credentials,
     /// Processes whose CPU time and memory are reported.
-    pub processes: Vec<Watched>,
+    pub processes: Vec<ObservedProcess>,
 }
 
-/// Why a measurement failed.
+/// A failed measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A request that must succeed did not.
+    /// A request failed that must succeed.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The kubeconfig cannot be used.
@@ -32,36 +32,36 @@ pub enum LoadError {
     /// Its credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// A process is not there, or no longer.
+    /// A process does not exist, or no longer.
     #[error("cannot observe {name}: {source}")]
     Process {
-        /// What it was called.
+        /// The name of the process.
         name: String,
-        /// What the kernel said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The disk.
+    /// The disk cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Disk {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A worker of the load generator panicked.
     #[error("a worker of the load generator failed: {0}")]
     Worker(#[from] tokio::task::JoinError),
-    /// The system did not do its part.
+    /// The system did not behave as required.
     #[error("{0}")]
     Unexpected(String),
 }
 
 impl Target {
-    /// The context of that name, or the current one.
+    /// Takes the context of this name, or the current one.
     pub fn from_kubeconfig(
         path: &Path,
         context: Option<&str>,
-        processes: Vec<Watched>,
+        processes: Vec<ObservedProcess>,
     ) -> Result<Self, LoadError> {
         let context = Kubeconfig::load(path)?.resolve(context)?;
         let credentials = context.credentials(UnverifiedTls::Refuse)?;
@@ -69,7 +69,7 @@ impl Target {
     }
 
     /// A server without a kubeconfig.
-    pub fn new(endpoint: Endpoint, credentials: Credentials, processes: Vec<Watched>) -> Self {
+    pub fn new(endpoint: Endpoint, credentials: Credentials, processes: Vec<ObservedProcess>) -> Self {
         Self { endpoint, credentials, processes }
     }
 

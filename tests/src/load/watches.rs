@@ -1,4 +1,4 @@
-//! Many idle watches, and the memory that each costs.
+//! Many idle watches, and the memory of each.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::{LoadError, Table, Target};
 pub struct WatchLoad {
     /// The collection, below the prefix of the kubeconfig.
     pub path: String,
-    /// How many watches.
+    /// Number of watches.
     pub count: usize,
-    /// How many share a connection.
+    /// Number of watches per connection.
     pub per_connection: usize,
-    /// How long the system may settle before memory is read.
+    /// Time before memory is read.
     pub settle: Duration,
 }
 
-/// Opens the watches, reads memory, closes them.
+/// Opens the watches, reads memory, and closes them.
 pub async fn measure_watches(target: &Target, load: &WatchLoad) -> Result<Table, LoadError> {
-    // The first watch pays for what all share; it stays open outside the count.
+    // The first watch also creates shared state. It stays open and is not counted.
     let _first = open(&target.connection(), &load.path).await?;
     tokio::time::sleep(load.settle).await;
     let before = sample_all(&target.processes)?;
@@ -42,14 +42,14 @@ pub(super) async fn open_watches(
     count: usize,
     per_connection: usize,
 ) -> Result<Vec<WatchStream>, LoadError> {
-    const AT_A_TIME: usize = 16;
+    const MAX_CONCURRENT: usize = 16;
     let per_connection = per_connection.max(1);
     let mut groups = (0..count).step_by(per_connection).map(|start| per_connection.min(count - start));
     let mut watches = Vec::with_capacity(count);
     loop {
         let batch: Vec<_> = groups
             .by_ref()
-            .take(AT_A_TIME)
+            .take(MAX_CONCURRENT)
             .map(|size| {
                 let (client, path) = (target.connection(), path.to_owned());
                 tokio::spawn(async move {
@@ -70,7 +70,7 @@ pub(super) async fn open_watches(
     }
 }
 
-/// From now on: the list of the moment is read for its version only.
+/// A watch from now on. The list is read for its resource version only.
 async fn open(client: &Client, path: &str) -> Result<WatchStream, LoadError> {
     let list: fairlead_client::List<fairlead_client::Ignored> =
         client.get_json(&format!("{path}?limit=1")).await?;

@@ -1,5 +1,5 @@
-//! Workspaces made by many clients at once: how fast they become ready, what they cost, and whether they can be used
-//! the moment a client is told so.
+//! Concurrent creation of workspaces: the time until they are ready, their cost, and whether they can be used as soon as
+//! the client receives Ready.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,11 +20,11 @@ use super::{Latencies, LoadError, Sample, Table, Target};
 /// Creations in the workspace that the kubeconfig's context names.
 #[derive(Debug, Clone)]
 pub struct WorkspaceLoad {
-    /// Clients, each with one creation at a time.
+    /// Number of clients, each with one creation at a time.
     pub clients: usize,
-    /// Workspaces in all.
+    /// Total number of workspaces.
     pub count: usize,
-    /// Of these, how many are made before memory is compared.
+    /// Number of workspaces after which the memory comparison starts.
     pub settled_after: usize,
     /// Names are `<prefix>-<number>`.
     pub name_prefix: String,
@@ -32,11 +32,11 @@ pub struct WorkspaceLoad {
     pub type_name: String,
 }
 
-/// Creates, waits for Ready by one watch, and reads from each workspace at once.
+/// Creates workspaces, waits for Ready through one watch, and reads from each workspace at once.
 pub async fn measure_workspaces(target: &Target, load: &WorkspaceLoad) -> Result<Table, LoadError> {
     let waiting = Arc::new(Waiting::default());
     let follower = tokio::spawn(follow(target.connection(), waiting.clone()));
-    let course = Arc::new(Course::new(target, load.settled_after)?);
+    let course = Arc::new(MemoryCourse::new(target, load.settled_after)?);
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();
     let creators: Vec<_> = (0..load.clients)
@@ -61,14 +61,14 @@ pub async fn measure_workspaces(target: &Target, load: &WorkspaceLoad) -> Result
     outcome.table(target, load, &course, elapsed)
 }
 
-/// One of the clients.
+/// A client that creates workspaces.
 struct Creator {
     client: Client,
-    /// To the root of the server: workspaces are reached by the path in their URL.
+    /// A client of the server's root: workspaces are addressed by the path in their URL.
     foreign: Client,
     load: WorkspaceLoad,
     waiting: Arc<Waiting>,
-    course: Arc<Course>,
+    course: Arc<MemoryCourse>,
     next: Arc<AtomicUsize>,
 }
 
@@ -105,7 +105,7 @@ impl Creator {
             "spec": { "type": { "name": self.load.type_name, "path": "root" } },
         });
         let options = WriteOptions::default();
-        // The same name again is harmless: a lost acknowledgement shows as AlreadyExists.
+        // Repeating the name is harmless: after a lost acknowledgement the response is AlreadyExists.
         let policy = RetryPolicy::default();
         let create = || async { self.client.create::<Value>(COLLECTION, &object, &options).await };
         match retry(&policy, create).await {
@@ -123,12 +123,12 @@ impl Creator {
 
 const COLLECTION: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 
-/// What the clients saw.
+/// The results of the clients.
 #[derive(Default)]
 struct Outcome {
     created: Latencies,
     ready: Latencies,
-    refused: usize,
+    forbidden: usize,
     failed: usize,
     example: Option<String>,
 }
@@ -137,7 +137,7 @@ impl Outcome {
     fn note_first_read(&mut self, read: Result<(), ClientError>) {
         let Err(error) = read else { return };
         if error.code() == Some(403) {
-            self.refused += 1;
+            self.forbidden += 1;
         } else {
             self.failed += 1;
         }
@@ -147,7 +147,7 @@ impl Outcome {
     fn merge(&mut self, other: Self) {
         self.created.merge(other.created);
         self.ready.merge(other.ready);
-        self.refused += other.refused;
+        self.forbidden += other.forbidden;
         self.failed += other.failed;
         self.example = self.example.take().or(other.example);
     }
@@ -156,7 +156,7 @@ impl Outcome {
         mut self,
         target: &Target,
         load: &WorkspaceLoad,
-        course: &Course,
+        course: &MemoryCourse,
         elapsed: f64,
     ) -> Result<Table, LoadError> {
         let mut table = Table::default();
@@ -165,7 +165,11 @@ impl Outcome {
         table.push("workspace ready", self.ready.summary(), format!("p50 / p90 / p99 / max; {note}"));
         table.push("workspace created", self.created.summary(), "p50 / p90 / p99 / max until acknowledged");
         let example = self.example.take().unwrap_or_default();
-        table.push("403s after Ready", format!("{}", self.refused), format!("of {}; {example}", load.count));
+        table.push(
+            "403s after Ready",
+            format!("{}", self.forbidden),
+            format!("of {}; {example}", load.count),
+        );
         table.push("other failures after Ready", format!("{}", self.failed), "");
         cpu_rows(&mut table, "workspace", &target.processes, &course.begin, load.count as u64, &note);
         course.memory_rows(&mut table)?;
@@ -173,8 +177,8 @@ impl Outcome {
     }
 }
 
-/// Memory on the way: at the beginning, after the workspaces that fill caches, at the end.
-struct Course {
+/// Memory at the start, after the workspaces that fill caches, and at the end.
+struct MemoryCourse {
     target: Target,
     begin: Vec<Sample>,
     settled_after: usize,
@@ -182,7 +186,7 @@ struct Course {
     done: AtomicUsize,
 }
 
-impl Course {
+impl MemoryCourse {
     fn new(target: &Target, settled_after: usize) -> Result<Self, LoadError> {
         let begin = sample_all(&target.processes)?;
         Ok(Self {
@@ -226,7 +230,7 @@ impl Course {
     }
 }
 
-/// Who waits for which workspace.
+/// The clients that wait for a workspace to become ready, by its name.
 #[derive(Default)]
 struct Waiting(Mutex<HashMap<String, oneshot::Sender<String>>>);
 
@@ -243,7 +247,7 @@ impl Waiting {
         }
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&workspace.metadata.name);
         if let Some(sender) = sender {
-            // A client that no longer waits has reported that already.
+            // A client that stopped waiting has reported the timeout already.
             let _ = sender.send(workspace.spec.url);
         }
     }
@@ -271,7 +275,7 @@ struct WorkspaceStatus {
     phase: String,
 }
 
-/// One watch for all clients, as a controller would have it.
+/// Follows one watch for all clients, as a controller would.
 async fn follow(client: Client, waiting: Arc<Waiting>) {
     let mut reflector =
         Reflector::<Workspace>::new(client, ListWatch::new(COLLECTION), ReflectorOptions::default());

@@ -1,4 +1,4 @@
-//! What happens to an installation beside traffic.
+//! Events of an installation besides traffic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use super::site::Site;
 use super::{Prometheus, SceneError, until};
 
-/// What is read and written in workspaces.
+/// The collection that clients read and write in workspaces.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Workspaces below root, and where they live.
+/// Workspaces below root, and their shards.
 pub(crate) const WORKSPACES_WITH_SHARDS: [(&str, &str); 3] =
     [("harbour", "root"), ("quay", "shard-1"), ("lighthouse", "shard-1")];
 
 const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 
-/// Makes the workspaces in which clients work.
+/// Creates the workspaces in which clients work.
 pub(crate) async fn make_workspaces(site: &Site) -> Result<(), SceneError> {
     let root = site.admin("/clusters/root")?;
     for (name, shard) in WORKSPACES_WITH_SHARDS {
@@ -39,25 +39,25 @@ pub(crate) async fn make_workspaces(site: &Site) -> Result<(), SceneError> {
     Ok(())
 }
 
-/// Everything in turn; what is gone is gone for `outage`.
+/// Plays all events in turn. Each outage lasts for `outage`.
 pub(crate) async fn play(
     site: &mut Site,
     prometheus: &Prometheus,
     outage: Duration,
 ) -> Result<(), SceneError> {
     let root = site.admin("/clusters/root")?;
-    shut(&root, prometheus).await?;
-    // A good change, and one that cannot be loaded.
+    close_shard(&root, prometheus).await?;
+    // A valid change, and an invalid one.
     site.configure(|config| config["index"]["missWait"] = json!("200ms"))?;
     site.reload()?;
-    site.write(&site.peers(), "what is this\n")?;
+    site.write(&site.peers(), "not a network\n")?;
     site.reload()?;
     site.replace("shard-1", outage).await?;
     site.write(&site.peers(), "127.0.0.1/32\n")?;
     site.reload()?;
     let (root, during) = (Arc::new(root), outage);
     let maker = tokio::spawn(async move {
-        // What a shard tells the cache server; while that is gone it cannot.
+        // Objects that a shard replicates to the cache server, which fails during its outage.
         for number in 0..20 {
             let role = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -87,9 +87,9 @@ async fn make_workspace(root: &Client, name: &str, shard: &str) -> Result<(), Cl
     }
 }
 
-/// Cordons a shard, and when that has been seen declares it full instead, so that a workspace that may live nowhere else
-/// finds no place.
-async fn shut(root: &Client, prometheus: &Prometheus) -> Result<(), SceneError> {
+/// Cordons a shard. Once Prometheus has seen that, declares the shard full instead, so that a workspace that is pinned to
+/// it cannot be placed.
+async fn close_shard(root: &Client, prometheus: &Prometheus) -> Result<(), SceneError> {
     let changes = [("experimental.core.kcp.io/unschedulable", "cordoned"), ("fairlead.dev/capacity", "full")];
     for (annotation, reason) in changes {
         annotate(root, annotation, json!("1")).await?;
@@ -109,7 +109,7 @@ async fn shut(root: &Client, prometheus: &Prometheus) -> Result<(), SceneError> 
     Ok(make_workspace(root, "flotsam", "shard-1").await?)
 }
 
-/// Changes an annotation of the shard that is no root shard; null takes it away.
+/// Sets an annotation of the shard that is not the root shard. Null removes it.
 async fn annotate(root: &Client, annotation: &str, value: Value) -> Result<(), SceneError> {
     let change = json!({ "metadata": { "annotations": { annotation: value } } });
     let path = format!("{SHARDS}/shard-1");

@@ -1,4 +1,4 @@
-//! A Prometheus that looks at an installation, and what it is asked.
+//! A Prometheus that scrapes an installation, and its query API.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,31 +17,31 @@ use crate::harness::{HarnessError, Process, Program, encoded, free_port, tool};
 /// A running Prometheus.
 pub struct Prometheus {
     client: Client,
-    // Ends when it is dropped.
+    // The process ends when it is dropped.
     _process: Process,
 }
 
-/// What is known of something over time.
+/// A time series.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Series {
-    /// Its labels.
+    /// The labels.
     #[serde(rename = "metric")]
     pub labels: BTreeMap<String, String>,
-    /// Of an answer about a moment.
+    /// Present in results of instant queries.
     #[serde(default)]
     value: Option<Sample>,
-    /// Of an answer about a range.
+    /// Present in results of range queries.
     #[serde(default)]
     values: Vec<Sample>,
 }
 
-/// A moment, in seconds since the epoch, and what it was then.
+/// A timestamp in seconds since the epoch, and a value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "(f64, String)")]
 pub struct Sample {
-    /// When.
+    /// The timestamp.
     pub at: f64,
-    /// May be infinite, or no number.
+    /// The value; it may be infinite or NaN.
     pub value: f64,
 }
 
@@ -52,14 +52,14 @@ impl From<(f64, String)> for Sample {
 }
 
 impl Series {
-    /// All of them in their order.
+    /// All samples, in order.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.values.iter().chain(&self.value)
     }
 }
 
 impl Prometheus {
-    /// Starts it with these rules, looking at all servers of an installation as often.
+    /// Starts Prometheus with these rules and this scrape interval for all servers of an installation.
     pub(crate) async fn start(
         folder: &Path,
         site: &Site,
@@ -84,7 +84,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// What an expression says now.
+    /// The current value of an expression.
     pub async fn query(&self, expr: &str) -> Result<Vec<Series>, SceneError> {
         let answer = self.ask("/api/v1/query", &[("query", expr)]).await?;
         Ok(match answer["resultType"].as_str() {
@@ -96,7 +96,7 @@ impl Prometheus {
         .collect())
     }
 
-    /// What it said from then to then, in steps of so many seconds.
+    /// The values of an expression in a range of time, with this step in seconds.
     pub async fn query_range(
         &self,
         expr: &str,
@@ -111,20 +111,20 @@ impl Prometheus {
         Ok(all.into_iter().filter_map(|series| serde_json::from_value(series).ok()).collect())
     }
 
-    /// How many series a selector has had in the last hour.
+    /// The number of series of a selector in the last hour.
     pub async fn series(&self, selector: &str) -> Result<usize, SceneError> {
         let answer = self.ask("/api/v1/series", &[("match[]", selector)]).await?;
         Ok(answer.as_array().map_or(0, Vec::len))
     }
 
-    /// All names of metrics that it knows.
+    /// The names of all metrics.
     pub async fn metrics(&self) -> Result<Vec<String>, SceneError> {
         let answer = self.ask("/api/v1/label/__name__/values", &[]).await?;
         let names = answer.as_array().into_iter().flatten();
         Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
     }
 
-    /// Rules that it could not evaluate, and why.
+    /// Rules that cannot be evaluated, with their errors.
     pub async fn failing_rules(&self) -> Result<Vec<String>, SceneError> {
         let answer = self.ask("/api/v1/rules", &[]).await?;
         let groups = answer["groups"].as_array().into_iter().flatten();
@@ -152,11 +152,11 @@ impl Prometheus {
             true => Request::new(Method::GET, path),
             false => Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", body),
         };
-        // Names of metrics can only be read.
+        // The label values API supports GET only.
         let answer = self.client.answer(request).await?;
-        let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        match told["status"] == "success" {
-            true => Ok(told["data"].take()),
+        let mut reply: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        match reply["status"] == "success" {
+            true => Ok(reply["data"].take()),
             false => Err(SceneError::missing(
                 format!("{path} {parameters:?}"),
                 String::from_utf8_lossy(&answer.body),
@@ -165,7 +165,7 @@ impl Prometheus {
     }
 }
 
-/// As `deploy/dashboards/README.md` says, but for the addresses.
+/// The configuration of `deploy/dashboards/README.md` with other addresses.
 fn configuration(site: &Site, interval: Duration, rules: &Path) -> Result<Value, SceneError> {
     let layout = site.layout();
     let rules = std::fs::canonicalize(rules).map_err(HarnessError::system("finding the rules"))?;

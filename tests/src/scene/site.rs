@@ -1,4 +1,4 @@
-//! The installation: what `fairlead up` makes, with a gateway whose limits can be reached.
+//! The installation: created by `fairlead up`, with limits of the gateway that can be reached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use tokio::net::TcpListener;
 use super::{SceneError, until};
 use crate::harness::{HarnessError, Process, Program, free_port};
 
-/// A running installation of a gateway with three doors, two shards, a cache server and an issuer.
+/// A running installation of a gateway with three listeners, two shards, a cache server and an issuer.
 pub struct Site {
     up: Process,
     folder: PathBuf,
-    /// Where the door for operators listens.
+    /// The port of the listener for operators.
     operators: u16,
 }
 
-/// A server, as `fairlead up` knows it.
+/// A server in the record of `fairlead up`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
@@ -43,19 +43,19 @@ impl Site {
         let arguments = ["up", "--dir=site", "--shards=2", &format!("--port={port}")].map(str::to_owned);
         let up = Program::new("fairlead", folder)?.named("up").args(arguments).start()?;
         let mut site = Self { up, folder: folder.join("site"), operators: free_port()? };
-        // All are ready, and the developer has his rights.
+        // All servers are ready, and the developer's rights exist.
         let log = site.up.program().log_path();
         let complete = || async {
-            let told = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
-            if told.contains("Fairlead is up") { Ok(()) } else { Err(told) }
+            let output = std::fs::read_to_string(&log).map_err(|error| error.to_string())?;
+            if output.contains("Fairlead is up") { Ok(()) } else { Err(output) }
         };
         site.up.until(complete).await?;
         Ok(site)
     }
 
-    /// Gives the gateway limits that can be reached, an access log, traces, and a door for operators that is for this
-    /// machine only; it is started again for that.
-    pub(crate) async fn open_to_sight(&mut self) -> Result<(), SceneError> {
+    /// Gives the gateway limits that can be reached, an access log, traces, and a listener for operators that accepts this machine
+    /// only. Restarts the gateway.
+    pub(crate) async fn enable_observability(&mut self) -> Result<(), SceneError> {
         let peers = self.peers();
         self.write(&peers, "127.0.0.1/32\n")?;
         let operators = format!("127.0.0.1:{}", self.operators);
@@ -92,19 +92,19 @@ impl Site {
         self.write(&path, &config.to_string())
     }
 
-    /// Has the gateway look at its files now.
+    /// Makes the gateway check its files now.
     pub(crate) fn reload(&self) -> Result<(), SceneError> {
         self.signal("gateway", Signal::HUP)
     }
 
-    /// SIGKILL to one server; returns when it is ready again.
+    /// Sends SIGKILL to one server; returns when it is ready again.
     pub(crate) async fn kill(&mut self, name: &str) -> Result<(), SceneError> {
         let before = self.server(name)?.pid;
         self.signal(name, Signal::KILL)?;
         self.until_ready_but(name, before).await
     }
 
-    /// SIGKILL to one server, in whose place something listens for so long that speaks no TLS; returns when it is ready
+    /// Sends SIGKILL to one server and listens on its port without TLS for some time; returns when the server is ready
     /// again.
     pub(crate) async fn replace(&mut self, name: &str, for_how_long: Duration) -> Result<(), SceneError> {
         let before = self.server(name)?;
@@ -115,7 +115,7 @@ impl Site {
                 tokio::spawn(async move {
                     let mut hello = [0; 16];
                     if stream.read(&mut hello).await.is_ok() {
-                        // Whoever hears it hangs up, or has already.
+                        // The peer disconnects, or has already.
                         let _ =
                             stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
                     }
@@ -124,7 +124,7 @@ impl Site {
         });
         tokio::time::sleep(for_how_long).await;
         impostor.abort();
-        // The listener is dropped with it.
+        // The task owns the TCP listener.
         let _ = impostor.await;
         self.until_ready_but(name, before.pid).await
     }
@@ -135,7 +135,7 @@ impl Site {
         sent.map_err(|error| SceneError::missing(format!("a signal to {name}"), error))
     }
 
-    /// What runs, by name.
+    /// The running servers, by name.
     pub(crate) fn servers(&self) -> Result<BTreeMap<String, Server>, SceneError> {
         servers(&self.folder, self.up.id()).map_err(|error| SceneError::missing("the servers", error))
     }
@@ -148,7 +148,7 @@ impl Site {
         Layout::new(self.folder.join("pki"))
     }
 
-    /// The list of networks of the door for operators.
+    /// The file with the networks of the listener for operators.
     pub(crate) fn peers(&self) -> PathBuf {
         self.folder.join("peers.txt")
     }
@@ -158,33 +158,33 @@ impl Site {
         Ok(written.map_err(HarnessError::system(format!("writing {}", path.display())))?)
     }
 
-    /// Where the door for operators listens.
+    /// The address of the listener for operators.
     pub(crate) fn operators(&self) -> String {
         format!("127.0.0.1:{}", self.operators)
     }
 
-    /// Where the door for tokens listens.
+    /// The address of the listener for tokens.
     pub(crate) fn edge(&self) -> Result<String, SceneError> {
         let mut edge = None;
         self.configure(|config| {
             edge = config["listeners"][1]["serving"]["address"].as_str().map(str::to_owned)
         })?;
-        edge.ok_or_else(|| SceneError::missing("the address of the door for tokens", "nothing"))
+        edge.ok_or_else(|| SceneError::missing("the address of the listener for tokens", "nothing"))
     }
 
-    /// kcp-admin at the gateway, on a connection of its own.
+    /// A client of the gateway with kcp-admin's certificate, on its own connection.
     pub(crate) fn admin(&self, prefix: &str) -> Result<Client, SceneError> {
         client(&format!("{}{prefix}", self.server("gateway")?.url), self.as_admin()?)
     }
 
-    /// What kcp-admin shows.
+    /// The credentials of kcp-admin.
     pub(crate) fn as_admin(&self) -> Result<Credentials, SceneError> {
         let files = self.layout().client_cert(&Role::Admin);
         let read = |path: &Path| std::fs::read(path).map_err(HarnessError::system("reading a certificate"));
         Ok(self.anonymous()?.with_certificate(&read(&files.certificate)?, &read(&files.key)?)?)
     }
 
-    /// Somebody with a token at the door for tokens, or without.
+    /// A client of the listener for tokens, with or without a token.
     pub(crate) fn at_edge(&self, prefix: &str, token: Option<&str>) -> Result<Client, SceneError> {
         let anonymous = self.anonymous()?;
         let credentials = match token {
@@ -194,14 +194,14 @@ impl Site {
         client(&format!("https://{}{prefix}", self.edge()?), credentials)
     }
 
-    /// Trust and nothing else.
+    /// Trust in the servers, without an identity.
     pub(crate) fn anonymous(&self) -> Result<Credentials, SceneError> {
         let authority = std::fs::read(self.layout().serving_ca());
         let authority = authority.map_err(HarnessError::system("reading an authority"))?;
         Ok(Credentials::new(TrustRoots::Pem(authority))?)
     }
 
-    /// Until all are ready, one of them with another process than before.
+    /// Waits until all servers are ready, and one of them has another process than before.
     async fn until_ready_but(&mut self, name: &str, before: u32) -> Result<(), SceneError> {
         let (folder, up) = (self.folder.clone(), self.up.id());
         let ready = || async {

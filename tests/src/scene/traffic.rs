@@ -1,4 +1,4 @@
-//! Clients of every kind, good and bad, until they are told to stop.
+//! Traffic of all kinds, valid and invalid, until it is stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::task::JoinSet;
 
 use super::events::{CONFIG_MAPS, WORKSPACES_WITH_SHARDS};
 use super::site::Site;
-use super::{SceneError, person};
+use super::{SceneError, device_login};
 
-/// Clients at work. Dropped, they end.
+/// Running clients. Dropping it stops them.
 pub(crate) struct Traffic {
     clients: JoinSet<()>,
 }
 
 impl Traffic {
-    /// Begins with all of it.
+    /// Starts all clients.
     pub(crate) async fn start(site: &Site) -> Result<Self, SceneError> {
         let mut clients = JoinSet::new();
-        let token = person::token(site).await?;
+        let token = device_login::token(site).await?;
         for (workspace, _) in WORKSPACES_WITH_SHARDS {
             let prefix = format!("/clusters/root:{workspace}");
             for reader in 0..2 {
@@ -41,7 +41,7 @@ impl Traffic {
             }
         }
         let strange = [
-            // Somebody who guesses, a wrong path, one who may not.
+            // A wrong token, a wrong path, a user without rights.
             (site.admin("/clusters/root:nowhere")?, CONFIG_MAPS, 300),
             (site.admin("")?, "/nothing", 900),
             (site.at_edge("/clusters/root", None)?, CONFIG_MAPS, 400),
@@ -57,13 +57,19 @@ impl Traffic {
             clients.spawn(watch(watcher.clone()));
         }
         let forger = site.admin("/clusters/root")?;
-        clients.spawn(repeat(Duration::from_millis(500), move || forge(forger.clone())));
+        clients.spawn(repeat(Duration::from_millis(500), move || send_identity_headers(forger.clone())));
         let (edge, operators) = (site.edge()?, site.operators());
-        clients.spawn(repeat(Duration::from_millis(400), move || knock(edge.clone(), "127.0.0.1")));
-        clients.spawn(repeat(Duration::from_millis(800), move || knock(operators.clone(), "127.0.0.2")));
+        clients.spawn(repeat(Duration::from_millis(400), move || {
+            connect_without_tls(edge.clone(), "127.0.0.1")
+        }));
+        clients.spawn(repeat(Duration::from_millis(800), move || {
+            connect_without_tls(operators.clone(), "127.0.0.2")
+        }));
         let (gateway, credentials) = (site.server("gateway")?.address().to_owned(), site.as_admin()?);
-        clients.spawn(repeat(Duration::from_secs(4), move || drip(gateway.clone(), credentials.clone())));
-        clients.spawn(crowd(site.admin("/clusters/root:harbour")?));
+        clients.spawn(repeat(Duration::from_secs(4), move || {
+            send_incomplete_body(gateway.clone(), credentials.clone())
+        }));
+        clients.spawn(overload_shard(site.admin("/clusters/root:harbour")?));
         Ok(Self { clients })
     }
 
@@ -72,16 +78,16 @@ impl Traffic {
     }
 }
 
-async fn repeat<F: Future<Output = ()>>(pause: Duration, mut what: impl FnMut() -> F) {
+async fn repeat<F: Future<Output = ()>>(pause: Duration, mut action: impl FnMut() -> F) {
     let mut turns = tokio::time::interval(pause);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         turns.tick().await;
-        what().await;
+        action().await;
     }
 }
 
-/// Whatever the answer is, it is seen by those who are watched here.
+/// Sends a GET and ignores the response: only its metrics count.
 async fn get(client: Client, path: &str) {
     let _ = client.answer(Request::new(Method::GET, path)).await;
 }
@@ -102,7 +108,7 @@ async fn write(client: Client) {
     .await;
 }
 
-/// A watch that is opened again half a minute later, or when it breaks.
+/// Opens a watch, and again after half a minute or when it breaks.
 async fn watch(client: Client) {
     let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=20");
     repeat(Duration::from_millis(500), || async {
@@ -113,15 +119,15 @@ async fn watch(client: Client) {
     .await;
 }
 
-/// Says who it is in the words of a gateway.
-async fn forge(client: Client) {
+/// Sends identity headers as a gateway would.
+async fn send_identity_headers(client: Client) {
     let header = (HeaderName::from_static("x-remote-user"), HeaderValue::from_static("somebody-else"));
     let request = Request::new(Method::GET, CONFIG_MAPS).with_header(header.0, header.1);
     let _ = client.answer(request).await;
 }
 
-/// Connects and speaks no TLS; or, from another address, is not even heard.
-async fn knock(address: String, from: &str) {
+/// Connects without TLS, or from an address that is not allowed.
+async fn connect_without_tls(address: String, from: &str) {
     let stream = async {
         let socket = TcpSocket::new_v4()?;
         let from = format!("{from}:0").parse().map_err(std::io::Error::other)?;
@@ -130,12 +136,12 @@ async fn knock(address: String, from: &str) {
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
         stream.read_to_end(&mut Vec::new()).await
     };
-    // However it is refused.
+    // The kind of rejection does not matter.
     let _ = stream.await;
 }
 
-/// Sends a request whose body never comes, and waits until it is given up.
-async fn drip(address: String, credentials: Credentials) {
+/// Sends a request whose body never arrives, and waits until the gateway gives it up.
+async fn send_incomplete_body(address: String, credentials: Credentials) {
     let slow = async {
         let mut config = credentials.tls_config().as_ref().clone();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -149,12 +155,12 @@ async fn drip(address: String, credentials: Credentials) {
         stream.write_all(head.as_bytes()).await?;
         stream.read(&mut [0; 1024]).await
     };
-    // What it is told, others count.
+    // The response is counted by the gateway's metrics.
     let _: Result<usize, std::io::Error> = slow.await;
 }
 
-/// Many at once, more than a shard may work on and than may wait.
-async fn crowd(client: Client) {
+/// Sends more concurrent requests than a shard accepts and the gateway queues.
+async fn overload_shard(client: Client) {
     let client = Arc::new(client);
     repeat(Duration::from_secs(3), || {
         let client = Arc::clone(&client);

@@ -1,4 +1,4 @@
-//! A person who signs in at the development issuer with a code, as at a terminal without a browser.
+//! A user who signs in at the development issuer with a device code.
 
 use fairlead_client::Request;
 use http::Method;

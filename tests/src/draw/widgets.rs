@@ -1,22 +1,28 @@
 //! Single values, bars and tables.
 
 use super::Span;
-use super::page::{Drawn, Look, Table};
-use super::svg::{Anchor, Canvas, Place, cut, width_of};
+use super::page::{NamedSeries, PanelOptions, Table};
+use super::svg::{Anchor, Canvas, Rectangle, cut, width_of};
 use super::unit::shown;
 
 const SMALL: f64 = 11.0;
 /// Height of a row of a table, and of a bar.
 const ROW: f64 = 22.0;
 
-/// The last value of each series, large, before how it came.
-pub(super) fn stat(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, series: &[Drawn]) {
+/// The last value of each series in large type, above its history.
+pub(super) fn stat(
+    canvas: &mut Canvas,
+    inside: Rectangle,
+    look: &PanelOptions,
+    span: Span,
+    series: &[NamedSeries],
+) {
     let width = inside.width / series.len().max(1) as f64;
     for (number, one) in series.iter().enumerate() {
         let x = inside.x + width * number as f64;
         let last = one.last().unwrap_or(f64::NAN);
         let colour = canvas.theme.named(look.colour(last));
-        spark(canvas, Place { x, width, ..inside }, span, one, colour);
+        spark(canvas, Rectangle { x, width, ..inside }, span, one, colour);
         let text = shown(last, &look.unit, look.decimals);
         let size = (width / (text.chars().count() as f64 * 0.66)).min(34.0);
         let middle = (x + width / 2.0, inside.y + inside.height * 0.45 + size / 3.0);
@@ -29,8 +35,8 @@ pub(super) fn stat(canvas: &mut Canvas, inside: Place, look: &Look, span: Span, 
     }
 }
 
-/// How a value came, below it.
-fn spark(canvas: &mut Canvas, place: Place, span: Span, one: &Drawn, colour: &str) {
+/// The history of a value, below it.
+fn spark(canvas: &mut Canvas, place: Rectangle, span: Span, one: &NamedSeries, colour: &str) {
     let values = one.samples.iter().filter(|(_, value)| value.is_finite());
     let highest = values.clone().map(|(_, value)| *value).fold(0.0, f64::max);
     if highest <= 0.0 {
@@ -50,10 +56,11 @@ fn spark(canvas: &mut Canvas, place: Place, span: Span, one: &Drawn, colour: &st
 }
 
 /// A bar for each series.
-pub(super) fn bars(canvas: &mut Canvas, inside: Place, look: &Look, series: &[Drawn]) {
+pub(super) fn bars(canvas: &mut Canvas, inside: Rectangle, look: &PanelOptions, series: &[NamedSeries]) {
     let room = ((inside.height / ROW) as usize).max(1);
     let fits = if series.len() <= room { series.len() } else { room - 1 };
-    let highest = series.iter().filter_map(Drawn::last).filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let highest =
+        series.iter().filter_map(NamedSeries::last).filter(|value| value.is_finite()).fold(0.0, f64::max);
     let names = series.iter().take(fits).map(|one| width_of(&one.name, SMALL)).fold(40.0, f64::max);
     let names = names.min(inside.width * 0.55);
     let numbers = 70.0;
@@ -61,14 +68,14 @@ pub(super) fn bars(canvas: &mut Canvas, inside: Place, look: &Look, series: &[Dr
         let y = inside.y + ROW * number as f64;
         let value = one.last().unwrap_or(f64::NAN);
         let width = (inside.width - names - numbers - 16.0).max(10.0);
-        let place = Place { x: inside.x + names + 10.0, y: y + 4.0, width, height: ROW - 8.0 };
+        let place = Rectangle { x: inside.x + names + 10.0, y: y + 4.0, width, height: ROW - 8.0 };
         canvas.rectangle(place, canvas.theme.grid(), "none");
         let part = if highest > 0.0 && value.is_finite() { (value / highest).clamp(0.0, 1.0) } else { 0.0 };
         let colour = match look.thresholds.is_empty() {
             true => canvas.theme.series(0),
             false => canvas.theme.named(look.colour(value)),
         };
-        canvas.rectangle(Place { width: width * part, ..place }, colour, "none");
+        canvas.rectangle(Rectangle { width: width * part, ..place }, colour, "none");
         let line = y + ROW / 2.0 + 4.0;
         let name = cut(&one.name, SMALL, names);
         canvas.words((inside.x + names + 2.0, line), SMALL, Anchor::End, canvas.theme.words(), &name);
@@ -79,8 +86,8 @@ pub(super) fn bars(canvas: &mut Canvas, inside: Place, look: &Look, series: &[Dr
     more(canvas, inside, fits, series.len());
 }
 
-/// Rows and columns.
-pub(super) fn table(canvas: &mut Canvas, inside: Place, table: &Table) {
+/// A table with its rows and columns.
+pub(super) fn table(canvas: &mut Canvas, inside: Rectangle, table: &Table) {
     let room = ((inside.height / ROW) as usize).saturating_sub(1).max(1);
     let fits = if table.rows.len() <= room { table.rows.len() } else { room - 1 };
     let texts = || std::iter::once(&table.heads).chain(table.rows.iter().take(fits));
@@ -110,7 +117,7 @@ pub(super) fn table(canvas: &mut Canvas, inside: Place, table: &Table) {
     more(canvas, inside, fits, table.rows.len());
 }
 
-fn more(canvas: &mut Canvas, inside: Place, fits: usize, all: usize) {
+fn more(canvas: &mut Canvas, inside: Rectangle, fits: usize, all: usize) {
     if all > fits {
         let at = (inside.x + 4.0, inside.y + inside.height - 4.0);
         canvas.words(at, SMALL, Anchor::Start, canvas.theme.faint(), &format!("and {} more", all - fits));
