@@ -1,6 +1,7 @@
-//! What a test of real processes needs: binaries, certificates, ports, kubectl.
+//! Binaries, processes, certificates, ports and kubectl for tests of real processes.
 
 mod binary;
+mod descendants;
 mod error;
 mod forms;
 mod kubectl;
@@ -9,6 +10,7 @@ mod process;
 mod tool;
 
 pub use binary::{binary, free_port};
+pub use descendants::with_descendants;
 pub use error::HarnessError;
 pub use forms::{Form, encoded, split_address};
 pub use kubectl::{Kubectl, Output};

@@ -1,5 +1,5 @@
-//! What stands behind every proxy: a server that costs little, with answers, lists and watches like a shard's. It is
-//! also as much of a root shard as the index of a front proxy reads.
+//! The backend behind every proxy: a cheap server with objects, lists and watches like a shard's. It also serves the part of
+//! a root shard that the index of a front proxy reads.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,30 +20,30 @@ use tokio_rustls::TlsAcceptor;
 use crate::error::BenchError;
 use crate::root_shard::RootShard;
 
-/// Streams per connection. Plenty: a proxy that cannot open another connection must not be the slower for it.
+/// Streams per connection. The limit is high, so that a proxy with a single connection is not slowed down.
 const MAX_STREAMS: u32 = 20_000;
-/// What a list is sent in.
+/// Size of the chunks of a list.
 const CHUNK: usize = 64 << 10;
-/// The object that is read.
+/// Size of the object that most measurements read.
 const OBJECT_BYTES: usize = 1024;
 
-/// Where an event is triggered, for all watches.
+/// The path that triggers an event for all watches.
 pub(crate) const EVENT_PATH: &str = "/bench/event";
-/// Bytes of the event that every watch begins with.
+/// Size of the first event of every watch.
 pub(crate) const FIRST_EVENT_BYTES: usize = FIRST_EVENT.len();
-/// Bytes of the events that are triggered.
+/// Size of each triggered event.
 pub(crate) const EVENT_BYTES: usize = 600;
 const FIRST_EVENT: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\"}}\n";
 
 pub(crate) type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Everything that answers are made of.
+/// The prepared parts of responses.
 struct Backend {
-    /// 1 KiB of JSON.
+    /// An object of 1 KiB as JSON.
     object: Bytes,
     chunk: Bytes,
     event: Bytes,
-    /// Counts the events that were triggered.
+    /// Number of triggered events.
     events: watch::Sender<u64>,
     shard: RootShard,
 }
@@ -62,11 +62,11 @@ pub(crate) async fn serve(port: u16, tls: Arc<rustls::ServerConfig>) -> Result<(
             let Ok(tls) = acceptor.accept(tcp).await else { return };
             let is_http2 = tls.get_ref().1.alpn_protocol() == Some(crate::tls::H2);
             let service = service_fn(move |request| {
-                let response = backend.answer(&request);
+                let response = backend.respond(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
             let io = TokioIo::new(tls);
-            // Whoever leaves, leaves.
+            // Clients may disconnect at any time.
             if is_http2 {
                 let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
@@ -95,10 +95,10 @@ impl Backend {
         }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+    fn respond(&self, request: &Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
-        if let Some(response) = self.shard.answer(path, query) {
+        if let Some(response) = self.shard.respond(path, query) {
             return response;
         }
         if path == EVENT_PATH {
@@ -114,7 +114,7 @@ impl Backend {
         }
     }
 
-    /// A first event at once, so that every proxy passes the headers on; then one whenever it is triggered.
+    /// Sends a first event at once, so that every proxy forwards the response headers, and then each triggered event.
     fn watch(&self) -> Response<Body> {
         let event = self.event.clone();
         let first = Bytes::from_static(FIRST_EVENT.as_bytes());
@@ -132,7 +132,7 @@ impl Backend {
         streaming(StreamBody::new(frames).boxed_unsync())
     }
 
-    /// A long list, made as it is read.
+    /// A long list, generated while it is read.
     fn list(&self, bytes: usize) -> Response<Body> {
         let chunk = self.chunk.clone();
         let frames = (0..bytes / CHUNK).map(move |_| Ok(Frame::data(chunk.clone())));
@@ -140,17 +140,17 @@ impl Backend {
     }
 }
 
-/// The value of a parameter of the query.
+/// The value of a query parameter.
 pub(crate) fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// A complete answer.
+/// A complete response.
 pub(crate) fn json(body: Bytes) -> Response<Body> {
     with_type(Either::Left(Full::new(body)))
 }
 
-/// An answer without a length.
+/// A response without a length.
 pub(crate) fn streaming(body: UnsyncBoxBody<Bytes, Infallible>) -> Response<Body> {
     with_type(Either::Right(body))
 }

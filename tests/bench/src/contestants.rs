@@ -1,4 +1,4 @@
-//! What is compared: our gateway, what else forwards HTTP, and the backend without anything before it.
+//! The contestants: the gateway, other HTTP proxies, and the backend without a proxy.
 
 mod config;
 
@@ -12,17 +12,17 @@ use fairlead_tests::harness::{Pki, Process, Program, binary, free_port};
 use crate::error::BenchError;
 use crate::tls;
 use crate::usage::Tree;
-use crate::wire::{Ask, Connection, Protocol, Seen};
+use crate::wire::{Connection, Protocol, RequestSpec, ResponseEvent};
 
-/// One of those that are compared, in the order of the table's columns.
+/// A contestant, in the order of the table's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Kind {
     Gateway,
-    /// The gateway with access log and traces, of which one request in a hundred has one.
+    /// The gateway with access log, and with traces for one request in a hundred.
     Observed,
-    /// The gateway with quotas of each kind and turns at shards, none of which refuses anything.
+    /// The gateway with quotas of each kind and queueing before shards; no limit is reached.
     Limited,
-    /// The gateway with all of that.
+    /// The gateway with log, traces, quotas and queueing.
     Appliance,
     Hyper,
     Haproxy,
@@ -43,11 +43,11 @@ impl Kind {
         Self::Kcp,
         Self::Direct,
     ];
-    /// Those that take part unless others are named.
+    /// The contestants that take part by default.
     pub(crate) const USUAL: [Self; 7] =
         [Self::Gateway, Self::Appliance, Self::Hyper, Self::Haproxy, Self::Nginx, Self::Kcp, Self::Direct];
 
-    /// What the table calls it.
+    /// The name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
@@ -66,7 +66,7 @@ impl Kind {
         matches!(self, Self::Haproxy | Self::Nginx | Self::Kcp)
     }
 
-    /// How it comes onto this machine if it is not there.
+    /// The command that installs it.
     fn hint(self) -> &'static str {
         match self {
             Self::Haproxy => "apt-get install haproxy",
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// One that runs.
+/// A running contestant.
 pub(crate) struct Contestant {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
@@ -87,68 +87,69 @@ pub(crate) struct Contestant {
     process: Process,
 }
 
-/// The backend and everything before it.
-pub(crate) struct Field {
-    pub(crate) contestants: Vec<Contestant>,
-    /// The backend itself.
+/// The backend and all running contestants.
+pub(crate) struct Contestants {
+    pub(crate) running: Vec<Contestant>,
+    /// The address of the backend.
     pub(crate) backend: SocketAddr,
-    /// Those that are not installed, each with what helps.
+    /// The contestants that are not installed, each with the command that installs it.
     pub(crate) missing: Vec<String>,
 }
 
-/// Where everything is that a field is made of.
-pub(crate) struct Ground {
+/// Files and certificates of the contestants.
+pub(crate) struct Environment {
     directory: tempfile::TempDir,
     pub(crate) pki: Pki,
 }
 
-/// On which cores processes run, as `taskset -c` wants them; anywhere if that is not said.
+/// The cores for the processes, in the format of `taskset -c`. `None` means all cores.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cores {
     pub(crate) proxy: Option<String>,
     pub(crate) backend: Option<String>,
 }
 
-impl Ground {
+impl Environment {
     pub(crate) fn new() -> Result<Self, BenchError> {
         let directory = tempfile::tempdir().map_err(BenchError::system("making a directory"))?;
         let pki = Pki::new(&directory.path().join("pki"), &["root"])?;
         Ok(Self { directory, pki })
     }
 
-    /// The certificate of the user who asks.
+    /// TLS with the client certificate of the user.
     pub(crate) fn user_tls(&self, protocol: Protocol) -> Result<Arc<rustls::ClientConfig>, BenchError> {
         let layout = self.pki.layout();
         tls::client(&layout.serving_ca(), Some(&layout.client_cert(&Client::Admin)), protocol.alpn())
     }
 
-    /// No certificate: what counts is the token.
+    /// TLS without a client certificate, for requests with tokens.
     pub(crate) fn anonymous_tls(&self, protocol: Protocol) -> Result<Arc<rustls::ClientConfig>, BenchError> {
         tls::client(&self.pki.layout().serving_ca(), None, protocol.alpn())
     }
 
-    /// Starts the backend, then those of these kinds that are installed, and waits until each answers.
-    pub(crate) async fn field(&self, kinds: &[Kind], cores: &Cores) -> Result<Field, BenchError> {
+    /// Starts the backend and the installed contestants of these kinds, and waits until each responds.
+    pub(crate) async fn start_all(&self, kinds: &[Kind], cores: &Cores) -> Result<Contestants, BenchError> {
         let port = free_port()?;
         let backend = program(Kind::Direct, this_program()?, self.directory.path(), cores.backend.as_deref());
         let backend =
             backend.args(["backend", "--port", &port.to_string(), "--pki"]).args([self.layout_path()]);
         let backend = self.ready(Kind::Direct, port, backend.start()?).await?;
-        let mut field = Field { contestants: Vec::new(), backend: backend.address, missing: Vec::new() };
+        let mut contestants =
+            Contestants { running: Vec::new(), backend: backend.address, missing: Vec::new() };
         for kind in kinds.iter().copied().filter(|kind| *kind != Kind::Direct) {
             match self.start(kind, port, cores).await {
-                Ok(Some(contestant)) => field.contestants.push(contestant),
-                Ok(None) => field.missing.push(format!("{}: {}", kind.name(), kind.hint())),
-                // What others cannot do is no reason to measure nothing.
+                Ok(Some(contestant)) => contestants.running.push(contestant),
+                Ok(None) => contestants.missing.push(format!("{}: {}", kind.name(), kind.hint())),
+                // A failure of another proxy does not stop the measurement.
                 Err(error) if kind.is_foreign() => {
                     eprintln!("{}: {error}", kind.name());
-                    field.missing.push(format!("{}: it did not start", kind.name()));
+                    contestants.missing.push(format!("{}: it did not start", kind.name()));
                 }
                 Err(error) => return Err(error),
             }
         }
-        field.contestants.push(backend);
-        Ok(field)
+        contestants.running.push(backend);
+        Ok(contestants)
     }
 
     async fn start(&self, kind: Kind, backend: u16, cores: &Cores) -> Result<Option<Contestant>, BenchError> {
@@ -166,26 +167,26 @@ impl Ground {
         let made = std::fs::create_dir_all(&directory);
         made.map_err(BenchError::system("making a directory"))?;
         let port = free_port()?;
-        let place = config::Place { directory: &directory, layout: self.pki.layout(), port, backend };
+        let setup = config::Setup { directory: &directory, layout: self.pki.layout(), port, backend };
         let arguments = match kind {
-            Kind::Gateway => place.gateway(&[])?,
-            Kind::Observed => place.gateway(&[place.observed()])?,
-            Kind::Limited => place.gateway(&[place.limited()])?,
-            Kind::Appliance => place.gateway(&[place.observed(), place.limited()])?,
-            Kind::Haproxy => place.haproxy()?,
-            Kind::Nginx => place.nginx()?,
-            Kind::Kcp => place.kcp_front_proxy()?,
-            Kind::Hyper | Kind::Direct => place.forwarder(),
+            Kind::Gateway => setup.gateway(&[])?,
+            Kind::Observed => setup.gateway(&[setup.observed()])?,
+            Kind::Limited => setup.gateway(&[setup.limited()])?,
+            Kind::Appliance => setup.gateway(&[setup.observed(), setup.limited()])?,
+            Kind::Haproxy => setup.haproxy()?,
+            Kind::Nginx => setup.nginx()?,
+            Kind::Kcp => setup.kcp_front_proxy()?,
+            Kind::Hyper | Kind::Direct => setup.forwarder(),
         };
         let program = program(kind, path, &directory, cores.proxy.as_deref()).args(arguments);
         Ok(Some(self.ready(kind, port, program.start()?).await?))
     }
 
-    /// Waits until an ordinary request is answered.
+    /// Waits until an ordinary request gets a response.
     async fn ready(&self, kind: Kind, port: u16, mut process: Process) -> Result<Contestant, BenchError> {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let tls = self.user_tls(Protocol::Http1)?;
-        process.until(|| answers(address, Arc::clone(&tls))).await?;
+        process.until(|| responds(address, Arc::clone(&tls))).await?;
         let tree = Tree::of(kind.name(), process.id())?;
         Ok(Contestant { kind, address, tree, process })
     }
@@ -195,74 +196,76 @@ impl Ground {
     }
 }
 
-impl Field {
-    /// Ends all of them, and waits for that.
+impl Contestants {
+    /// Kills all contestants and waits for their end.
     pub(crate) async fn stop(self) -> Result<(), BenchError> {
-        for mut contestant in self.contestants {
+        for mut contestant in self.running {
             contestant.process.kill().await?;
         }
         Ok(())
     }
 }
 
-/// The object that is read in most measurements.
-pub(crate) fn object() -> Ask {
+/// A request for the object that most measurements read.
+pub(crate) fn object() -> RequestSpec {
     in_workspace("/api/v1/namespaces/default/configmaps/one")
 }
 
-/// A watch of the backend's events.
-pub(crate) fn watch() -> Ask {
+/// A request for a watch of the backend's events.
+pub(crate) fn watch() -> RequestSpec {
     in_workspace("/api/v1/configmaps?watch=true")
 }
 
-/// A list of so many bytes.
-pub(crate) fn list(bytes: usize) -> Ask {
+/// A request for a list of this many bytes.
+pub(crate) fn list(bytes: usize) -> RequestSpec {
     in_workspace(&format!("/api/v1/configmaps?bytes={bytes}"))
 }
 
-fn in_workspace(rest: &str) -> Ask {
-    Ask { path: format!("/clusters/root:{}{rest}", crate::root_shard::WORKSPACE), token: None }
+fn in_workspace(rest: &str) -> RequestSpec {
+    RequestSpec { path: format!("/clusters/root:{}{rest}", crate::root_shard::WORKSPACE), token: None }
 }
 
-/// Certificates of a backend or forwarder that runs as a process of its own.
+/// Server certificates of the backend and of the forwarder, which are separate processes.
 pub(crate) fn server_tls(pki: &Path) -> Result<Arc<rustls::ServerConfig>, BenchError> {
     let layout = fairlead_certs::Layout::new(pki);
     let (clients, proxies) = (layout.client_ca(), layout.requestheader_ca());
     tls::server(&layout.serving_cert(&Server::Gateway), &[&clients, &proxies])
 }
 
-/// How a forwarder that runs as a process of its own logs in to the backend.
+/// The forwarder's client certificate for the backend.
 pub(crate) fn proxy_tls(pki: &Path) -> Result<Arc<rustls::ClientConfig>, BenchError> {
     let layout = fairlead_certs::Layout::new(pki);
     tls::client(&layout.serving_ca(), Some(&layout.client_cert(&Client::FrontProxy)), tls::H2)
 }
 
-async fn answers(address: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<(), BenchError> {
+async fn responds(address: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result<(), BenchError> {
     let mut connection = Connection::open(address, &tls, Protocol::Http1, &object()).await?;
     connection.send();
     connection.flush().await?;
     let mut seen = Vec::new();
-    while !seen.iter().any(|event| matches!(event, Seen::End { .. })) {
+    while !seen.iter().any(|event| matches!(event, ResponseEvent::End { .. })) {
         connection.receive(&mut seen).await?;
     }
     match seen.first() {
-        Some(Seen::Head { is_success: true, .. }) => Ok(()),
-        _ => Err(BenchError::answer("an answer is not 200")),
+        Some(ResponseEvent::Head { is_success: true, .. }) => Ok(()),
+        _ => Err(BenchError::unexpected("a response is not 200")),
     }
 }
 
 fn program(kind: Kind, path: PathBuf, directory: &Path, cores: Option<&str>) -> Program {
-    match cores {
+    let program = match cores {
         Some(cores) => Program::at("taskset".into(), kind.name(), directory).args(["-c", cores]).args([path]),
         None => Program::at(path, kind.name(), directory),
-    }
+    };
+    // nginx's workers outlive a killed master.
+    program.killed_with_descendants()
 }
 
 fn this_program() -> Result<PathBuf, BenchError> {
     std::env::current_exe().map_err(BenchError::system("finding this program"))
 }
 
-/// Debian keeps servers where not everybody looks.
+/// Debian installs servers to folders that are not on every user's PATH.
 fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

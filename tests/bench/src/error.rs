@@ -1,48 +1,48 @@
-//! Why a measurement could not be made.
+//! Failed measurements.
 
 use fairlead_tests::harness::HarnessError;
 use fairlead_tests::load::LoadError;
 
-/// Who is to blame is in the message; another try seldom helps.
+/// A failed measurement. Repeating it seldom helps.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// A process or a certificate.
+    /// A process or a certificate is not available.
     #[error(transparent)]
     Harness(#[from] HarnessError),
-    /// A process could not be observed.
+    /// A process cannot be observed.
     #[error(transparent)]
     Observed(#[from] LoadError),
-    /// The machine.
+    /// An operation of the operating system failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The TLS settings are not accepted.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A file of the certificates.
+    /// A certificate file cannot be parsed.
     #[error("certificate: {0}")]
     Certificate(#[from] rustls_pki_types::pem::Error),
-    /// Authorities of clients.
+    /// The authorities of clients cannot be used.
     #[error("client verification: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// What was measured did not answer as it must.
+    /// A response or another result is not as required.
     #[error("{0}")]
-    Answer(String),
+    Unexpected(String),
 }
 
 impl BenchError {
-    /// For `map_err` of I/O.
+    /// For `map_err` of I/O errors.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 
-    /// For answers that are not what was asked for.
-    pub(crate) fn answer(what: impl Into<String>) -> Self {
-        Self::Answer(what.into())
+    /// For results that are not as required.
+    pub(crate) fn unexpected(what: impl Into<String>) -> Self {
+        Self::Unexpected(what.into())
     }
 }

@@ -1,5 +1,5 @@
-//! A bare forwarder: what two HTTP libraries and two TLS sessions cost, and nothing else. HTTP/1.1 and HTTP/2 in,
-//! HTTP/2 to the backend over one connection; no identity, no routing.
+//! A bare forwarder: the cost of two HTTP libraries and two TLS sessions, and nothing else. HTTP/1.1 and HTTP/2 from
+//! clients, HTTP/2 to the backend over one connection; no identity, no routing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::error::BenchError;
 
-/// What may be in flight on the connection to the backend: one client that does not read holds nobody up.
+/// Window of the connection to the backend. It is large, so that a client that does not read does not delay others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const STREAM_WINDOW: u32 = 256 << 10;
 
@@ -31,7 +31,7 @@ pub(crate) async fn serve(
     let listener = TcpListener::bind(address).await.map_err(BenchError::system("binding the forwarder"))?;
     let acceptor = TlsAcceptor::from(server);
     let authority = uri::Authority::try_from(format!("localhost:{backend}"))
-        .map_err(|error| BenchError::answer(error.to_string()))?;
+        .map_err(|error| BenchError::unexpected(error.to_string()))?;
     loop {
         let (tcp, _) = listener.accept().await.map_err(BenchError::system("accepting"))?;
         let (acceptor, sender, authority) = (acceptor.clone(), sender.clone(), authority.clone());
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
             let is_http2 = tls.get_ref().1.alpn_protocol() == Some(crate::tls::H2);
             let service = service_fn(move |request| forward(sender.clone(), authority.clone(), request));
             let io = TokioIo::new(tls);
-            // Whoever leaves, leaves.
+            // Clients may disconnect at any time.
             if is_http2 {
                 let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 server.timer(TokioTimer::new()).max_concurrent_streams(1000);
@@ -66,7 +66,7 @@ async fn forward(
     request.headers_mut().remove(header::HOST);
     request.headers_mut().remove(header::CONNECTION);
     let mut response = sender.send_request(request).await?;
-    // hyper's servers set their own.
+    // hyper's server sets these fields itself.
     *response.version_mut() = Version::default();
     Ok(response)
 }
@@ -82,7 +82,7 @@ async fn connect(port: u16, tls: Arc<rustls::ClientConfig>) -> Result<SendReques
     let (sender, connection) = client
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| BenchError::answer(format!("the backend does not speak HTTP/2: {error}")))?;
+        .map_err(|error| BenchError::unexpected(format!("the backend does not speak HTTP/2: {error}")))?;
     tokio::spawn(connection);
     Ok(sender)
 }

@@ -1,7 +1,7 @@
-//! `bench-gateway`: what the gateway costs, beside what others cost, in one table.
+//! `bench-gateway`: measures the cost of the gateway and of other proxies, in one table.
 //!
-//! The program is the load generator; started with another command it is the backend or the bare forwarder, so that
-//! each of them is a process of its own.
+//! The program is the load generator. With other commands it is the backend or the bare forwarder, so that each of them is a
+//! separate process.
 
 mod backend;
 mod contestants;
@@ -36,7 +36,7 @@ struct Cli {
     plan: Plan,
 }
 
-/// What the program starts itself as.
+/// The commands with which the program starts itself.
 #[derive(Subcommand)]
 enum Role {
     #[command(hide = true)]
@@ -83,7 +83,7 @@ fn serve(server: impl Future<Output = Result<(), BenchError>>) -> Result<(), Ben
     runtime.map_err(BenchError::system("starting a runtime"))?.block_on(server)
 }
 
-/// The load runs on this one thread, so that it takes little from what it measures.
+/// The load runs on this thread only, so that it takes little CPU time from the measured processes.
 fn measure_all(plan: &Plan) -> Result<(), BenchError> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,22 +1,22 @@
-//! What is measured, in which order, and how much of it: minutes are few.
+//! The measurements of a run, their order and their extent.
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::contestants::{Cores, Field, Ground, Kind};
+use crate::contestants::{Contestants, Cores, Environment, Kind};
 use crate::error::BenchError;
 use crate::measure::{
-    Effort, Who, a_million_workspaces, at_fixed_rate, cost_of_parts, cpu_per_get, handshakes_per_core,
-    idle_watches, move_to, rate_on_one_core, slow_list, split,
+    Effort, UserCredential, a_million_workspaces, at_fixed_rate, cost_of_parts, cpu_per_get,
+    handshakes_per_core, idle_watches, move_to, rate_on_one_core, slow_list, split,
 };
 use crate::report::Report;
 use crate::wire::Protocol;
 
-/// What to measure, and how thoroughly.
+/// The options of a run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Plan {
-    /// One short round of everything, for a first impression.
+    /// Run one short round of everything, for a first impression.
     #[arg(long)]
     quick: bool,
     /// Only these measurements, separated by commas.
@@ -52,7 +52,7 @@ enum Subject {
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
 impl Plan {
-    /// Measures everything that is wanted. What was measured before something failed is not lost.
+    /// Runs the selected measurements. The results before a failure are kept.
     pub(crate) async fn carry_out(&self) -> (Report, Result<(), BenchError>) {
         let mut report = Report::default();
         let outcome = self.measure(&mut report).await;
@@ -61,30 +61,30 @@ impl Plan {
     }
 
     async fn measure(&self, report: &mut Report) -> Result<(), BenchError> {
-        let ground = Ground::new()?;
-        let field = self.field(&ground, &Cores::default(), report).await?;
-        self.everywhere(&ground, &field, report).await?;
-        field.stop().await?;
+        let environment = Environment::new()?;
+        let contestants = self.start(&environment, &Cores::default(), report).await?;
+        self.everywhere(&environment, &contestants, report).await?;
+        contestants.stop().await?;
         if self.wants(Subject::Cores) {
-            self.on_one_core(&ground, report).await?;
+            self.on_one_core(&environment, report).await?;
         }
-        // What a process has freed is not always given back: figures of memory need fresh ones.
+        // Processes do not always return freed memory, so each memory measurement starts new ones.
         for per_connection in [100, 1].into_iter().filter(|_| self.wants(Subject::Watches)) {
-            let field = self.field(&ground, &Cores::default(), report).await?;
+            let contestants = self.start(&environment, &Cores::default(), report).await?;
             let count = if self.quick { self.watches / 5 } else { self.watches };
-            let (rows, notes) = idle_watches(&ground, &field, count, per_connection).await?;
+            let (rows, notes) = idle_watches(&environment, &contestants, count, per_connection).await?;
             report.rows.extend(rows);
             report.notes.extend(notes);
-            field.stop().await?;
+            contestants.stop().await?;
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::List)) {
-            let field = self.field(&ground, &Cores::default(), report).await?;
+            let contestants = self.start(&environment, &Cores::default(), report).await?;
             let mebibytes = if self.quick { self.list_mebibytes / 8 } else { self.list_mebibytes };
             let slow_for = Duration::from_secs(if self.quick { 1 } else { 3 });
-            let (row, notes) = slow_list(&ground, &field, protocol, mebibytes, slow_for).await?;
+            let (row, notes) = slow_list(&environment, &contestants, protocol, mebibytes, slow_for).await?;
             report.rows.push(row);
             report.notes.extend(notes);
-            field.stop().await?;
+            contestants.stop().await?;
         }
         if self.wants(Subject::Million) {
             let (rows, note) = a_million_workspaces().await?;
@@ -96,56 +96,69 @@ impl Plan {
 
     async fn everywhere(
         &self,
-        ground: &Ground,
-        field: &Field,
+        environment: &Environment,
+        contestants: &Contestants,
         report: &mut Report,
     ) -> Result<(), BenchError> {
         let effort = self.effort();
-        for (subject, who) in [(Subject::Cpu, Who::Certificate), (Subject::Tokens, Who::Token)] {
+        for (subject, credential) in
+            [(Subject::Cpu, UserCredential::Certificate), (Subject::Tokens, UserCredential::Token)]
+        {
             for protocol in BOTH.into_iter().filter(|_| self.wants(subject)) {
-                report.rows.push(cpu_per_get(ground, field, effort, protocol, who).await?);
+                report.rows.push(cpu_per_get(environment, contestants, effort, protocol, credential).await?);
             }
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Parts)) {
-            report.rows.extend(cost_of_parts(ground, field, effort, protocol).await?);
+            report.rows.extend(cost_of_parts(environment, contestants, effort, protocol).await?);
         }
         for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Latency)) {
-            report.rows.extend(at_fixed_rate(ground, field, effort.brief(), protocol).await?);
+            report.rows.extend(at_fixed_rate(environment, contestants, effort.brief(), protocol).await?);
         }
-        for who in [Who::Token, Who::Certificate].into_iter().filter(|_| self.wants(Subject::Handshakes)) {
-            report.rows.push(handshakes_per_core(ground, field, effort.brief(), who).await?);
+        for credential in [UserCredential::Token, UserCredential::Certificate]
+            .into_iter()
+            .filter(|_| self.wants(Subject::Handshakes))
+        {
+            report
+                .rows
+                .push(handshakes_per_core(environment, contestants, effort.brief(), credential).await?);
         }
         Ok(())
     }
 
-    async fn on_one_core(&self, ground: &Ground, report: &mut Report) -> Result<(), BenchError> {
+    async fn on_one_core(&self, environment: &Environment, report: &mut Report) -> Result<(), BenchError> {
         let Some(cores) = split() else {
             report.notes.push("One core: requests/s on one core need another one for the load.".to_owned());
             return Ok(());
         };
-        let field = self.field(ground, &cores, report).await?;
+        let contestants = self.start(environment, &cores, report).await?;
         let all = format!("0-{}", std::thread::available_parallelism().map_or(1, usize::from) - 1);
         move_to(cores.backend.as_deref().unwrap_or(&all))?;
         for protocol in BOTH {
-            let (row, note) = rate_on_one_core(ground, &field, self.effort().brief(), protocol).await?;
+            let (row, note) =
+                rate_on_one_core(environment, &contestants, self.effort().brief(), protocol).await?;
             report.rows.push(row);
             report.notes.extend(note);
         }
         move_to(&all)?;
-        field.stop().await
+        contestants.stop().await
     }
 
-    /// Fresh processes; what is missing is noted once.
-    async fn field(&self, ground: &Ground, cores: &Cores, report: &mut Report) -> Result<Field, BenchError> {
+    /// Starts new processes. Missing contestants are noted once.
+    async fn start(
+        &self,
+        environment: &Environment,
+        cores: &Cores,
+        report: &mut Report,
+    ) -> Result<Contestants, BenchError> {
         let kinds = if self.among.is_empty() { &Kind::USUAL[..] } else { &self.among };
-        let field = ground.field(kinds, cores).await?;
-        for missing in &field.missing {
+        let contestants = environment.start_all(kinds, cores).await?;
+        for missing in &contestants.missing {
             let note = format!("Not measured: {missing}.");
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }
         }
-        Ok(field)
+        Ok(contestants)
     }
 
     fn effort(&self) -> Effort {
@@ -162,7 +175,7 @@ impl Plan {
     }
 }
 
-/// When and where this was measured.
+/// Date and machine of the run.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let text = read("/proc/cpuinfo");

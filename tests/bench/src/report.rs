@@ -1,46 +1,46 @@
-//! The table: what was to be reached, what was, and a mark where it was missed.
+//! The table: goals, values, and a mark for each missed goal.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use crate::contestants::Kind;
 
-/// One measured thing, for each that was measured.
+/// A measured quantity, with a value for each contestant.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) what: String,
-    /// Written after each value.
+    /// The unit, printed after each value.
     pub(crate) unit: &'static str,
     pub(crate) digits: usize,
     pub(crate) values: BTreeMap<Kind, f64>,
-    /// How many times each other value the gateway's is, where that was seen round by round.
+    /// The gateway's value as a multiple of each other value: the median of the rounds, if measured round by round.
     pub(crate) times: BTreeMap<Kind, f64>,
-    /// How much more than the gateway's each other value is, where that was seen round by round.
+    /// The difference between each other value and the gateway's: the median of the rounds, if measured round by round.
     pub(crate) more: BTreeMap<Kind, f64>,
     pub(crate) goals: Vec<Goal>,
 }
 
-/// What the gateway is to reach.
+/// The goal for the gateway.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     Most(f64),
-    /// At most so many times the value of another one.
+    /// At most this multiple of another contestant's value.
     MostTimes(f64, Kind),
     LeastTimes(f64, Kind),
-    /// At most so much more than another one.
+    /// At most this much more than another contestant's value.
     MostAbove(f64, Kind),
-    /// With more parts of it than the plain gateway, at most so much more than that.
+    /// With more of its parts enabled: at most this much more than the plain gateway.
     PartsMostAbove(f64, Kind),
 }
 
-/// All rows, and what the reader must know of the run.
+/// All rows, and notes on the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) notes: Vec<String>,
 }
 
-/// How a goal and a value compare.
+/// The comparison of a value with its goal.
 struct Verdict {
     reach: String,
     got: String,
@@ -115,7 +115,7 @@ impl Goal {
         Verdict { got, is_missed, ..self.unknown(row) }
     }
 
-    /// As it is as long as something is not measured.
+    /// The goal, shown as long as a value is missing.
     fn unknown(self, row: &Row) -> Verdict {
         let written = |value| format!("{} {}", row.written(value), row.unit);
         let reach = match self {
@@ -132,7 +132,7 @@ impl Goal {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = vec![vec!["what".to_owned(), "reach".to_owned(), "got".to_owned()]];
-        // Who takes part only when asked has a column only then.
+        // Contestants that take part on request only have a column only if they took part.
         let is_there = |kind: &Kind| {
             Kind::USUAL.contains(kind) || self.rows.iter().any(|row| row.values.contains_key(kind))
         };
@@ -186,7 +186,7 @@ mod tests {
             (Kind::Haproxy, 20.0),
             (Kind::Direct, 29.5),
         ]);
-        // What was seen round by round counts more.
+        // The median of the rounds has precedence.
         let more = BTreeMap::from([(Kind::Appliance, 4.0)]);
         for (goal, got, is_missed) in [
             (Goal::Most(25.0), "30.0 µs, 1.20 of it", true),

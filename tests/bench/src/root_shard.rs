@@ -1,5 +1,5 @@
 //! The part of a root shard that front proxies read: shards, identities of exports, workspaces, logical clusters.
-//! Nothing in it ever changes.
+//! It never changes.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::backend::{Body, json as json_response, parameter, streaming};
 
-/// The workspace that all requests are for, below root.
+/// The workspace below root that all requests use.
 pub(crate) const WORKSPACE: &str = "bench";
-/// How many workspaces there are beside it.
+/// Number of other workspaces.
 const NEIGHBOURS: usize = 1000;
 const IDENTITY: &str = "1de17174";
 const REVISION: &str = "1000";
 
-/// Collections, ready to be sent.
+/// Collections as prepared responses.
 pub(crate) struct RootShard {
     collections: [Collection; 3],
 }
@@ -30,7 +30,7 @@ struct Collection {
 }
 
 impl RootShard {
-    /// A single shard that is reached at this URL.
+    /// A shard list with one shard at this URL.
     pub(crate) fn new(url: String) -> Self {
         let names =
             || (0..NEIGHBOURS).map(|number| format!("neighbour-{number}")).chain([WORKSPACE.to_owned()]);
@@ -56,9 +56,9 @@ impl RootShard {
         }
     }
 
-    /// An answer if this is a question of an index.
-    pub(crate) fn answer(&self, path: &str, query: &str) -> Option<Response<Body>> {
-        // Go writes the star as %2A.
+    /// The response to a request of an index; `None` for other requests.
+    pub(crate) fn respond(&self, path: &str, query: &str) -> Option<Response<Body>> {
+        // Go encodes the asterisk as %2A.
         let prefixes = ["/clusters/*/apis/", "/clusters/%2A/apis/", "/clusters/root/apis/"];
         let rest = prefixes.into_iter().find_map(|prefix| path.strip_prefix(prefix))?;
         if let Some(export) = rest.strip_prefix("apis.kcp.io/v1alpha2/apiexports/") {
@@ -96,7 +96,7 @@ impl Collection {
         json_response(Bytes::from(list.to_string()))
     }
 
-    /// What there is, if that is asked for, and then nothing more.
+    /// The initial events, if requested, and no others.
     fn watch(&self, with_initial_events: bool) -> Response<Body> {
         let mut lines = String::new();
         if with_initial_events {

@@ -1,4 +1,4 @@
-//! One set of TLS settings for all that take part: TLS 1.3, ECDSA P-256, no resumption by clients.
+//! The same TLS settings for all contestants: TLS 1.3, ECDSA P-256, no resumption by clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) fn client(
     Ok(Arc::new(config))
 }
 
-/// A server that asks for certificates of these authorities, and takes clients without one.
+/// A server that requests client certificates of these authorities, and accepts clients without one.
 pub(crate) fn server(
     files: &CertificateFiles,
     authorities: &[&Path],

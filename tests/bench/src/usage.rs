@@ -1,13 +1,13 @@
-//! What a process and its children have used: CPU time and memory, from `/proc`.
+//! CPU time and memory of a process and its descendants, from `/proc`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairlead_tests::load::{Sample, ObservedProcess};
+use fairlead_tests::harness::with_descendants;
+use fairlead_tests::load::{ObservedProcess, Sample};
 
 use crate::error::BenchError;
 
-/// A process and its descendants, as they were when it was ready.
+/// A process and its descendants at the time when it was ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     members: Vec<ObservedProcess>,
@@ -15,25 +15,9 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn of(name: &str, root: u32) -> Result<Self, BenchError> {
-        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let processes = std::fs::read_dir("/proc").map_err(BenchError::system("reading /proc"))?;
-        for entry in processes.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // Others may end meanwhile.
-            let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-            let parent = stat
-                .rsplit_once(')')
-                .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
-            children.entry(parent.unwrap_or_default()).or_default().push(pid);
-        }
-        let mut members = vec![root];
-        let mut next = 0;
-        while let Some(pid) = members.get(next).copied() {
-            members.extend(children.remove(&pid).unwrap_or_default());
-            next += 1;
-        }
-        let watched = |pid| ObservedProcess { name: name.to_owned(), pid };
-        Ok(Self { members: members.into_iter().map(watched).collect() })
+        let members = with_descendants(root).map_err(BenchError::system("reading /proc"))?;
+        let observed = |pid| ObservedProcess { name: name.to_owned(), pid };
+        Ok(Self { members: members.into_iter().map(observed).collect() })
     }
 
     /// User and system time.
@@ -45,7 +29,7 @@ impl Tree {
         Ok(sum)
     }
 
-    /// Proportional set size in bytes: memory that several of them share counts once.
+    /// Proportional set size in bytes: memory that several processes share counts once.
     pub(crate) fn memory(&self) -> Result<u64, BenchError> {
         let mut sum = 0;
         for member in &self.members {
@@ -53,7 +37,7 @@ impl Tree {
             let text = std::fs::read_to_string(path).map_err(BenchError::system("reading memory"))?;
             let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
             let kibibytes = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-            sum += kibibytes.ok_or_else(|| BenchError::answer("the kernel tells no Pss"))? << 10;
+            sum += kibibytes.ok_or_else(|| BenchError::unexpected("the kernel does not report Pss"))? << 10;
         }
         Ok(sum)
     }
@@ -63,13 +47,13 @@ impl Tree {
         self.sum(|sample| sample.resident)
     }
 
-    /// The most resident memory since `forget_peak`, in bytes.
+    /// The peak resident memory since `reset_peak`, in bytes.
     pub(crate) fn peak(&self) -> Result<u64, BenchError> {
         self.sum(|sample| sample.peak)
     }
 
-    /// Lets the peak begin again at what is resident now.
-    pub(crate) fn forget_peak(&self) -> Result<(), BenchError> {
+    /// Resets the peak to the current resident memory.
+    pub(crate) fn reset_peak(&self) -> Result<(), BenchError> {
         for member in &self.members {
             let path = format!("/proc/{}/clear_refs", member.pid);
             std::fs::write(path, "5").map_err(BenchError::system("resetting the peak of memory"))?;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{HarnessError, binary};
+use super::{HarnessError, binary, with_descendants};
 
 /// A binary with its arguments and its working directory. It can be started more than once.
 #[derive(Debug, Clone)]
@@ -22,6 +22,7 @@ pub struct Program {
     directory: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    is_killed_with_descendants: bool,
 }
 
 /// A running program. It is killed when dropped. If the test is failing, the end of its log is printed.
@@ -48,6 +49,7 @@ impl Program {
             directory: directory.to_owned(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            is_killed_with_descendants: false,
         }
     }
 
@@ -66,6 +68,12 @@ impl Program {
     /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Kills the descendants together with the process, for programs that leave their workers behind.
+    pub fn killed_with_descendants(mut self) -> Self {
+        self.is_killed_with_descendants = true;
         self
     }
 
@@ -109,16 +117,16 @@ impl Process {
     /// process.
     pub async fn until<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
         &mut self,
-        mut question: impl FnMut() -> F,
+        mut check: impl FnMut() -> F,
     ) -> Result<(), HarnessError> {
         let deadline = Instant::now() + TIMEOUT;
         let mut pause = Duration::from_millis(10);
         loop {
-            let answer = tokio::select! {
+            let result = tokio::select! {
                 status = self.child.wait() => return Err(self.ended(status)),
-                answer = question() => answer,
+                result = check() => result,
             };
-            let Err(last) = answer else { return Ok(()) };
+            let Err(last) = result else { return Ok(()) };
             if Instant::now() >= deadline {
                 let (name, log) = (self.program.name.clone(), self.log_tail());
                 return Err(HarnessError::NotReady { name, last: last.to_string(), log });
@@ -148,7 +156,10 @@ impl Process {
 
     /// Sends SIGKILL and waits for the end. To other processes this looks like a power failure.
     pub async fn kill(&mut self) -> Result<(), HarnessError> {
-        self.child.kill().await.map_err(HarnessError::system(format!("killing {}", self.program.name)))
+        let descendants = self.descendants_to_kill();
+        let killed = self.child.kill().await;
+        kill_all(&descendants);
+        killed.map_err(HarnessError::system(format!("killing {}", self.program.name)))
     }
 
     /// Sends a signal, for example HUP to reload.
@@ -182,6 +193,15 @@ impl Process {
         &self.program
     }
 
+    /// Empty unless the program asks for it.
+    fn descendants_to_kill(&self) -> Vec<u32> {
+        if !self.program.is_killed_with_descendants {
+            return Vec::new();
+        }
+        let members = with_descendants(self.id).unwrap_or_default();
+        members.into_iter().filter(|pid| *pid != self.id).collect()
+    }
+
     fn log_tail(&self) -> String {
         const LINES: usize = 40;
         let log = self.log();
@@ -206,6 +226,18 @@ impl Drop for Process {
         if std::thread::panicking() {
             eprintln!("--- the end of the log of {} ---\n{}\n---", self.program.name, self.log_tail());
         }
+        // The process comes first: it would replace a dead worker.
+        let descendants = self.descendants_to_kill();
+        if !descendants.is_empty() && self.child.start_kill().is_ok() {
+            kill_all(&descendants);
+        }
+    }
+}
+
+fn kill_all(pids: &[u32]) {
+    for pid in pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
+        // It may have ended already.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

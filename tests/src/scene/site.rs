@@ -62,13 +62,13 @@ impl Site {
         let access_log = self.folder.join("access.log");
         let collector = format!("http://127.0.0.1:{}", free_port()?);
         self.configure(|config| {
-            let mut door = config["listeners"][0].clone();
-            door["name"] = json!("operators");
-            door["serving"]["address"] = json!(operators);
-            door["peers"] = json!({ "allow": peers });
-            door["placementEndpoint"] = json!(false);
-            if let Some(doors) = config["listeners"].as_array_mut() {
-                doors.push(door);
+            let mut listener = config["listeners"][0].clone();
+            listener["name"] = json!("operators");
+            listener["serving"]["address"] = json!(operators);
+            listener["peers"] = json!({ "allow": peers });
+            listener["placementEndpoint"] = json!(false);
+            if let Some(listeners) = config["listeners"].as_array_mut() {
+                listeners.push(listener);
             }
             config["listeners"][1]["quotas"] =
                 json!({ "perIdentity": { "requestsPerSecond": 8 }, "perWorkspace": { "watches": 3 } });

@@ -151,7 +151,7 @@ impl Graph {
     fn circles(&self) -> Vec<String> {
         let edges = self.edges();
         let mut faults = Vec::new();
-        for parent in self.modules.keys().flat_map(|path| ancestors(path)).collect::<BTreeSet<_>>() {
+        for parent in self.modules.keys().flat_map(ancestors).collect::<BTreeSet<_>>() {
             let mut children: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
             for ((from, to), line) in &edges {
                 if let (Some(child), Some(other)) = (child(parent, from), child(parent, to))

@@ -1,4 +1,4 @@
-//! Their configuration: the same certificates and protocols for all, and nothing that costs and is not asked for.
+//! Configuration of the contestants: the same certificates and protocols for all, and no costs that are not measured.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 
 use crate::error::BenchError;
 
-/// Where one of them lives, and between which ports.
-pub(super) struct Place<'a> {
+/// Directory, certificates and ports of a contestant.
+pub(super) struct Setup<'a> {
     pub(super) directory: &'a Path,
     pub(super) layout: &'a Layout,
     pub(super) port: u16,
     pub(super) backend: u16,
 }
 
-/// Connections that each of them has room for.
+/// Number of connections that each contestant must support.
 const CONNECTIONS: usize = 20_000;
 
-impl Place<'_> {
-    /// Our own gateway, with further settings.
+impl Setup<'_> {
+    /// The gateway with additional settings.
     pub(super) fn gateway(&self, further: &[Value]) -> Result<Vec<OsString>, BenchError> {
         let (serving, upstream) = (self.serving(), self.upstream());
         let shards = self.kubeconfig()?;
@@ -41,13 +41,13 @@ impl Place<'_> {
             "limits": {"maxConnections": CONNECTIONS},
         });
         further.iter().for_each(|further| put_into(&mut config, further));
-        // JSON is YAML.
+        // YAML is a superset of JSON.
         let path = self.write("gateway.yaml", &config.to_string())?;
         Ok(vec!["--config".into(), path.into()])
     }
 
-    /// Settings with which every request has a line in the access log, and one in a hundred a trace. The backend takes spans as
-    /// it takes everything else.
+    /// Settings for an access log with all requests, and traces of one in a hundred. The backend accepts spans like any other
+    /// request.
     pub(super) fn observed(&self) -> Value {
         json!({
             "accessLog": {"to": "file", "file": self.directory.join("access.log")},
@@ -60,8 +60,8 @@ impl Place<'_> {
         })
     }
 
-    /// Settings with which every request is counted for its door, its user and its workspace, and takes a turn at the shard.
-    /// None of them is ever used up: the load is one user's, who asks for one workspace as fast as can be.
+    /// Settings that count every request for its listener, its user and its workspace, and queue it before the shard. No limit is
+    /// reached: the load is that of one user in one workspace.
     pub(super) fn limited(&self) -> Value {
         let much = json!({
             "requestsPerSecond": 10_000_000, "burst": 10_000_000, "concurrent": 1_000_000, "watches": 1_000_000,
@@ -73,7 +73,7 @@ impl Place<'_> {
         })
     }
 
-    /// The Go front proxy. Its tokens pass through, as ours do.
+    /// kcp-front-proxy. Tokens pass through, as in the gateway.
     pub(super) fn kcp_front_proxy(&self) -> Result<Vec<OsString>, BenchError> {
         let (serving, upstream) = (self.serving(), self.upstream());
         let shards = self.kubeconfig()?;
@@ -138,7 +138,7 @@ backend b
         Ok(vec!["-db".into(), "-f".into(), path.into()])
     }
 
-    /// It does not speak HTTP/2 to backends.
+    /// nginx does not support HTTP/2 to backends.
     pub(super) fn nginx(&self) -> Result<Vec<OsString>, BenchError> {
         let (serving, upstream) = (self.serving(), self.upstream());
         let directory = self.directory.display();
@@ -198,7 +198,7 @@ http {{
         Ok(vec!["-p".into(), self.directory.into(), "-c".into(), path.into()])
     }
 
-    /// This program as a forwarder.
+    /// This program as the bare forwarder.
     pub(super) fn forwarder(&self) -> Vec<OsString> {
         vec![
             "forward".into(),
@@ -223,7 +223,7 @@ http {{
         format!("https://127.0.0.1:{}", self.backend)
     }
 
-    /// How an index logs in.
+    /// The credentials of the index.
     fn kubeconfig(&self) -> Result<PathBuf, BenchError> {
         let admin = self.layout.client_cert(&Client::ShardAdmin);
         let kubeconfig = json!({
@@ -252,7 +252,7 @@ http {{
     }
 }
 
-/// Puts settings into others: objects key by key, lists place by place, anything else in place of what is there.
+/// Merges settings into others: objects by key, lists by position; other values are replaced.
 fn put_into(settings: &mut Value, further: &Value) {
     match (settings, further) {
         (Value::Object(settings), Value::Object(further)) => {

@@ -1,4 +1,4 @@
-//! A closed loop: every stream always has one request under way.
+//! A closed loop: every stream always has exactly one open request.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 
 use super::ended;
 use crate::error::BenchError;
-use crate::wire::{Ask, Connection, Protocol};
+use crate::wire::{Connection, Protocol, RequestSpec};
 
-/// So many connections with so many streams each.
+/// Numbers of connections and of streams per connection.
 #[derive(Clone)]
 pub(crate) struct ClosedLoad {
     pub(crate) address: SocketAddr,
@@ -19,7 +19,7 @@ pub(crate) struct ClosedLoad {
     pub(crate) protocol: Protocol,
     pub(crate) connections: usize,
     pub(crate) streams: usize,
-    pub(crate) ask: Ask,
+    pub(crate) request: RequestSpec,
 }
 
 /// A load that runs until it is stopped. Needs a `LocalSet`.
@@ -35,7 +35,7 @@ struct Tally {
 }
 
 impl ClosedLoad {
-    /// Opens the connections, then lets all of them begin.
+    /// Opens all connections, then starts the load.
     pub(crate) async fn start(&self) -> Result<Running, BenchError> {
         let connections = self.connect().await?;
         let tally = Rc::new(Tally::default());
@@ -44,27 +44,27 @@ impl ClosedLoad {
         Ok(Running { tally, workers })
     }
 
-    /// All its connections.
+    /// Opens all connections.
     pub(super) async fn connect(&self) -> Result<Vec<Connection>, BenchError> {
         let mut connections = Vec::with_capacity(self.connections);
         for _ in 0..self.connections {
-            connections.push(Connection::open(self.address, &self.tls, self.protocol, &self.ask).await?);
+            connections.push(Connection::open(self.address, &self.tls, self.protocol, &self.request).await?);
         }
         Ok(connections)
     }
 }
 
 impl Running {
-    /// Requests completed up to now.
+    /// Number of completed requests so far.
     pub(crate) fn completed(&self) -> u64 {
         self.tally.completed.get()
     }
 
-    /// Lets the open requests end.
+    /// Waits for the end of the open requests.
     pub(crate) async fn stop(self) -> Result<(), BenchError> {
         self.tally.stop.set(true);
         for worker in self.workers {
-            worker.await.map_err(|error| BenchError::answer(error.to_string()))??;
+            worker.await.map_err(|error| BenchError::unexpected(error.to_string()))??;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! New TLS connections, one after the other: a full handshake, then the end.
+//! New TLS connections: full handshakes, one after the other.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use crate::error::BenchError;
 use crate::wire::connect;
 
-/// Handshakes at a time.
-const AT_A_TIME: usize = 8;
+/// Concurrent handshakes.
+const MAX_CONCURRENT: usize = 8;
 
-/// Handshakes until it is stopped. Needs a `LocalSet`.
+/// Repeats handshakes until it is stopped. Needs a `LocalSet`.
 pub(crate) struct Handshakes {
     completed: Rc<Cell<u64>>,
     stop: Rc<Cell<bool>>,
@@ -30,7 +30,7 @@ impl Handshakes {
                 while !stop.get() {
                     let mut stream = connect(address, &tls).await?;
                     let mut rest = Vec::new();
-                    // The server ends it in its own way; when it has, it has seen the last of the handshake.
+                    // The server closes the connection. By then it has processed the last message of the handshake.
                     let _ = stream.shutdown().await;
                     let _ = stream.read_to_end(&mut rest).await;
                     completed.set(completed.get() + 1);
@@ -38,7 +38,7 @@ impl Handshakes {
                 Ok(())
             })
         };
-        let workers = (0..AT_A_TIME).map(work).collect();
+        let workers = (0..MAX_CONCURRENT).map(work).collect();
         Self { completed, stop, workers }
     }
 
@@ -49,7 +49,7 @@ impl Handshakes {
     pub(crate) async fn stop(self) -> Result<(), BenchError> {
         self.stop.set(true);
         for worker in self.workers {
-            worker.await.map_err(|error| BenchError::answer(error.to_string()))??;
+            worker.await.map_err(|error| BenchError::unexpected(error.to_string()))??;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Loads, each with what it measures on the client's side. All of them run on the caller's thread.
+//! Loads with their client-side measurements. All of them run on the caller's thread.
 
 mod closed;
 mod handshakes;
@@ -13,14 +13,14 @@ pub(crate) use slow::read_slowly;
 pub(crate) use watches::{WatchLoad, Watches};
 
 use crate::error::BenchError;
-use crate::wire::Seen;
+use crate::wire::ResponseEvent;
 
-/// The stream whose answer is complete, if that is what was seen. Every answer must be a success.
-fn ended(event: Seen) -> Result<Option<u32>, BenchError> {
+/// The stream whose response is complete with this event, if any. Every response must be a success.
+fn ended(event: ResponseEvent) -> Result<Option<u32>, BenchError> {
     match event {
-        Seen::End { stream } => Ok(Some(stream)),
-        Seen::Head { is_success: true, .. } | Seen::Data { .. } => Ok(None),
-        Seen::Head { .. } => Err(BenchError::answer("an answer is not 200")),
-        Seen::Reset { .. } => Err(BenchError::answer("a request was reset")),
+        ResponseEvent::End { stream } => Ok(Some(stream)),
+        ResponseEvent::Head { is_success: true, .. } | ResponseEvent::Data { .. } => Ok(None),
+        ResponseEvent::Head { .. } => Err(BenchError::unexpected("a response is not 200")),
+        ResponseEvent::Reset { .. } => Err(BenchError::unexpected("a request was reset")),
     }
 }

@@ -1,5 +1,5 @@
-//! Requests at a fixed rate, whether or not earlier ones are answered: an answer's latency counts from the moment when
-//! its request was due, so that waiting for a slow server is not left out.
+//! Requests at a fixed rate, whether or not earlier ones are complete. The latency counts from the time at which the request
+//! was due, so that waiting for a slow server is included.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use super::{ClosedLoad, ended};
 use crate::error::BenchError;
 use crate::wire::Connection;
 
-/// So many requests per second, spread evenly over the connections of a load.
+/// A number of requests per second, spread evenly over the connections of a load.
 pub(crate) struct PacedLoad {
     pub(crate) load: ClosedLoad,
     pub(crate) rate: u32,
-    /// Unmeasured beginning.
+    /// Duration of the warm-up, which is not measured.
     pub(crate) warm_up: Duration,
     pub(crate) duration: Duration,
 }
 
 impl PacedLoad {
-    /// Runs to its end. Needs a `LocalSet`.
+    /// Runs the whole load. Needs a `LocalSet`.
     pub(crate) async fn run(&self) -> Result<Latencies, BenchError> {
         let connections = self.load.connect().await?;
         let begun = Instant::now() + Duration::from_millis(10);
@@ -29,7 +29,7 @@ impl PacedLoad {
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for connection in connections {
             let (sender, due) = mpsc::unbounded_channel();
-            let work = answer(connection, due, self.load.streams, counted_from);
+            let work = send_and_receive(connection, due, self.load.streams, counted_from);
             workers.push(tokio::task::spawn_local(work));
             senders.push(sender);
         }
@@ -37,14 +37,14 @@ impl PacedLoad {
         let pacer = std::thread::spawn(move || pace(begun, rate, length, &senders));
         let mut latencies = Latencies::default();
         for worker in workers {
-            latencies.merge(worker.await.map_err(|error| BenchError::answer(error.to_string()))??);
+            latencies.merge(worker.await.map_err(|error| BenchError::unexpected(error.to_string()))??);
         }
-        pacer.join().map_err(|_| BenchError::answer("the pacer has failed"))?;
+        pacer.join().map_err(|_| BenchError::unexpected("the pacer failed"))?;
         Ok(latencies)
     }
 }
 
-/// Says when requests are due. A thread of its own, because timers of the runtime are a millisecond coarse.
+/// Announces due requests, on its own thread: timers of the runtime have a resolution of a millisecond.
 fn pace(begun: Instant, rate: u32, length: Duration, senders: &[mpsc::UnboundedSender<Instant>]) {
     let total = (f64::from(rate) * length.as_secs_f64()) as u32;
     for (number, sender) in (0..total).zip(senders.iter().cycle()) {
@@ -56,7 +56,7 @@ fn pace(begun: Instant, rate: u32, length: Duration, senders: &[mpsc::UnboundedS
     }
 }
 
-async fn answer(
+async fn send_and_receive(
     mut connection: Connection,
     mut due: mpsc::UnboundedReceiver<Instant>,
     streams: usize,

@@ -1,30 +1,30 @@
-//! A client that reads a long answer slowly at first, and the rest as fast as it can.
+//! A client that reads a long response slowly at first, and the rest at full speed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::BenchError;
-use crate::wire::{Ask, Connection, Http1, Http2, Protocol, Seen, Window, connect};
+use crate::wire::{Connection, Http1, Http2, Protocol, RequestSpec, ResponseEvent, Window, connect};
 
-/// What an HTTP/2 client lets the server send ahead.
+/// The receive window of the HTTP/2 client.
 const WINDOW: u32 = 1 << 20;
-/// Between two reads while it is slow.
+/// Pause between two slow reads.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Reads an answer to its end, which must be so many bytes away.
+/// Reads a response to its end. Its length must be as given.
 pub(crate) async fn read_slowly(
     address: SocketAddr,
     tls: &Arc<rustls::ClientConfig>,
     protocol: Protocol,
-    ask: &Ask,
+    request: &RequestSpec,
     bytes: usize,
     slow_for: Duration,
 ) -> Result<(), BenchError> {
     let stream = connect(address, tls).await?;
     let mut connection = match protocol {
-        Protocol::Http1 => Connection::Http1(Http1::new(stream, ask)),
-        Protocol::Http2 => Connection::Http2(Http2::new(stream, ask, Window::Bytes(WINDOW)).await?),
+        Protocol::Http1 => Connection::Http1(Http1::new(stream, request)),
+        Protocol::Http2 => Connection::Http2(Http2::new(stream, request, Window::Bytes(WINDOW)).await?),
     };
     connection.send();
     let slow_until = Instant::now() + slow_for;
@@ -34,10 +34,10 @@ pub(crate) async fn read_slowly(
         connection.receive(&mut seen).await?;
         for event in seen.drain(..) {
             match event {
-                Seen::Head { is_success: true, .. } => {}
-                Seen::Data { length, .. } => got += length,
-                Seen::End { .. } if got >= bytes => return Ok(()),
-                _ => return Err(BenchError::answer(format!("a list has ended after {got} bytes"))),
+                ResponseEvent::Head { is_success: true, .. } => {}
+                ResponseEvent::Data { length, .. } => got += length,
+                ResponseEvent::End { .. } if got >= bytes => return Ok(()),
+                _ => return Err(BenchError::unexpected(format!("a list ended after {got} bytes"))),
             }
         }
         if Instant::now() < slow_until {

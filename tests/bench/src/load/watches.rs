@@ -1,4 +1,4 @@
-//! Many watches, idle until the backend is told to send one event to all.
+//! Many watches, idle until the backend sends one event to all of them.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use tokio::task::JoinHandle;
 
 use crate::backend::{EVENT_BYTES, FIRST_EVENT_BYTES};
 use crate::error::BenchError;
-use crate::wire::{Ask, Connection, Protocol, Seen};
+use crate::wire::{Connection, Protocol, RequestSpec, ResponseEvent};
 
-/// How many watches, and how they share connections.
+/// Number of watches, and their distribution over connections.
 pub(crate) struct WatchLoad {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Arc<rustls::ClientConfig>,
-    pub(crate) ask: Ask,
+    pub(crate) request: RequestSpec,
     pub(crate) per_connection: usize,
 }
 
-/// Open watches; they end when this is dropped. Needs a `LocalSet`.
+/// Open watches. Dropping it ends them. Needs a `LocalSet`.
 pub(crate) struct Watches {
     load: WatchLoad,
     tally: Rc<Tally>,
@@ -38,28 +38,29 @@ struct Tally {
     failure: RefCell<Option<BenchError>>,
 }
 
-/// Handshakes at a time.
-const AT_A_TIME: usize = 64;
-/// When to give up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Concurrent handshakes.
+const MAX_CONCURRENT: usize = 64;
+/// Limit for opening, and for an event.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Watches {
     pub(crate) fn new(load: WatchLoad) -> Self {
         Self { load, tally: Rc::default(), workers: Vec::new(), count: 0, events: 0 }
     }
 
-    /// Opens so many more, and tells how long it took until each had its first event.
+    /// Opens more watches. Returns the time until each had its first event.
     pub(crate) async fn open(&mut self, more: usize) -> Result<Duration, BenchError> {
         let begun = Instant::now();
-        let places = Rc::new(Semaphore::new(AT_A_TIME));
+        let places = Rc::new(Semaphore::new(MAX_CONCURRENT));
         self.count += more;
         self.expect();
         for first in (0..more).step_by(self.load.per_connection) {
             let streams = self.load.per_connection.min(more - first);
-            let (address, tls, ask) = (self.load.address, Arc::clone(&self.load.tls), self.load.ask.clone());
+            let (address, tls, request) =
+                (self.load.address, Arc::clone(&self.load.tls), self.load.request.clone());
             let (tally, places) = (Rc::clone(&self.tally), Rc::clone(&places));
             self.workers.push(tokio::task::spawn_local(async move {
-                if let Err(error) = follow(address, &tls, &ask, streams, &tally, &places).await {
+                if let Err(error) = follow(address, &tls, &request, streams, &tally, &places).await {
                     tally.failure.borrow_mut().get_or_insert(error);
                     tally.complete.notify_one();
                 }
@@ -69,7 +70,7 @@ impl Watches {
         Ok(begun.elapsed())
     }
 
-    /// Waits until every watch has one more event; the caller has it sent. Tells how long that took.
+    /// Waits until every watch has one more event, which `send` triggers. Returns the time that this took.
     pub(crate) async fn event(
         &mut self,
         send: impl Future<Output = Result<(), BenchError>>,
@@ -82,7 +83,7 @@ impl Watches {
         Ok(begun.elapsed())
     }
 
-    /// Everything that is to have come in by then, if all watches were opened before the first event.
+    /// The bytes of all events so far, if all watches were opened before the first event.
     fn expect(&self) {
         self.tally.expected.set(self.count * (FIRST_EVENT_BYTES + self.events * EVENT_BYTES));
     }
@@ -90,13 +91,13 @@ impl Watches {
     async fn completed(&self) -> Result<(), BenchError> {
         let tally = &self.tally;
         while tally.bytes.get() < tally.expected.get() {
-            let waited = tokio::time::timeout(PATIENCE, tally.complete.notified()).await;
+            let waited = tokio::time::timeout(TIMEOUT, tally.complete.notified()).await;
             if let Some(error) = tally.failure.take() {
                 return Err(error);
             }
             if waited.is_err() {
                 let (got, of) = (tally.bytes.get(), tally.expected.get());
-                return Err(BenchError::answer(format!("of {of} bytes of events, {got} have come")));
+                return Err(BenchError::unexpected(format!("of {of} bytes of events, {got} have arrived")));
             }
         }
         Ok(())
@@ -112,13 +113,13 @@ impl Drop for Watches {
 async fn follow(
     address: SocketAddr,
     tls: &Arc<rustls::ClientConfig>,
-    ask: &Ask,
+    request: &RequestSpec,
     streams: usize,
     tally: &Tally,
     places: &Semaphore,
 ) -> Result<(), BenchError> {
     let mut place = places.acquire().await.ok();
-    let mut connection = Connection::open(address, tls, Protocol::Http2, ask).await?;
+    let mut connection = Connection::open(address, tls, Protocol::Http2, request).await?;
     for _ in 0..streams {
         connection.send();
     }
@@ -128,12 +129,12 @@ async fn follow(
         connection.receive(&mut seen).await?;
         for event in seen.drain(..) {
             match event {
-                Seen::Data { length, .. } => {
+                ResponseEvent::Data { length, .. } => {
                     own += length;
                     tally.bytes.set(tally.bytes.get() + length);
                 }
-                Seen::Head { is_success: true, .. } => {}
-                _ => return Err(BenchError::answer("a watch was refused, or has ended")),
+                ResponseEvent::Head { is_success: true, .. } => {}
+                _ => return Err(BenchError::unexpected("a watch was rejected or has ended")),
             }
         }
         if own >= streams * FIRST_EVENT_BYTES {

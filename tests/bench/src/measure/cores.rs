@@ -1,35 +1,35 @@
-//! What one core can do.
+//! The request rate on one core.
 
 use std::process::Command;
 
-use super::gets::{Who, load, saturate};
+use super::gets::{UserCredential, load, saturate};
 use super::{Effort, Rounds, order};
-use crate::contestants::{Cores, Field, Ground, Kind};
+use crate::contestants::{Contestants, Cores, Environment, Kind};
 use crate::error::BenchError;
 use crate::report::{Goal, Row};
 use crate::wire::Protocol;
 
-/// Below this share of its core, a proxy was not what limited the rate.
+/// If a proxy used less than this share of its core, it did not limit the rate.
 const BUSY: f64 = 0.9;
 
-/// The proxies on the first core, all else on the others; `None` on a machine with a single core.
+/// The proxies on the first core, everything else on the others. `None` on a machine with one core.
 pub(crate) fn split() -> Option<Cores> {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     (count > 1).then(|| Cores { proxy: Some("0".to_owned()), backend: Some(format!("1-{}", count - 1)) })
 }
 
-/// Where this process may run from now on.
+/// Moves this process to these cores.
 pub(crate) fn move_to(cores: &str) -> Result<(), BenchError> {
     let own = std::process::id().to_string();
     let output = Command::new("taskset").args(["-a", "-c", "-p", cores, &own]).output();
     let output = output.map_err(BenchError::system("running taskset"))?;
-    if output.status.success() { Ok(()) } else { Err(BenchError::answer("taskset has failed")) }
+    if output.status.success() { Ok(()) } else { Err(BenchError::unexpected("taskset failed")) }
 }
 
-/// Requests per second at saturation; a note where the proxy was not saturated.
+/// Requests per second at saturation, and a note if the proxy was not saturated.
 pub(crate) async fn rate_on_one_core(
-    ground: &Ground,
-    field: &Field,
+    environment: &Environment,
+    contestants: &Contestants,
     effort: Effort,
     protocol: Protocol,
 ) -> Result<(Row, Option<String>), BenchError> {
@@ -39,11 +39,11 @@ pub(crate) async fn rate_on_one_core(
     };
     let (mut rates, mut busy) = (Rounds::default(), Rounds::default());
     for round in 0..effort.rounds {
-        for contestant in order(field, round) {
-            let load = load(ground, contestant, protocol, Who::Certificate)?;
+        for contestant in order(contestants, round) {
+            let load = load(environment, contestant, protocol, UserCredential::Certificate)?;
             let run = saturate(&load, contestant, effort).await?;
             eprintln!("{name}, round {round}, {}: {run}", contestant.kind.name());
-            // The backend shares its core with the load.
+            // The backend shares its cores with the load.
             if contestant.kind != Kind::Direct {
                 rates.add(contestant.kind, run.rate);
                 busy.add(contestant.kind, run.cores());

@@ -1,29 +1,29 @@
-//! What a new connection costs.
+//! The cost of a new connection.
 
 use super::{Effort, Rounds, order};
-use crate::contestants::{Field, Ground, Kind};
+use crate::contestants::{Contestants, Environment, Kind};
 use crate::error::BenchError;
 use crate::load::Handshakes;
-use crate::measure::gets::Who;
+use crate::measure::gets::UserCredential;
 use crate::report::{Goal, Row};
 use crate::wire::Protocol;
 
 /// Full handshakes per second of the proxy's CPU time.
 pub(crate) async fn handshakes_per_core(
-    ground: &Ground,
-    field: &Field,
+    environment: &Environment,
+    contestants: &Contestants,
     effort: Effort,
-    who: Who,
+    credential: UserCredential,
 ) -> Result<Row, BenchError> {
-    let (name, tls) = match who {
-        Who::Certificate => {
-            ("TLS handshakes/s per core, client certificate", ground.user_tls(Protocol::Http1)?)
+    let (name, tls) = match credential {
+        UserCredential::Certificate => {
+            ("TLS handshakes/s per core, client certificate", environment.user_tls(Protocol::Http1)?)
         }
-        Who::Token => ("TLS handshakes/s per core", ground.anonymous_tls(Protocol::Http1)?),
+        UserCredential::Token => ("TLS handshakes/s per core", environment.anonymous_tls(Protocol::Http1)?),
     };
     let mut rounds = Rounds::default();
     for round in 0..effort.rounds {
-        for contestant in order(field, round) {
+        for contestant in order(contestants, round) {
             let running = Handshakes::start(contestant.address, &tls);
             tokio::time::sleep(effort.warm_up).await;
             let (cpu, completed) = (contestant.tree.cpu()?, running.completed());

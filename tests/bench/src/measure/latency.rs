@@ -1,10 +1,10 @@
-//! What a proxy adds to the time of an answer, far from saturation, and what it costs there.
+//! The latency that a proxy adds far below saturation, and its CPU time there.
 
 use std::time::Duration;
 
-use super::gets::{Who, load};
+use super::gets::{UserCredential, load};
 use super::{Effort, Rounds, order};
-use crate::contestants::{Field, Ground, Kind};
+use crate::contestants::{Contestants, Environment, Kind};
 use crate::error::BenchError;
 use crate::load::PacedLoad;
 use crate::report::{Goal, Row};
@@ -15,8 +15,8 @@ const AT_MOST_MORE: [(f64, f64); 2] = [(50.0, 0.3), (99.0, 1.5)];
 
 /// Percentiles at a fixed rate, and the CPU time per request.
 pub(crate) async fn at_fixed_rate(
-    ground: &Ground,
-    field: &Field,
+    environment: &Environment,
+    contestants: &Contestants,
     effort: Effort,
     protocol: Protocol,
 ) -> Result<Vec<Row>, BenchError> {
@@ -26,8 +26,8 @@ pub(crate) async fn at_fixed_rate(
     };
     let (mut percentiles, mut cpu) = ([Rounds::default(), Rounds::default()], Rounds::default());
     for round in 0..effort.rounds {
-        for contestant in order(field, round) {
-            let load = load(ground, contestant, protocol, Who::Certificate)?;
+        for contestant in order(contestants, round) {
+            let load = load(environment, contestant, protocol, UserCredential::Certificate)?;
             let paced = PacedLoad { load, rate: RATE, warm_up: effort.warm_up, duration: effort.duration };
             let before = contestant.tree.cpu()?;
             let mut latencies = paced.run().await?;

@@ -1,5 +1,5 @@
-//! A million workspaces in the gateway's table. That is measured inside the gateway, by tests of its own; here their
-//! figures become rows.
+//! A million workspaces in the gateway's routing table. Tests of the gateway measure them; this module makes rows of their
+//! figures.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::contestants::Kind;
 use crate::error::BenchError;
 use crate::report::{Goal, Row};
 
-/// Runs those tests; builds them if they are not.
+/// Runs these tests, and builds them if necessary.
 const COMMAND: [&str; 10] = [
     "test",
     "--release",
@@ -58,29 +58,29 @@ pub(crate) async fn a_million_workspaces() -> Result<(Vec<Row>, Option<String>),
     Ok((rows.into(), is_missing.then(note)))
 }
 
-/// From `173 bytes per workspace`.
+/// Parses `173 bytes per workspace`.
 fn bytes_each(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.ends_with(" bytes per workspace"))?;
     line.split(' ').next()?.parse().ok()
 }
 
-/// From `read in 1.2s`.
+/// Parses `read in 1.2s`.
 fn snapshot(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| duration(line.strip_prefix("read in ")?))
 }
 
-/// Which look-ups a figure is of: the first are found in the processor's caches, the others in memory.
+/// The kind of look-ups: of a few workspaces, found in the processor's caches, or of all, found in memory.
 const IN_USE: &str = " among 1000 in use";
 const ALL: &str = " from all over";
 
-/// Microseconds, from `with 10000 updates/s: 417ns from all over, 91ns among 1000 in use`.
+/// Parses microseconds from `with 10000 updates/s: 417ns from all over, 91ns among 1000 in use`.
 fn look_up(text: &str, which: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.contains(" updates/s: "))?;
     let figure = line.split_once(which)?.0.rsplit(' ').next()?;
     duration(figure).map(|time| time.as_secs_f64() * 1e6)
 }
 
-/// A duration as `Debug` writes it.
+/// Parses a duration as formatted by `Debug`.
 fn duration(text: &str) -> Option<Duration> {
     let units = [("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let (number, seconds) =

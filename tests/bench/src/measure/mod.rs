@@ -1,6 +1,6 @@
-//! The measurements: each makes one or a few rows of the table. In every round all contestants take their turn, in
-//! alternating order; what counts is the median of the rounds, and between two of them the median of what each round says:
-//! a machine that is shared with others is faster in one minute than in the next.
+//! The measurements, each with one or a few rows of the table. In every round all contestants are measured, in alternating
+//! order. The median of the rounds counts, also for ratios and differences: a shared machine is faster in one minute than in
+//! the next.
 
 mod cores;
 mod gets;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(crate) use cores::{move_to, rate_on_one_core, split};
-pub(crate) use gets::{Who, cpu_per_get};
+pub(crate) use gets::{UserCredential, cpu_per_get};
 pub(crate) use handshakes::handshakes_per_core;
 pub(crate) use latency::at_fixed_rate;
 pub(crate) use list::slow_list;
@@ -23,10 +23,10 @@ pub(crate) use million::a_million_workspaces;
 pub(crate) use parts::cost_of_parts;
 pub(crate) use watches::idle_watches;
 
-use crate::contestants::{Contestant, Field, Kind};
+use crate::contestants::{Contestant, Contestants, Kind};
 use crate::report::Row;
 
-/// How long and how often.
+/// Duration and number of the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
@@ -35,13 +35,13 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// For what is not as noisy.
+    /// Less effort, for measurements with little noise.
     pub(crate) fn brief(self) -> Self {
         Self { duration: self.duration.mul_f64(0.6), ..self }
     }
 }
 
-/// Values of all rounds.
+/// The values of all rounds.
 #[derive(Default)]
 struct Rounds(BTreeMap<Kind, Vec<f64>>);
 
@@ -50,7 +50,7 @@ impl Rounds {
         self.0.entry(kind).or_default().push(value);
     }
 
-    /// What a row says of them.
+    /// The values of a row.
     fn fill(self, row: &mut Row) {
         let own = self.0.get(&Kind::Gateway).cloned().unwrap_or_default();
         for (kind, values) in self.0 {
@@ -69,11 +69,11 @@ impl Rounds {
     }
 }
 
-/// Whose turn it is, in one round.
-fn order(field: &Field, round: usize) -> impl Iterator<Item = &Contestant> {
-    let count = field.contestants.len();
+/// The order of the contestants in a round.
+fn order(contestants: &Contestants, round: usize) -> impl Iterator<Item = &Contestant> {
+    let count = contestants.running.len();
     let position = move |turn: usize| if round.is_multiple_of(2) { turn } else { count - 1 - turn };
-    (0..count).map(move |turn| &field.contestants[position(turn)])
+    (0..count).map(move |turn| &contestants.running[position(turn)])
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn contestants_are_compared_round_by_round() {
         let mut rounds = Rounds::default();
-        // The machine was three times as slow in the second and third round; the second hit only one of the two.
+        // The machine was three times as slow in the second and third round; in the second, only for one contestant.
         for (own, other) in [(10.0, 10.0), (30.0, 10.0), (30.0, 30.0)] {
             rounds.add(Kind::Gateway, own);
             rounds.add(Kind::Haproxy, other);

@@ -1,33 +1,33 @@
-//! What the parts of the gateway cost that can be off: access log, traces, limits, turns at shards.
+//! The cost of the gateway's optional parts: access log, traces, limits, queueing before shards.
 //!
-//! A few microseconds of some twenty are less than what two runs of the same program differ by. So both run for a short
-//! while, one right after the other, many times, and what counts is the median of the differences. Traces are sent while
-//! their gateway has its turn.
+//! The cost is a few microseconds of some twenty, less than the difference between two runs of the same program. So the
+//! gateway with the parts and without run alternately for short times, and the median of the differences counts. Traces are
+//! exported while their gateway is measured.
 
 use std::time::Duration;
 
 use super::gets::{load, saturate};
-use super::{Effort, Rounds, Who};
-use crate::contestants::{Field, Ground, Kind};
+use super::{Effort, Rounds, UserCredential};
+use crate::contestants::{Contestants, Environment, Kind};
 use crate::error::BenchError;
 use crate::report::{Goal, Row};
 use crate::wire::Protocol;
 
-/// The gateway with some of its parts.
+/// The contestants with optional parts.
 const WITH_PARTS: [Kind; 3] = [Kind::Observed, Kind::Limited, Kind::Appliance];
-/// Pairs for each round of other measurements.
+/// Number of pairs per round of other measurements.
 const PAIRS: usize = 10;
-/// All parts together, per request.
-const MOST_MICROS: f64 = 3.0;
+/// Goal for all parts together, per request.
+const MAX_MICROSECONDS: f64 = 3.0;
 
-/// User and system time per request with parts and without, a row for each that has any.
+/// Rows with user and system time per request, with parts and without.
 pub(crate) async fn cost_of_parts(
-    ground: &Ground,
-    field: &Field,
+    environment: &Environment,
+    contestants: &Contestants,
     effort: Effort,
     protocol: Protocol,
 ) -> Result<Vec<Row>, BenchError> {
-    let of = |kind| field.contestants.iter().find(|contestant| contestant.kind == kind);
+    let of = |kind| contestants.running.iter().find(|contestant| contestant.kind == kind);
     let Some(plain) = of(Kind::Gateway) else { return Ok(Vec::new()) };
     let effort = Effort {
         rounds: effort.rounds * PAIRS,
@@ -40,7 +40,7 @@ pub(crate) async fn cost_of_parts(
         for round in 0..effort.rounds {
             let pair = if round.is_multiple_of(2) { [plain, other] } else { [other, plain] };
             for contestant in pair {
-                let load = load(ground, contestant, protocol, Who::Certificate)?;
+                let load = load(environment, contestant, protocol, UserCredential::Certificate)?;
                 rounds.add(contestant.kind, saturate(&load, contestant, effort).await?.cpu_micros);
             }
         }
@@ -54,7 +54,7 @@ pub(crate) async fn cost_of_parts(
         let more = row.more.get(&other.kind).copied().unwrap_or(f64::NAN);
         eprintln!("{}: {more:+.1} µs", row.what);
         if other.kind == Kind::Appliance {
-            row = row.goal(Goal::PartsMostAbove(MOST_MICROS, Kind::Appliance));
+            row = row.goal(Goal::PartsMostAbove(MAX_MICROSECONDS, Kind::Appliance));
         }
         rows.push(row);
     }

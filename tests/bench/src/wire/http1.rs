@@ -5,7 +5,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::{Ask, Seen, write};
+use super::{RequestSpec, ResponseEvent, write};
 use crate::error::BenchError;
 
 /// A connection with at most one open request.
@@ -20,21 +20,21 @@ pub(crate) struct Http1 {
 #[derive(Clone, Copy)]
 enum Expected {
     Head,
-    /// So many bytes of the body.
+    /// This many bytes of the body.
     Body(usize),
     /// The line before a chunk.
     ChunkSize,
-    /// So many bytes of a chunk, and the end of its line.
+    /// This many bytes of a chunk, and the end of its line.
     Chunk(usize),
     /// The empty line after the last chunk.
     LastLine,
 }
 
 impl Http1 {
-    pub(crate) fn new(stream: TlsStream<TcpStream>, ask: &Ask) -> Self {
-        let token = ask.token.as_ref();
+    pub(crate) fn new(stream: TlsStream<TcpStream>, request: &RequestSpec) -> Self {
+        let token = request.token.as_ref();
         let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-        let path = &ask.path;
+        let path = &request.path;
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: bench\r\nAccept: */*\r\n{token}\r\n"
         );
@@ -56,34 +56,34 @@ impl Http1 {
         write(&mut self.stream, &mut self.outgoing).await
     }
 
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<Seen>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         self.incoming.reserve(16 << 10);
         let read = self.stream.read_buf(&mut self.incoming).await.map_err(BenchError::system("receiving"))?;
         if read == 0 {
-            return Err(BenchError::answer("the server has closed the connection"));
+            return Err(BenchError::unexpected("the server has closed the connection"));
         }
         while self.step(seen)? {}
         Ok(())
     }
 
-    /// Takes one part of an answer, if it is there.
-    fn step(&mut self, seen: &mut Vec<Seen>) -> Result<bool, BenchError> {
+    /// Reads one part of a response, if it is complete.
+    fn step(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<bool, BenchError> {
         self.expected = match self.expected {
             Expected::Head => {
                 let Some(end) = find(&self.incoming, b"\r\n\r\n") else { return Ok(false) };
                 let head = String::from_utf8_lossy(&self.incoming[..end]).to_ascii_lowercase();
                 self.incoming.advance(end + 4);
-                seen.push(Seen::Head { stream: 0, is_success: head.starts_with("http/1.1 200") });
+                seen.push(ResponseEvent::Head { stream: 0, is_success: head.starts_with("http/1.1 200") });
                 match head.lines().find_map(|line| line.strip_prefix("content-length:")) {
                     Some(length) => {
-                        let wrong = |_| BenchError::answer("a Content-Length is no number");
+                        let wrong = |_| BenchError::unexpected("a Content-Length is not a number");
                         Expected::Body(length.trim().parse().map_err(wrong)?)
                     }
                     None => Expected::ChunkSize,
                 }
             }
             Expected::Body(0) => {
-                seen.push(Seen::End { stream: 0 });
+                seen.push(ResponseEvent::End { stream: 0 });
                 self.expected = Expected::Head;
                 return Ok(false);
             }
@@ -98,7 +98,7 @@ impl Http1 {
                 match usize::from_str_radix(line.trim(), 16) {
                     Ok(0) => Expected::LastLine,
                     Ok(length) => Expected::Chunk(length + 2),
-                    Err(_) => return Err(BenchError::answer("a chunk has no length")),
+                    Err(_) => return Err(BenchError::unexpected("a chunk has no length")),
                 }
             }
             Expected::Chunk(0) => Expected::ChunkSize,
@@ -117,11 +117,11 @@ impl Http1 {
         Ok(true)
     }
 
-    fn take(&mut self, at_most: usize, seen: &mut Vec<Seen>) -> usize {
+    fn take(&mut self, at_most: usize, seen: &mut Vec<ResponseEvent>) -> usize {
         let length = self.incoming.len().min(at_most);
         self.incoming.advance(length);
         if length > 0 {
-            seen.push(Seen::Data { stream: 0, length });
+            seen.push(ResponseEvent::Data { stream: 0, length });
         }
         length
     }

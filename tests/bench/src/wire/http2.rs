@@ -1,24 +1,24 @@
-//! HTTP/2 (RFC 9113), as many streams at a time as the caller opens.
+//! HTTP/2 (RFC 9113) with any number of concurrent streams.
 //!
-//! Headers of requests are encoded once (RFC 7541): the first request of a connection puts them into the peer's table,
-//! later ones are a byte per header. Headers of answers are not decoded: that `:status` is 200 shows in one byte.
+//! Request headers are encoded once (RFC 7541): the first request of a connection adds them to the peer's dynamic table, later
+//! ones take a byte per field. Response headers are not decoded: one byte shows whether `:status` is 200.
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::{Ask, Seen, write};
+use super::{RequestSpec, ResponseEvent, write};
 use crate::error::BenchError;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER: usize = 9;
-/// Read at a time: a TLS record.
+/// Size of a read: a TLS record.
 const READ: usize = 16 << 10;
 const DEFAULT_WINDOW: u32 = 65_535;
-/// The largest window there is.
-const MOST: u32 = (1 << 31) - 1;
-/// Windows are opened again after so many bytes.
+/// The largest window.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// Number of received bytes after which windows are opened again.
 const REPLENISH: u32 = 1 << 29;
 
 const DATA: u8 = 0;
@@ -43,12 +43,12 @@ const ACCEPT: u8 = 19;
 const AUTHORIZATION: u8 = 23;
 const USER_AGENT: u8 = 58;
 
-/// How much a server may send ahead.
+/// The receive window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Window {
-    /// As much as it likes.
+    /// The largest possible window.
     Wide,
-    /// So much per stream: what is read is allowed again.
+    /// This many bytes per stream; read bytes open it again.
     Bytes(u32),
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Http2 {
     headers: Vec<u8>,
     window: Window,
     next_stream: u32,
-    /// Bytes of bodies since the connection's window was opened.
+    /// Bytes of bodies since the last update of the connection's window.
     consumed: u32,
     outgoing: Vec<u8>,
     incoming: BytesMut,
@@ -69,22 +69,22 @@ pub(crate) struct Http2 {
 impl Http2 {
     pub(crate) async fn new(
         stream: TlsStream<TcpStream>,
-        ask: &Ask,
+        request: &RequestSpec,
         window: Window,
     ) -> Result<Self, BenchError> {
         if stream.get_ref().1.alpn_protocol() != Some(crate::tls::H2) {
-            return Err(BenchError::answer("the server does not speak HTTP/2"));
+            return Err(BenchError::unexpected("the server does not speak HTTP/2"));
         }
-        let (first_headers, headers) = encode(ask);
+        let (first_headers, headers) = encode(request);
         let mut outgoing = PREFACE.to_vec();
         let stream_window = match window {
-            Window::Wide => MOST,
+            Window::Wide => MAX_WINDOW,
             Window::Bytes(bytes) => bytes,
         };
         let mut settings = vec![0, ENABLE_PUSH, 0, 0, 0, 0, 0, INITIAL_WINDOW_SIZE];
         settings.extend_from_slice(&stream_window.to_be_bytes());
         frame(&mut outgoing, SETTINGS, 0, 0, &settings);
-        frame(&mut outgoing, WINDOW_UPDATE, 0, 0, &(MOST - DEFAULT_WINDOW).to_be_bytes());
+        frame(&mut outgoing, WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - DEFAULT_WINDOW).to_be_bytes());
         Ok(Self {
             stream,
             first_headers,
@@ -110,11 +110,11 @@ impl Http2 {
         write(&mut self.stream, &mut self.outgoing).await
     }
 
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<Seen>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         self.incoming.reserve(READ);
         let read = self.stream.read_buf(&mut self.incoming).await.map_err(BenchError::system("receiving"))?;
         if read == 0 {
-            return Err(BenchError::answer("the server has closed the connection"));
+            return Err(BenchError::unexpected("the server has closed the connection"));
         }
         let mut incoming = std::mem::take(&mut self.incoming);
         while let Some(length) = frame_length(&incoming) {
@@ -125,7 +125,7 @@ impl Http2 {
         Ok(())
     }
 
-    fn take(&mut self, frame: &[u8], seen: &mut Vec<Seen>) -> Result<(), BenchError> {
+    fn take(&mut self, frame: &[u8], seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         let (kind, flags) = (frame[3], frame[4]);
         let stream = u32::from_be_bytes([frame[5] & 0x7f, frame[6], frame[7], frame[8]]);
         let payload = &frame[FRAME_HEADER..];
@@ -134,29 +134,29 @@ impl Http2 {
             DATA => {
                 let length = payload.len();
                 if length > 0 {
-                    seen.push(Seen::Data { stream, length });
+                    seen.push(ResponseEvent::Data { stream, length });
                     self.allow_more(stream, length as u32);
                 }
                 if ends {
-                    seen.push(Seen::End { stream });
+                    seen.push(ResponseEvent::End { stream });
                 }
             }
             HEADERS => {
-                // The size of the table may be announced before the first header.
+                // A block may begin with an update of the table size.
                 let first = payload.iter().find(|byte| !(0x20..0x40).contains(*byte));
-                seen.push(Seen::Head { stream, is_success: first == Some(&STATUS_200) });
+                seen.push(ResponseEvent::Head { stream, is_success: first == Some(&STATUS_200) });
                 if ends {
-                    seen.push(Seen::End { stream });
+                    seen.push(ResponseEvent::End { stream });
                 }
             }
-            RST_STREAM => seen.push(Seen::Reset { stream }),
+            RST_STREAM => seen.push(ResponseEvent::Reset { stream }),
             SETTINGS if flags & ACK == 0 => self.queue(SETTINGS, ACK, &[]),
             PING if flags & ACK == 0 => self.queue(PING, ACK, payload),
             GOAWAY => self.is_leaving = true,
             _ => {}
         }
         if self.is_leaving && payload.get(4..8).is_some_and(|code| kind == GOAWAY && code != [0; 4]) {
-            return Err(BenchError::answer("the server has refused the connection"));
+            return Err(BenchError::unexpected("the server has rejected the connection"));
         }
         Ok(())
     }
@@ -193,12 +193,12 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
 }
 
 /// The header blocks of the first and of later requests.
-fn encode(ask: &Ask) -> (Vec<u8>, Vec<u8>) {
-    // `:method: GET` and `:scheme: https` are whole entries of the static table; of the others it has the name.
+fn encode(request: &RequestSpec) -> (Vec<u8>, Vec<u8>) {
+    // `:method: GET` and `:scheme: https` are entries of the static table. Of the other fields it has the names.
     const WHOLE: [u8; 2] = [0x82, 0x87];
-    let token = ask.token.as_ref().map(|token| (AUTHORIZATION, format!("Bearer {token}")));
+    let token = request.token.as_ref().map(|token| (AUTHORIZATION, format!("Bearer {token}")));
     let named = [
-        (PATH, ask.path.clone()),
+        (PATH, request.path.clone()),
         (AUTHORITY, "localhost".to_owned()),
         (USER_AGENT, "bench".to_owned()),
         (ACCEPT, "*/*".to_owned()),
@@ -209,7 +209,7 @@ fn encode(ask: &Ask) -> (Vec<u8>, Vec<u8>) {
         first.push(0x40 | name);
         integer(&mut first, value.len(), 7);
         first.extend_from_slice(value.as_bytes());
-        // What was put in last is number 62.
+        // The newest entry of the dynamic table has the index 62.
         integer_with(&mut later, 0x80, 62 + named.len() - 1 - position, 7);
     }
     (first, later)
@@ -219,7 +219,7 @@ fn integer(out: &mut Vec<u8>, value: usize, bits: u8) {
     integer_with(out, 0, value, bits);
 }
 
-/// An integer with a prefix of so many bits (RFC 7541, 5.1).
+/// An integer with a prefix of `bits` bits (RFC 7541, 5.1).
 fn integer_with(out: &mut Vec<u8>, flags: u8, value: usize, bits: u8) {
     let most = (1_usize << bits) - 1;
     if value < most {
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn later_requests_are_a_byte_per_header() {
-        let ask = Ask { path: "/a".to_owned(), token: Some("t".to_owned()) };
-        let (first, later) = encode(&ask);
+        let request = RequestSpec { path: "/a".to_owned(), token: Some("t".to_owned()) };
+        let (first, later) = encode(&request);
         assert_eq!(&first[..5], [0x82, 0x87, 0x44, 2, b'/']);
         assert_eq!(later, [0x82, 0x87, 0x80 | 66, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62]);
     }

@@ -1,5 +1,5 @@
-//! HTTP clients that cost little: they share the machine with what they measure. Requests are prepared bytes; of
-//! answers they read what tells success from failure and one answer from the next.
+//! Cheap HTTP clients: they share the machine with the measured processes. Requests are prepared bytes. Of responses they
+//! parse only the status and the end.
 
 mod http1;
 mod http2;
@@ -19,16 +19,16 @@ pub(crate) use http2::{Http2, Window};
 use crate::error::BenchError;
 use crate::tls;
 
-/// What is asked for, always by GET.
+/// A GET request.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    /// With its query.
+pub(crate) struct RequestSpec {
+    /// Path and query.
     pub(crate) path: String,
-    /// Sent as a bearer token.
+    /// The bearer token, if any.
     pub(crate) token: Option<String>,
 }
 
-/// Which protocol a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
@@ -44,16 +44,16 @@ impl Protocol {
     }
 }
 
-/// Something that came in.
+/// An event of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// The first of an answer.
+pub(crate) enum ResponseEvent {
+    /// The headers of a response.
     Head { stream: u32, is_success: bool },
     /// A part of a body.
     Data { stream: u32, length: usize },
-    /// The last of an answer.
+    /// The end of a response.
     End { stream: u32 },
-    /// An answer that will not be completed.
+    /// A response was aborted.
     Reset { stream: u32 },
 }
 
@@ -68,16 +68,16 @@ impl Connection {
         address: SocketAddr,
         config: &Arc<rustls::ClientConfig>,
         protocol: Protocol,
-        ask: &Ask,
+        request: &RequestSpec,
     ) -> Result<Self, BenchError> {
         let stream = connect(address, config).await?;
         Ok(match protocol {
-            Protocol::Http1 => Self::Http1(Http1::new(stream, ask)),
-            Protocol::Http2 => Self::Http2(Http2::new(stream, ask, Window::Wide).await?),
+            Protocol::Http1 => Self::Http1(Http1::new(stream, request)),
+            Protocol::Http2 => Self::Http2(Http2::new(stream, request, Window::Wide).await?),
         })
     }
 
-    /// Queues a request, and tells by which number its answer is known.
+    /// Queues a request and returns the number of its stream.
     pub(crate) fn send(&mut self) -> u32 {
         match self {
             Self::Http1(connection) => connection.send(),
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is queued.
+    /// Sends the queued requests.
     pub(crate) async fn flush(&mut self) -> Result<(), BenchError> {
         match self {
             Self::Http1(connection) => connection.flush().await,
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     /// Waits for the next bytes. May be dropped at any time without loss.
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<Seen>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         match self {
             Self::Http1(connection) => connection.receive(seen).await,
             Self::Http2(connection) => connection.receive(seen).await,
@@ -102,7 +102,7 @@ impl Connection {
     }
 }
 
-/// A new connection, its handshake complete.
+/// Opens a connection and completes its handshake.
 pub(crate) async fn connect(
     address: SocketAddr,
     config: &Arc<rustls::ClientConfig>,
