@@ -27,7 +27,7 @@ pub enum Variable {
     /// Servers of all kinds, by the label `instance`.
     Server,
     /// Listeners, by the label `listener`.
-    Door,
+    Listener,
     /// Shards, by the label `shard`.
     Shard,
 }
@@ -165,7 +165,7 @@ impl Variable {
         match self {
             Self::Gateway => "gateway",
             Self::Server => "server",
-            Self::Door => "door",
+            Self::Listener => "listener",
             Self::Shard => "shard",
         }
     }
@@ -175,7 +175,7 @@ impl Variable {
         match self {
             Self::Gateway => "label_values(fairlead_gateway_index_synced, instance)",
             Self::Server => "label_values(fairlead_build_info, instance)",
-            Self::Door => "label_values(fairlead_gateway_peers_refused_total, listener)",
+            Self::Listener => "label_values(fairlead_gateway_peers_refused_total, listener)",
             Self::Shard => "label_values(fairlead_gateway_index_age_seconds, shard)",
         }
     }
@@ -183,7 +183,7 @@ impl Variable {
 
 /// An expression with all values of the variables selected and this window for rates, as Grafana fills it in.
 pub fn filled_in(expr: &str, window: &str) -> String {
-    let all = [Variable::Gateway, Variable::Server, Variable::Door, Variable::Shard];
+    let all = [Variable::Gateway, Variable::Server, Variable::Listener, Variable::Shard];
     let windowed = expr.replace("$__rate_interval", window);
     all.iter().fold(windowed, |expr, variable| expr.replace(&format!("${}", variable.name()), ".*"))
 }
