@@ -1,4 +1,4 @@
-//! What the cache serves: the kcp resources and Kubernetes' policies that shards share, without schemas.
+//! Resources of the cache server: kcp's and Kubernetes' policies that shards share, without schemas.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub(crate) fn definitions() -> Vec<Value> {
     definitions
 }
 
-/// What is served: the definitions, read-only, and what they define; by group, then resource.
+/// The served resources: the definitions, read-only, and the resources they define; by group, then resource.
 ///
 /// # Errors
 /// When a compiled-in definition is not well-formed, which a test excludes.

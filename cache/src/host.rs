@@ -19,10 +19,10 @@ use rustc_hash::FxHashMap;
 
 use crate::path;
 
-/// The group whose members may do everything; nobody else may do anything.
+/// The group whose members are allowed every request; all other users are denied.
 pub const MASTERS: &str = "system:masters";
 
-/// What `/version` says beside the version of Kubernetes.
+/// The build part of `gitVersion` in `/version`.
 const BUILD: &str = concat!("fairlead-", env!("CARGO_PKG_VERSION"));
 
 /// The host of the cache's API server.
@@ -51,7 +51,7 @@ impl Host for CacheHost {
         path::locate(path)
     }
 
-    /// Whoever has no certificate of ours is anonymous, whatever else he shows; as such he may nothing.
+    /// A client without a certificate of ours is anonymous, whatever other credentials it sends; it is denied.
     async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         // Heeding the certificate but not the impersonation would act as the wrong user.
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {

@@ -110,7 +110,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
     let store = open_store(&config)?;
-    // The port is taken last: whoever is let in finds everything in place.
+    // Bind the port last: a client that can connect finds the server ready.
     let bound = BoundServer::bind(config.serving.address)?;
     let address = bound.local_addr();
     let health = Health::new();

@@ -159,7 +159,7 @@ pub(crate) async fn shard(
     Ok(())
 }
 
-/// What a shard kept of root's exports and schemas when it last knew them.
+/// Root's exports and schemas as this shard last stored them.
 pub(crate) fn kept_exports(objects: &ObjectStore) -> Result<Option<(RootExports, Vec<Value>)>, Status> {
     let scope = Scope::new(SYSTEM_SHARD);
     let Some(stored) = objects.get(&CONFIG_MAPS, &BUILT_IN, &scope, Some("default"), EXPORT_CACHE)? else {

@@ -1,4 +1,4 @@
-//! What is known of root's exports: identities and schemas, from which bindings to them follow.
+//! Root's exports: identities and schemas, from which bindings to them are derived.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

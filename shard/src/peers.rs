@@ -48,7 +48,7 @@ struct RemoteCluster {
     terminators: Vec<String>,
 }
 
-/// What is known of a logical cluster on another shard.
+/// The known state of a logical cluster on another shard.
 #[derive(Clone, Debug)]
 pub(crate) enum RemoteState {
     Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },
@@ -56,11 +56,11 @@ pub(crate) enum RemoteState {
     NotSynced,
 }
 
-/// What became of a creation.
+/// The result of a creation.
 pub(crate) enum Created {
     /// It is there and belongs to the workspace.
     Ours,
-    /// The name belongs to somebody else.
+    /// The name belongs to another workspace.
     Taken,
 }
 

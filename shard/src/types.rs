@@ -118,7 +118,7 @@ impl TypeLookup {
         }
     }
 
-    /// All types of this shard, for whoever keeps their status.
+    /// All types of this shard, for the controller of their status.
     ///
     /// # Errors
     /// 500 when the store cannot be read.

@@ -1,4 +1,4 @@
-//! What clients see of a cache server, over real sockets.
+//! Behaviours of a cache server that clients observe, over real sockets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 

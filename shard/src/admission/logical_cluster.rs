@@ -36,7 +36,7 @@ pub(super) fn mutate(object: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What users may not change.
+/// Denies creation, and changes to fields that users must not change.
 pub(super) fn validate(write: &Admitted<'_>, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     if is_privileged(write) {
         return Ok(());

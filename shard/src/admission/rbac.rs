@@ -1,4 +1,4 @@
-//! Roles and bindings: nobody gives what he does not have (Kubernetes' escalation check).
+//! Roles and bindings: Kubernetes' escalation check. A user cannot grant permissions that it does not have.
 
 use fairlead_apiserver::authz::{RoleReference, Rule};
 use fairlead_apiserver::{Action, Admitted};

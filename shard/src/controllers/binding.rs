@@ -113,7 +113,7 @@ impl Controller for Bindings {
     const WORKERS: usize = 16;
 
     async fn reconcile(&self, (cluster, name): &BindingKey) -> Result<Next, Status> {
-        // What a logical cluster that is being deleted holds goes with it.
+        // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(Next::Done);
         }
@@ -220,7 +220,7 @@ struct Around<'a> {
     crds: BTreeSet<String>,
 }
 
-/// What becomes of a binding, in one commit with the sweep of its objects.
+/// The change to a binding, in the same commit as the sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// As it shall be; `None`: it goes.
@@ -372,7 +372,7 @@ fn name_of(object: &Value) -> Option<&str> {
     object["metadata"]["name"].as_str()
 }
 
-/// Who owns which resource of a logical cluster, by `<resource>.<group>`.
+/// Owners of the resources of a logical cluster, by `<resource>.<group>`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Locks(BTreeMap<String, Lock>);
 

@@ -50,7 +50,7 @@ impl Controller for DefinitionCleanup {
         let scope = Scope::new(cluster);
         let stored = self.objects.get(&CUSTOM_RESOURCE_DEFINITIONS, &BUILT_IN, &scope, None, name)?;
         let Some(stored) = stored else { return self.forget(&scope, name).await };
-        // What a logical cluster that is being deleted holds goes with it.
+        // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(Next::Done);
         }
@@ -121,7 +121,7 @@ impl DefinitionCleanup {
     }
 }
 
-/// What becomes of a terminating CRD in the commit that carries out a sweep of its objects.
+/// The change to a terminating CRD, in the same commit as a sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// As it shall be; `None`: it goes.

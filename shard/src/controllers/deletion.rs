@@ -123,7 +123,7 @@ impl Deletion {
 }
 
 /// Carries out a sweep, and makes of its object (`old`, as `stored`) what is `new`, or removes it, in one commit;
-/// `None` when somebody else was faster.
+/// `None` after a conflict with another writer.
 ///
 /// # Errors
 /// As [`commit`]; and 500 when the object's kind is not served.
@@ -142,7 +142,7 @@ pub(super) async fn carry_out(
     commit(writes).await
 }
 
-/// Commits; `None` when somebody else was faster.
+/// Commits; `None` after a conflict with another writer.
 ///
 /// # Errors
 /// 500 when the store refuses for another reason.
@@ -154,7 +154,7 @@ pub(super) async fn commit(writes: Writes<'_>) -> Result<Option<Revision>, Statu
     }
 }
 
-/// What becomes of the LogicalCluster in the commit that carries out a sweep.
+/// The change to the LogicalCluster, in the same commit as a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// As it shall be; `None`: it goes.

@@ -1,4 +1,4 @@
-//! What all controllers share: workers on a queue, and events that become keys.
+//! The driver of all controllers: maps events to keys in a queue, and runs workers on that queue.
 
 use core::hash::Hash;
 use std::sync::Arc;

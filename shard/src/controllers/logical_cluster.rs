@@ -70,7 +70,7 @@ impl Controller for LogicalClusters {
     }
 }
 
-/// What the plan needs to know beside the object.
+/// Inputs of the plan besides the object.
 struct Context<'c> {
     shard: &'c str,
     external_url: &'c str,
@@ -255,7 +255,7 @@ fn bindings(
     bound.collect()
 }
 
-/// The creator administers his workspace.
+/// The creator of a workspace is its administrator.
 fn administrator(object: &Value) -> Option<Value> {
     let created_by = object["spec"]["createdBy"]["username"].as_str().filter(|user| !user.is_empty());
     let user = created_by.map(str::to_owned).or_else(|| {

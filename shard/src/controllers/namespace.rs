@@ -62,7 +62,7 @@ impl Controller for Namespaces {
     const WORKERS: usize = 16;
 
     async fn reconcile(&self, (cluster, name): &NamespaceKey) -> Result<Next, Status> {
-        // What a logical cluster that is being deleted holds goes with it.
+        // The deletion of a logical cluster removes its content; see `deletion`.
         if self.clusters.get(cluster).is_some_and(|state| state.is_deleted) {
             return Ok(Next::Done);
         }
@@ -138,7 +138,7 @@ struct WireData<'a> {
     bundle: Option<Cow<'a, str>>,
 }
 
-/// What becomes of a terminating namespace in the commit that carries out a sweep.
+/// The change to a terminating namespace, in the same commit as a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// As it shall be; `None`: it goes.

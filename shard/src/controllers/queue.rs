@@ -33,7 +33,7 @@ struct State<K> {
     sequence: u64,
 }
 
-/// What becomes of a key after it was worked on.
+/// The next step for a key after it was processed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Next {
     /// Nothing, until it is added again.

@@ -137,7 +137,7 @@ impl Shard {
         self.hub.wait(revision).await.unwrap();
     }
 
-    /// What a client's POST does.
+    /// Creates an object, as a client's POST does.
     pub(super) async fn create(
         &self,
         cluster: &str,
@@ -149,7 +149,7 @@ impl Shard {
         self.registry.create(&target, object, &WriteOptions::default()).await.map(drop)
     }
 
-    /// What a client's PATCH does.
+    /// Changes an object, as a client's PATCH does.
     pub(super) async fn change(
         &self,
         cluster: &str,
@@ -168,7 +168,7 @@ impl Shard {
         assert!(matches!(written, Ok(Written::Updated(_))), "{:?}", written.err());
     }
 
-    /// What a client's DELETE does.
+    /// Deletes an object, as a client's DELETE does.
     pub(super) async fn delete(
         &self,
         cluster: &str,

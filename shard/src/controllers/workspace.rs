@@ -122,7 +122,7 @@ impl Workspaces {
                 self.commit(stored, workspace, None).await
             }
             crate::peers::Created::Taken => {
-                // Somebody else has the name: another is drawn.
+                // The name is taken: generate another one.
                 if let Some(annotations) = workspace["metadata"]["annotations"].as_object_mut() {
                     annotations.remove(annotation::WORKSPACE_CLUSTER);
                 }
@@ -366,7 +366,7 @@ impl WorkspaceOwner {
     }
 }
 
-/// What is known of a workspace's logical cluster.
+/// The known state of a workspace's logical cluster.
 #[derive(Clone, Debug)]
 enum ClusterPhase {
     Known { phase: Option<Phase>, initializers: Vec<String>, terminators: Vec<String> },

@@ -19,7 +19,7 @@ impl Authentication {
     /// Who sends a request. For a connection with a known certificate this allocates nothing.
     ///
     /// # Errors
-    /// 401 for a credential that nobody accepts.
+    /// 401 for a credential that no authenticator accepts.
     pub(crate) async fn authenticate(&self, parts: &Parts) -> Result<Arc<Identity>, Status> {
         // Accepting the headers of an impersonation without heeding them would act as the wrong user.
         if parts.headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {

@@ -1,4 +1,4 @@
-//! As whom a user counts in a logical cluster: scopes and warrants.
+//! Effective users of a request in a logical cluster, from scopes and warrants.
 //!
 //! A scope ties a user to logical clusters; outside of them he is anonymous. A warrant adds another user
 //! whose permissions he also has.

@@ -22,7 +22,7 @@ use super::recent::Recent;
 use super::served::{local_resource, own_resource};
 use crate::names::{API_BINDINGS, BUILT_IN, CUSTOM, CUSTOM_RESOURCE_DEFINITIONS, SYSTEM_CRDS};
 
-/// How many logical clusters' catalogs are remembered.
+/// Number of logical clusters whose catalogs are cached.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 
 /// The identity hashes of root's exports, by export name.

@@ -63,7 +63,7 @@ impl PathIndex {
         let mut unavailable = false;
         for label in labels {
             let Some(edge) = edges.get(cluster).and_then(|children| children.get(label)) else {
-                // What hangs below a logical cluster of another shard is known there.
+                // Children of a logical cluster on another shard are in that shard's index.
                 return if clusters.get(cluster).is_none() && cluster != first {
                     Resolution::Elsewhere
                 } else {

@@ -16,7 +16,7 @@ use super::recent::Recent;
 use crate::global::GlobalView;
 use crate::names::{BUILT_IN, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, SYSTEM_ADMIN};
 
-/// How many logical clusters' policies are remembered; some 3 KiB each.
+/// Number of logical clusters whose policies are cached; some 3 KiB each.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
 
 /// Policies by logical cluster, of this shard and of those that others replicate.
@@ -57,7 +57,7 @@ impl PolicyIndex {
         index
     }
 
-    /// What counts in every logical cluster.
+    /// Policies that apply in every logical cluster.
     ///
     /// # Errors
     /// 500 when the store cannot be read.
@@ -84,7 +84,7 @@ impl PolicyIndex {
         })
     }
 
-    /// What other shards replicate of a logical cluster's roles and bindings.
+    /// Roles and bindings of a logical cluster that other shards replicate.
     ///
     /// # Errors
     /// Never; the type is that of [`of`](Self::of).

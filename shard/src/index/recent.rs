@@ -7,7 +7,7 @@ use fairlead_process::Status;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-/// What was derived for the logical clusters that were asked about most recently.
+/// A cache of derived values for the most recently used logical clusters.
 ///
 /// A value that was read before a change and would be remembered after it is not remembered: every
 /// change counts a generation up, and a value is kept only if none came in between.
@@ -25,7 +25,7 @@ impl<T> Recent<T> {
         Self { state: Mutex::new(State { generation: 0, values: LruCache::new(capacity) }) }
     }
 
-    /// The value of a logical cluster, derived if it is not remembered.
+    /// The value of a logical cluster, derived if it is not cached.
     pub(super) fn get(
         &self,
         cluster: &str,

@@ -157,7 +157,7 @@ fn convert_apis(object: &mut Value, to_version: &str) {
     let taken = object.take();
     *object = match to_version {
         "v1alpha1" => fairlead_api::apis_to_v1alpha1(taken),
-        // What does not convert stays as it is and fails its validation.
+        // A value that cannot be converted is left unchanged and fails validation.
         _ => fairlead_api::apis_to_v1alpha2(taken.clone()).unwrap_or(taken),
     };
 }

@@ -228,7 +228,7 @@ impl Controller for Marks {
         }
         match self.objects.store().commit(mutations).await {
             Ok(_) => Ok(Next::Done),
-            // Somebody else has changed one of them; the plan is made anew.
+            // Another writer has changed one of them; plan again.
             Err(CommitError::Conflict { .. }) => Ok(Next::Retry),
             Err(error) => Err(Status::internal(error)),
         }

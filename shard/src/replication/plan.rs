@@ -59,7 +59,7 @@ pub(super) fn plan(shard: &str, origin: Option<Value>, replica: Option<&Replica>
     }
 }
 
-/// What the replica of an object should be.
+/// The desired replica of an object.
 fn wanted(shard: &str, mut origin: Value) -> Value {
     if let Some(metadata) = origin.get_mut("metadata").and_then(Value::as_object_mut) {
         let version = metadata.remove("resourceVersion").unwrap_or_default();

@@ -23,7 +23,7 @@ struct State {
     known: FxHashMap<Place, Replica>,
 }
 
-/// What is known of one replica.
+/// The known state of one replica.
 pub(super) struct Known {
     /// Nothing is known before the first list: `None` is no proof that there is none.
     pub(super) since: u64,
@@ -31,7 +31,7 @@ pub(super) struct Known {
 }
 
 impl Replicas {
-    /// What is known of a replica; `None` before the first list.
+    /// The known state of a replica; `None` before the first list.
     pub(super) fn get(&self, place: &Place) -> Option<Known> {
         let state = self.0.lock();
         (state.lists > 0).then(|| Known { since: state.lists, replica: state.known.get(place).cloned() })

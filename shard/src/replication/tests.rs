@@ -163,7 +163,7 @@ fn merge(object: &mut Value, changes: Value) {
     }
 }
 
-/// What somebody has marked by hand.
+/// An object with a reason that an administrator has set.
 fn marked() -> Value {
     json!({"metadata": {"annotations": {"internal.kcp.io/replicate": "by.hand"}}})
 }

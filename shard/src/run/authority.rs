@@ -1,4 +1,4 @@
-//! Whose credentials a shard accepts: made from files, made again when they change.
+//! The authenticators of a shard: built from files, rebuilt when the files change.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ use crate::replication::Replication;
 use crate::types::TypeLookup;
 use crate::writes::Writes;
 
-/// What `/version` says beside the version of Kubernetes; clients look for `+kcp-`.
+/// The build part of `gitVersion` in `/version`; clients look for `+kcp-`.
 const BUILD: &str = concat!("kcp-v0.32.0-fairlead-", env!("CARGO_PKG_VERSION"));
 
 /// How soon a shard that is not root asks root's shard again while it starts.

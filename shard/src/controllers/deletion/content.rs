@@ -1,4 +1,4 @@
-//! What the store holds of a logical cluster, whatever defines it.
+//! The stored objects of a logical cluster, found by key, independent of the definitions that exist.
 //!
 //! Content is found by its keys, not by asking which resources are served: so objects whose definition or
 //! binding went before them are found too, and there is no catalog whose failure could hide any.
@@ -22,7 +22,7 @@ pub(in crate::controllers) struct Found<'a> {
     pub(in crate::controllers) key: &'a [u8],
     /// The key's parts.
     pub(in crate::controllers) at: Key<'a>,
-    /// What is stored, `None` when it is no object.
+    /// The stored object; `None` when the value is not an object.
     pub(in crate::controllers) object: Option<ObjectBytes<'a>>,
     /// When it last changed.
     pub(in crate::controllers) revision: Revision,
