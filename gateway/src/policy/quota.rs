@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fairlead_config::{ListenerQuotasConfig, QuotaConfig};
 use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace};
 
-/// LimitKind is open of it is counted apart.
+/// What is open of it is counted apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
     /// Has an end of its own.
@@ -20,7 +20,7 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    /// LimitKind is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
+    /// What is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
     fn counts_as(self) -> &'static [Self] {
         match self {
             Self::Request => &[Self::Request],
@@ -43,7 +43,7 @@ pub(crate) enum LimitScope {
     Address,
 }
 
-/// LimitKind there is too much of.
+/// What there is too much of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LimitKind {
     Rate,
@@ -144,13 +144,13 @@ pub(crate) struct QuotaSubject<'w> {
 #[derive(Debug)]
 pub(crate) struct ListenerQuotas {
     rules: ArcSwap<Rules>,
-    /// LimitKind makes a listener without quotas cheap.
+    /// What makes a listener without quotas cheap.
     counts: AtomicBool,
     began: Instant,
     all: Arc<Meter>,
     identities: Meters,
     workspaces: Meters,
-    /// LimitKind addresses may do before anybody is known.
+    /// What addresses may do before anybody is known.
     pub(crate) addresses: AddressQuotas,
 }
 
@@ -275,7 +275,7 @@ impl ListenerQuotas {
         Ok(Some(QuotaGuard { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
     }
 
-    /// LimitKind is left of each quota that counts for somebody, in words.
+    /// What is left of each quota that counts for somebody, in words.
     pub(crate) fn standing(&self, kind: RequestKind, whom: &QuotaSubject<'_>) -> Vec<String> {
         let (rules, now) = (self.rules.load(), self.now());
         let mut told = Vec::new();
@@ -377,7 +377,7 @@ pub(crate) struct QuotaGuard {
 #[derive(Debug)]
 struct MeterGuard {
     meter: Arc<Meter>,
-    /// LimitKind it is counted as.
+    /// What it is counted as.
     open: &'static [RequestKind],
     /// If bytes are counted.
     bytes: Option<Pace>,

@@ -60,7 +60,7 @@ pub(crate) struct DecisionLog {
     dropped_groups: Mutex<Vec<String>>,
 }
 
-/// DecisionLog kept: a path may have thousands of labels.
+/// Steps kept: a path may have thousands of labels.
 const MOST: usize = 500;
 
 impl DecisionLog {

@@ -1,4 +1,4 @@
-//! ChallengeResponses to an authority's challenges, as files that everybody reads who may be asked.
+//! Answers to an authority's challenges, as files that everybody reads who may be asked.
 
 use std::path::{Path, PathBuf};
 

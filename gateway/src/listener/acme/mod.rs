@@ -3,7 +3,7 @@
 //! A listener's certificate and key lie in one file of a folder, replaced as a whole; the listener reads it like any other, so
 //! the last good one stays in effect whatever happens here. Nothing waits for the authority: a listener that has no
 //! certificate yet opens with one that vouches for itself and is in no file, which clients refuse, and which is replaced as
-//! soon as there is a better one. ChallengeResponses to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
+//! soon as there is a better one. Answers to challenges lie in the folder, too: gateways that share it all give them, whoever asked.
 
 mod challenge_responses;
 mod directory;

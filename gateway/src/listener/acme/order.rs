@@ -54,7 +54,7 @@ pub(super) async fn order(
     Ok(format!("{}{chain}", request.key))
 }
 
-/// ChallengeResponses all challenges of an order.
+/// Answers all challenges of an order.
 async fn answer(
     order: &mut Order,
     wanted: &OrderRequest,

@@ -96,7 +96,7 @@ impl RenewalTask {
         if lock.is_ok() && !self.wait(&file).await.is_zero() {
             return Ok(Duration::ZERO);
         }
-        // AuthorityLock until it is over.
+        // Held until it is over.
         let outcome = match lock {
             Ok(_held) => self.renew(&file).await,
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! ChallengeResponses to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
+//! Answers to http-01, over plain HTTP on an address of its own: files of one folder by their tokens, and nothing else.
 
 use std::convert::Infallible;
 use std::io;
@@ -63,7 +63,7 @@ impl Responder {
         Ok(Self { address, listener, answers })
     }
 
-    /// ChallengeResponses until the process drains.
+    /// Answers until the process drains.
     pub(crate) async fn serve(mut self, shutdown: Shutdown) {
         let listener = loop {
             if let Some(listener) = self.listener.take() {

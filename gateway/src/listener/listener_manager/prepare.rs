@@ -53,7 +53,7 @@ pub enum ListenerError {
     /// There is no certificate for it, and none can be made.
     #[error("listener {0} cannot show a certificate: {1}")]
     Acme(String, #[source] Box<AcmeError>),
-    /// ListenerManager that were closed are still draining.
+    /// Listeners that were closed are still draining.
     #[error("there are too many listeners, those that still drain among them")]
     TooMany,
 }

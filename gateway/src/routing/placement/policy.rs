@@ -51,7 +51,7 @@ pub(crate) enum EligibleShards {
     Lost,
 }
 
-/// PickReason a shard is not to be had. Of several reasons the first one here counts.
+/// Why a shard is not to be had. Of several reasons the first one here counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exclusion {
     /// The selector does not match it.
@@ -156,15 +156,15 @@ impl fmt::Display for Excluded {
 pub(crate) struct Decision {
     /// Its place among the candidates.
     pub(crate) chosen: usize,
-    /// PickReason this one.
+    /// Why this one.
     pub(crate) why: PickReason,
     /// How many shards fit.
     pub(crate) fitting: usize,
-    /// PickReason others did not.
+    /// Why others did not.
     pub(crate) excluded: Excluded,
 }
 
-/// PickReason a shard was chosen of those that fit. Others are named by their place among the candidates.
+/// Why a shard was chosen of those that fit. Others are named by their place among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PickReason {
     /// No other fits.
@@ -182,7 +182,7 @@ pub(crate) enum PickReason {
 /// Decides. `gateways` is how many pick beside each other. Linear in the number of candidates.
 ///
 /// # Errors
-/// PickReason no candidate fits.
+/// Why no candidate fits.
 pub(crate) fn decide(
     policy: PlacementPolicy,
     candidates: &[Candidate<'_>],
@@ -210,7 +210,7 @@ pub(crate) fn decide(
 }
 
 impl Candidate<'_> {
-    /// PickReason it is not to be had; `gateways` is how many pick beside each other.
+    /// Why it is not to be had; `gateways` is how many pick beside each other.
     pub(crate) fn exclusion(&self, gateways: u32) -> Option<Exclusion> {
         let marks = [
             (!self.selected, Exclusion::NotSelected),

@@ -1,4 +1,4 @@
-//! LogSubscription of the access log for somebody who watches, as they happen.
+//! Lines of the access log for somebody who watches, as they happen.
 //!
 //! While nobody does, a request costs one atomic load. Whoever reads slowly loses lines, never the requests: each reader has
 //! a bounded queue, and is told how many found no room in it.
@@ -19,7 +19,7 @@ pub(crate) use filter::Filter;
 pub(crate) const PATH: &str = "/services/fairlead/v1/tail";
 /// Readers at a time.
 pub(crate) const MOST_READERS: usize = 16;
-/// LogSubscription that wait for a reader; some 512 KiB.
+/// Lines that wait for a reader; some 512 KiB.
 const QUEUE: usize = 1024;
 
 /// Everybody who watches.

@@ -208,7 +208,7 @@ fn judge(before: Evaluation, window: &Window, bounds: Bounds) -> Evaluation {
     Evaluation { limit, probe, baselines }
 }
 
-/// LatencyWindow with little to do, as far as this window tells.
+/// Times with little to do, as far as this window tells.
 fn baselines(
     mut baselines: [Option<f64>; KINDS],
     window: &Window,
