@@ -47,6 +47,10 @@ settings! {
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
         /// Clients that send or take bodies slowly.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
+        /// Bytes of responses and uploads that may wait on streams whose peer reads nothing, on all connections together.
+        /// Above half of it each connection may have less waiting than its usual 1 MiB, down to 64 KiB; streams beyond that are
+        /// ended.
+        stalled_stream_budget ("stalledStreamBudget"): ByteSize = ByteSize::mib(64);
         /// The end of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// How a successor takes over, which SIGQUIT starts.

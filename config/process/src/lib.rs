@@ -43,7 +43,7 @@ pub use logging::{LoggingError, init_logging};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, MetricsError};
 pub use peers::AllowedPeers;
 pub use proxy_protocol::{ProxyHeaderError, proxied_client};
-pub use quota::{AddressQuotas, Connected, Counting, Debt, Meter, Meters, Pace};
+pub use quota::{AddressQuotas, Connected, Counting, Debt, Meter, Meters, Pace, network_of};
 pub use readiness::{ALL_PROBES, Health, Probe, ReadyFlag};
 pub use reload::{Held, LoadError, Looks, ReloadStanding, ReloadTrigger, Reloadable, Reloads, chain};
 pub use reply::{BodyError, Service};

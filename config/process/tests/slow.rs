@@ -33,7 +33,7 @@ const SLOW_BODY: &str = "fairlead_server_errors_total{listener=\"test\",why=\"sl
 
 fn impatient() -> SlowClientsConfig {
     let patience = Timespan::from_millis(200);
-    SlowClientsConfig { body: patience, answer: patience }
+    SlowClientsConfig { request_body_timeout: patience, response_stall_timeout: patience }
 }
 
 /// Says how long the body was; knows nothing of slow ones.

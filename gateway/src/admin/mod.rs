@@ -27,6 +27,7 @@ use crate::auth::identity::RequestIdentity;
 use crate::pipeline::dispatch::authenticates_first;
 use crate::pipeline::{RequestPipeline, RequestView};
 use crate::policy::connection::Connection;
+use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::listener::Listener;
 use crate::policy::request_filter::{Rejection, impersonates};
 use crate::request::LocalEndpoint;
@@ -52,6 +53,8 @@ pub(crate) struct AdminApi {
     pub(crate) listeners: ArcSwap<Vec<ListenerInfo>>,
     /// Certificate files whose expiry the status shows.
     pub(crate) certificate_files: ArcSwap<Vec<CertificateFile>>,
+    /// Memory for slow readers.
+    pub(crate) backlog_budget: Arc<BacklogBudget>,
 }
 
 /// Parts of the gateway that the admin API needs.
@@ -65,6 +68,7 @@ pub(crate) struct AdminParts {
     pub(crate) reloads: Reloads,
     pub(crate) shutdown: Shutdown,
     pub(crate) certificate_files: Vec<CertificateFile>,
+    pub(crate) backlog_budget: Arc<BacklogBudget>,
 }
 
 /// A listener that is listened at, for whoever shows it.
@@ -100,8 +104,17 @@ pub(crate) enum AdminCall {
 impl AdminApi {
     /// The admin API of a gateway with these parts. It shows no listeners yet.
     pub(crate) fn new(parts: AdminParts) -> Self {
-        let AdminParts { pipeline, picker, health, index, root, reloads, shutdown, certificate_files } =
-            parts;
+        let AdminParts {
+            pipeline,
+            picker,
+            health,
+            index,
+            root,
+            reloads,
+            shutdown,
+            certificate_files,
+            backlog_budget,
+        } = parts;
         Self {
             pipeline,
             picker,
@@ -113,6 +126,7 @@ impl AdminApi {
             started: Instant::now(),
             listeners: ArcSwap::default(),
             certificate_files: ArcSwap::from_pointee(certificate_files),
+            backlog_budget,
         }
     }
 

@@ -27,6 +27,7 @@ impl AdminApi {
             index_lag: self.index.lag(),
             is_synced: root.is_synced(),
             table_bytes: root.heap_bytes(),
+            stalled_bytes: self.backlog_budget.waiting(),
             indexed_shards: indexed_shards.collect(),
             upstreams: upstreams.into_iter().map(upstream_state).collect(),
         }

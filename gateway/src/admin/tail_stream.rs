@@ -88,11 +88,11 @@ async fn send<C: DownstreamExchange>(
             () = client.left() => return None,
             next = lines.next() => next,
         };
-        let untaken = forwarder.slow_clients.load().response_stall_timeout.get();
+        let stall_timeout = forwarder.slow_clients.load().response_stall_timeout.get();
         let written = async {
             client.write(next, false).await?;
             client.flush().await
         };
-        timeout(untaken, written).await.ok()?.ok()?;
+        timeout(stall_timeout, written).await.ok()?.ok()?;
     }
 }

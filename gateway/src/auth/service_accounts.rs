@@ -32,7 +32,7 @@ impl ShardLookup {
             return Ok(None);
         };
         let failed = |why: &dyn std::fmt::Display| LookupFailed::new(object, why);
-        let (name, url, cluster) = match self.router.route(&reference, CallerKind::WithCredentials).await {
+        let (name, url, cluster) = match self.router.route(&reference, CallerKind::Gateway).await {
             Route::Shard { name, url, cluster, .. } => (name, url, cluster),
             Route::NotSynced | Route::Busy => {
                 return Err(failed(&"the index has not seen its workspace yet"));

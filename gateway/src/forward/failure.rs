@@ -22,10 +22,10 @@ pub(crate) enum Failure {
     SlowBody,
     /// The client's fault; there is nothing to tell it that it would take.
     #[error("the client takes nothing of its answer")]
-    Untaken,
+    SlowReader,
     /// The shard takes nothing of this upload, and too many of the connection's wait like this.
     #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
-    Unsent,
+    StalledUpload,
     /// The client's fault.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
@@ -90,14 +90,14 @@ impl Failure {
     /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
     pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<LocalResponse> {
         Some(match self {
-            Self::ClientLeft | Self::Untaken => return None,
+            Self::ClientLeft | Self::SlowReader => return None,
             Self::SlowBody => LocalResponse::request_timeout(),
             Self::Malformed(why) => LocalResponse::bad_request(format!("the request is malformed: {why}")),
             Self::Unreachable => unreachable_answer(unreachable),
             Self::Overloaded(overloaded) => {
                 LocalResponse::too_many(overloaded.to_string(), Duration::from_secs(1), "overloaded")
             }
-            Self::Unsent => LocalResponse::unavailable(
+            Self::StalledUpload => LocalResponse::unavailable(
                 "the shard takes nothing of the body, and too much of this connection waits",
                 "uploads_wait",
             ),

@@ -31,8 +31,8 @@ pub(crate) async fn answer_itself<C: DownstreamExchange>(
         }
         client.flush().await
     };
-    let untaken = forwarder.slow_clients.load().response_stall_timeout.get();
-    match timeout(untaken, written).await.unwrap_or(Err(ClientDisconnected)) {
+    let stall_timeout = forwarder.slow_clients.load().response_stall_timeout.get();
+    match timeout(stall_timeout, written).await.unwrap_or(Err(ClientDisconnected)) {
         Ok(()) => drain(client).await,
         Err(ClientDisconnected) => tracing::debug!("the client left before it could be told"),
     }

@@ -90,16 +90,16 @@ impl Upload {
     pub(crate) async fn step<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
-        unsent: &ConnectionBacklog,
+        backlog: &ConnectionBacklog,
         patience: Duration,
     ) -> Result<usize, Failure> {
         if !self.chunk.is_empty() {
             let sent = match self.send_some().now_or_never() {
                 Some(sent) => sent,
                 // Boxed, because it is large, and mostly there is room.
-                None => Box::pin(self.send_some_in_time(client, unsent)).await?,
+                None => Box::pin(self.send_some_in_time(client, backlog)).await?,
             };
-            unsent.took(sent);
+            backlog.drained(sent);
             return Ok(sent);
         }
         if !self.read {
@@ -150,14 +150,14 @@ impl Upload {
     async fn send_some_in_time<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
-        unsent: &ConnectionBacklog,
+        backlog: &ConnectionBacklog,
     ) -> Result<usize, Failure> {
         let waiting = client.unsent();
         tokio::select! {
             biased;
             sent = self.send_some() => Ok(sent),
             () = client.gone() => Err(Failure::ClientLeft),
-            () = unsent.too_much(FOR_EVER, waiting) => Err(Failure::Unsent),
+            () = backlog.stalled(FOR_EVER, waiting) => Err(Failure::StalledUpload),
         }
     }
 

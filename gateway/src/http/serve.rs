@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use http::request::Parts;
 use http::{HeaderMap, Request};
+use tokio::time::timeout;
 
 use crate::admin::{AdminCall, AdminReply};
 use crate::forward::downstream::{BodyError, DownstreamExchange};
@@ -121,7 +122,12 @@ async fn serve_admin<C: DownstreamExchange>(
         drain(client).await;
         return server.admin.tail(server.forwarder(), client, context, head).await;
     }
-    let answer = match read_body(client).await {
+    let limit = server.forwarder().slow_clients.load().request_body_timeout.get();
+    let body = timeout(limit, read_body(client)).await.unwrap_or_else(|_| {
+        server.forwarder().telemetry.metrics.slow_body();
+        Err(LocalResponse::request_timeout())
+    });
+    let answer = match body {
         Ok(body) => server.admin.respond(call, context.connection(), context.client, head, &body).await,
         Err(answer) => answer,
     };

@@ -195,7 +195,7 @@ impl RequestPipeline {
     ) -> Result<Route, LocalResponse> {
         let start = Instant::now();
         let caller = if shows_token(asked.headers) || asked.connection.credentials.is_presented() {
-            CallerKind::WithCredentials
+            CallerKind::WithCredentials(asked.address)
         } else {
             CallerKind::Anonymous
         };

@@ -24,7 +24,7 @@ use crate::forward::target::Forward;
 use crate::policy::client_address::InvalidClientAddress;
 use crate::policy::connection::Connection;
 use crate::policy::cors::Cors;
-use crate::policy::quota::{Exceeded, QuotaSubject, RequestKind};
+use crate::policy::quota::{Exceeded, QuotaIdentity, QuotaSubject, RequestKind};
 use crate::policy::request_filter::{Rejection, is_of_another_site};
 use crate::request::decision_log::{DecisionLog, Stage, StageResult};
 use crate::request::host;
@@ -117,16 +117,18 @@ impl RequestPipeline {
     pub(crate) async fn decide(&self, asked: &RequestView<'_>) -> Action {
         let local = LocalEndpoint::parse(asked.uri.path());
         let began = std::time::Instant::now();
-        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
-            && let Err(exceeded) = asked.connection.listener.quotas.arrive(asked.counting())
-        {
+        let is_probe = matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready));
+        let quotas = &asked.connection.listener.quotas;
+        let admitted = match is_probe {
+            true => quotas.probe(asked.address, asked.counting()),
+            false => quotas.arrive(asked.counting()),
+        };
+        if let Err(exceeded) = admitted {
             let answer = self.limited(asked, exceeded);
             return Action::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()));
         }
-        // Probes come by address, and say nothing that is worth a secret.
-        if !matches!(local, Some(LocalEndpoint::Live | LocalEndpoint::Ready))
-            && let Err(turned) = screen(asked)
-        {
+        // Probes address the gateway by its IP address, so the host filter does not apply to them.
+        if !is_probe && let Err(turned) = screen(asked) {
             asked.tell(Stage::Host, StageResult::Refused, || turned.to_string());
             return Action::Respond(
                 LocalResponse::from(turned).into_wanted_form(asked.headers, asked.uri.query()),
@@ -182,20 +184,12 @@ impl RequestPipeline {
             RequestClass::Watch => RequestKind::Watch,
             RequestClass::Upgrade => RequestKind::Upgrade,
         };
-        let other;
         let (identity, groups) = match &forward.sender {
             RequestIdentity::Known(identity) => match (identity.user(), identity.user().tied_to()) {
-                (user, None) => (user.name.as_str(), user.groups.as_slice()),
-                // Names and groups of a workspace's own are told apart from everybody else's.
-                (user, Some(cluster)) => {
-                    other = format!("{cluster}/{}", user.name);
-                    (other.as_str(), &[][..])
-                }
+                (user, None) => (QuotaIdentity::User(&user.name), user.groups.as_slice()),
+                (user, Some(cluster)) => (QuotaIdentity::WorkspaceUser(cluster, &user.name), &[][..]),
             },
-            RequestIdentity::PassedOn => {
-                other = asked.address.to_string();
-                (other.as_str(), &[][..])
-            }
+            RequestIdentity::PassedOn => (QuotaIdentity::Address(asked.address), &[][..]),
         };
         let whom = QuotaSubject {
             identity,

@@ -28,10 +28,10 @@ pub(crate) struct Connection {
     pub(crate) server_name: Option<Box<str>>,
     /// The certificates that the peer presented, and what was made of them so far.
     pub(crate) credentials: ConnectionCredentials,
-    /// Of its answers.
-    pub(crate) untaken: ConnectionBacklog,
-    /// Of the bodies of its requests, by servers.
-    pub(crate) unsent: ConnectionBacklog,
+    /// Response data that waits for the client.
+    pub(crate) response_backlog: ConnectionBacklog,
+    /// Upload data that waits for servers.
+    pub(crate) upload_backlog: ConnectionBacklog,
     /// Its requests.
     pub(crate) activity: Activity,
     /// Bytes of header of those requests over HTTP/2 that are not answered yet.
@@ -53,6 +53,7 @@ impl Connection {
             (Some(chain), ClientCertificateUse::Identity) => ConnectionCredentials::new(Arc::clone(chain)),
             _ => ConnectionCredentials::none(),
         };
+        let budget = Arc::clone(&listener.backlog_budget);
         Self {
             id,
             listener,
@@ -61,8 +62,8 @@ impl Connection {
             said: frame.peers.said.clone(),
             server_name: server_name.map(Box::from),
             credentials,
-            untaken: ConnectionBacklog::default(),
-            unsent: ConnectionBacklog::default(),
+            response_backlog: ConnectionBacklog::new(budget.clone()),
+            upload_backlog: ConnectionBacklog::new(budget),
             activity: Activity::begin(),
             heads: AtomicUsize::new(0),
             _connected: None,

@@ -1,145 +1,247 @@
-//! What was asked for on a connection, is here, and is not taken.
+//! Slow-reader protection: gives up streams whose buffered data the peer does not read (CVE-2019-9511, CVE-2019-9517).
 //!
-//! A shard sends ahead on every stream, up to its window, and that waits here while the client takes nothing of it. One answer
-//! may wait for as long as `slowClients.responseStallTimeout` says; hundreds of one connection would be tens of MiB (CVE-2019-9511,
-//! CVE-2019-9517). So who has more than [`FREE`] waiting has to take it, at a pace at which it would be gone
-//! within [`WITHIN`]; a slow line with many long lists is let alone, and so are the others on a CDN's connection. Lines stop for a
-//! moment, too: only [`PATIENT`] looks in a row that find nobody keeping up are too many, unless [`MUCH`] waits.
+//! A shard sends ahead on every stream, up to its window, and that data waits here while the client does not read. One response
+//! may wait for as long as `slowClients.responseStallTimeout` says; hundreds on one connection would be tens of MiB. So a
+//! connection with more than [`ALLOWED_BACKLOG`] waiting must drain at a rate that would empty it within [`MAX_DRAIN_TIME`]: a slow
+//! line with many long lists keeps them, and so do the other clients on a CDN's connection. Lines pause now and then, so only
+//! [`MAX_STALLED_SAMPLES`] samples in a row below that rate are too many, unless more than [`HARD_LIMIT`] waits.
 //!
-//! The other way it is the same: what a client sends ahead waits while a shard takes nothing of it, and of a connection that has
-//! more than that waiting, those uploads are given up of which nothing is taken for as long.
+//! Uploads are treated alike: data that a client sends ahead waits while a shard does not read it, and a connection with more
+//! than that waiting loses the uploads of which nothing is read for as long.
 //!
-//! Cost: one addition per part of a body. The rest only happens where nothing was taken for [`LOOK`].
+//! All connections of the process share a [`BacklogBudget`]. Above half of it the allowances of every connection shrink, in
+//! proportion to what is left, so that many connections together hold no more than the budget.
+//!
+//! Cost: one addition per part of a body. The rest only happens on streams of which nothing was read for [`SAMPLE_INTERVAL`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Bytes that may wait for one connection whatever its client does.
-const FREE: usize = 1 << 20;
-/// Who takes what waits within so much time is only slow.
-const WITHIN: Duration = Duration::from_secs(32);
-/// From look to look.
-const LOOK: Duration = Duration::from_secs(1);
-/// So many looks in a row may find nobody keeping up: lines stop for a while, and shards do.
-const PATIENT: u32 = 8;
-/// With more bytes than that waiting, one look is enough.
-const MUCH: usize = 8 * FREE;
+/// Bytes that may wait on one connection whatever its peer does, while the budget is not under pressure.
+const ALLOWED_BACKLOG: usize = 1 << 20;
+/// The same when nothing is left of the budget: one stream's window.
+const MIN_ALLOWED_BACKLOG: usize = 64 << 10;
+/// A connection that would drain within this time is only slow.
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(32);
+/// Time between two samples of a stalled stream.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Samples in a row that may find the connection too slow: lines pause for a while, and so do shards.
+const MAX_STALLED_SAMPLES: u32 = 8;
+/// With more than this many times the allowance waiting, one sample is enough.
+const HARD_LIMIT: usize = 8;
 
-/// Of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionBacklog {
-    /// Bytes of those streams that take nothing, as of their last looks.
+/// Bytes that may wait on stalled streams of all connections of the process.
+#[derive(Debug)]
+pub(crate) struct BacklogBudget {
+    limit: AtomicUsize,
     waiting: AtomicUsize,
-    /// Bytes taken on all streams.
-    taken: AtomicU64,
+}
+
+impl BacklogBudget {
+    /// A budget of this many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit: AtomicUsize::new(limit), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Changes the limit from now on.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait now on stalled streams.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// What one connection may have waiting now: all of it up to half of the budget, then less in proportion to what is left.
+    fn allowance(&self) -> Allowance {
+        let (limit, waiting) = (self.limit.load(Ordering::Relaxed), self.waiting());
+        let half = (limit / 2).max(1);
+        let left = limit.saturating_sub(waiting).min(half);
+        let scaled = |all: usize| (all as u128 * left as u128 / half as u128) as usize;
+        Allowance {
+            backlog: scaled(ALLOWED_BACKLOG).max(MIN_ALLOWED_BACKLOG),
+            stalled_samples: (scaled(MAX_STALLED_SAMPLES as usize) as u32).max(1),
+        }
+    }
+}
+
+/// What one connection may have waiting.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Allowance {
+    /// Bytes.
+    backlog: usize,
+    /// Samples in a row that may find it too slow.
+    stalled_samples: u32,
+}
+
+/// Bytes that wait on the stalled streams of one connection, in one direction.
+#[derive(Debug)]
+pub(crate) struct ConnectionBacklog {
+    budget: Arc<BacklogBudget>,
+    /// Bytes of the stalled streams, as of their last samples.
+    waiting: AtomicUsize,
+    /// Bytes read by the peer, on all streams, since the connection began.
+    drained: AtomicU64,
 }
 
 impl ConnectionBacklog {
-    /// Something was taken.
-    pub(crate) fn took(&self, bytes: usize) {
-        self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// The backlog of a new connection.
+    pub(crate) fn new(budget: Arc<BacklogBudget>) -> Self {
+        Self { budget, waiting: AtomicUsize::new(0), drained: AtomicU64::new(0) }
     }
 
-    /// Returns when a stream has to be given up that takes nothing all the while: after `patience`, or as soon as too much
-    /// waits on its connection. `waiting` says how many bytes do on this stream.
-    pub(crate) async fn too_much(&self, patience: Duration, mut waiting: impl FnMut() -> usize) {
+    /// Counts bytes that the peer has read.
+    pub(crate) fn drained(&self, bytes: usize) {
+        self.drained.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns when a stream of which nothing is read all the while has to be given up: after `patience`, or as soon as too
+    /// much waits on its connection. `waiting` returns the bytes that wait on this stream.
+    pub(crate) async fn stalled(&self, patience: Duration, mut waiting: impl FnMut() -> usize) {
         let end = Instant::now() + patience;
-        let mut taken = self.taken.load(Ordering::Relaxed);
-        let mut behind = 0;
-        let mut here = Waiting { all: &self.waiting, bytes: 0 };
+        let mut drained = self.drained.load(Ordering::Relaxed);
+        let mut stalled_samples = 0;
+        let mut stream = StalledStream { connection: self, bytes: 0 };
         loop {
             let rest = end.saturating_duration_since(Instant::now());
             if rest.is_zero() {
                 return;
             }
             let began = Instant::now();
-            sleep(rest.min(LOOK)).await;
-            let all = here.is_now(waiting());
-            let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
-            let is_behind = all > FREE && !keeps_up(all, taken.wrapping_sub(before), began.elapsed());
-            behind = if is_behind { behind + 1 } else { 0 };
-            if behind >= PATIENT || (is_behind && all > MUCH) {
+            sleep(rest.min(SAMPLE_INTERVAL)).await;
+            let backlog = stream.update(waiting());
+            let before = std::mem::replace(&mut drained, self.drained.load(Ordering::Relaxed));
+            let allowance = self.budget.allowance();
+            let is_stalled = backlog > allowance.backlog
+                && !drains_in_time(backlog, drained.wrapping_sub(before), began.elapsed());
+            stalled_samples = if is_stalled { stalled_samples + 1 } else { 0 };
+            if stalled_samples >= allowance.stalled_samples
+                || (is_stalled && backlog > HARD_LIMIT * allowance.backlog)
+            {
                 return;
             }
         }
     }
 }
 
-/// Whether all that waits will be gone soon, at the pace of the last moments.
-fn keeps_up(waiting: usize, taken: u64, during: Duration) -> bool {
-    u128::from(taken) * WITHIN.as_millis() >= waiting as u128 * during.as_millis()
+/// Whether a backlog would be empty within [`MAX_DRAIN_TIME`], at the rate of the last sample.
+fn drains_in_time(backlog: usize, drained: u64, during: Duration) -> bool {
+    u128::from(drained) * MAX_DRAIN_TIME.as_millis() >= backlog as u128 * during.as_millis()
 }
 
-/// The part of one stream in what waits.
-struct Waiting<'w> {
-    all: &'w AtomicUsize,
+/// One stream's part of its connection's backlog, taken off when dropped.
+struct StalledStream<'c> {
+    connection: &'c ConnectionBacklog,
     bytes: usize,
 }
 
-impl Waiting<'_> {
-    /// So much waits now on this stream; returns how much on all.
-    fn is_now(&mut self, bytes: usize) -> usize {
+impl StalledStream<'_> {
+    /// Sets the bytes of this stream; returns those of its connection.
+    fn update(&mut self, bytes: usize) -> usize {
         let before = std::mem::replace(&mut self.bytes, bytes);
-        // The sum of all streams' is never less than one of them.
-        let all = self.all.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
-        all.wrapping_add(bytes).wrapping_sub(before)
+        // The sum over all streams is never less than the part of one, so wrapping additions give the right sum.
+        let change = bytes.wrapping_sub(before);
+        self.connection.budget.waiting.fetch_add(change, Ordering::Relaxed);
+        self.connection.waiting.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for StalledStream<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.connection.budget.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.connection.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     const WINDOW: usize = 256 << 10;
     const PATIENCE: Duration = Duration::from_secs(60);
+    const MIB: usize = 1 << 20;
 
-    /// Streams with a full window each of which nothing is taken, while the connection takes so many bytes in a second, by its
-    /// number. Returns how many are still there after two seconds, after ten, and at the end of all patience.
-    async fn left(streams: usize, pace: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
-        let connection = Arc::new(ConnectionBacklog::default());
+    /// Opens streams with a full window each of which nothing is read, while the connection drains `rate(second)` bytes in each
+    /// second. Returns how many streams are left after two seconds, after ten, and when the patience is over.
+    async fn remaining(streams: usize, rate: impl Fn(usize) -> usize + Send + 'static) -> [usize; 3] {
+        let budget = Arc::new(BacklogBudget::new(1 << 40));
+        let connection = Arc::new(ConnectionBacklog::new(budget));
         let others = Arc::clone(&connection);
         tokio::spawn(async move {
             for tenth in 0.. {
-                sleep(LOOK / 10).await;
-                others.took(pace(tenth / 10) / 10);
+                sleep(SAMPLE_INTERVAL / 10).await;
+                others.drained(rate(tenth / 10) / 10);
             }
         });
-        let mut stalled: Vec<_> = (0..streams)
-            .map(|_| {
-                let connection = Arc::clone(&connection);
-                tokio::spawn(async move { connection.too_much(PATIENCE, || WINDOW).await })
-            })
-            .collect();
+        let mut stalled = stall(&connection, streams);
         let mut counts = [0; 3];
-        for (count, wait) in counts.iter_mut().zip([2 * LOOK + LOOK / 2, 8 * LOOK, PATIENCE]) {
+        let waits = [2 * SAMPLE_INTERVAL + SAMPLE_INTERVAL / 2, 8 * SAMPLE_INTERVAL, PATIENCE];
+        for (count, wait) in counts.iter_mut().zip(waits) {
             sleep(wait).await;
             stalled.retain(|stream| !stream.is_finished());
             *count = stalled.len();
         }
         assert_eq!(connection.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(connection.budget.waiting(), 0);
         counts
     }
 
+    fn stall(connection: &Arc<ConnectionBacklog>, streams: usize) -> Vec<tokio::task::JoinHandle<()>> {
+        let stream = || {
+            let connection = Arc::clone(connection);
+            tokio::spawn(async move { connection.stalled(PATIENCE, || WINDOW).await })
+        };
+        (0..streams).map(|_| stream()).collect()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn much_may_wait_only_for_who_takes_it() {
-        assert_eq!(left(1, |_| 0).await, [1, 1, 0], "one may wait for a minute");
-        assert_eq!(left(4, |_| 0).await, [4, 4, 0], "so may a MiB");
-        assert_eq!(left(20, |_| 0).await, [20, 4, 0], "more only for a moment");
-        assert_eq!(left(250, |_| 0).await, [32, 4, 0], "and very much not even that long");
-        assert_eq!(left(250, |_| 1 << 10).await, [32, 4, 0], "not for who takes a little either");
-        assert_eq!(left(20, |_| 256 << 10).await, [20, 20, 0], "a slow line with twenty lists");
-        assert_eq!(left(250, |_| 4 << 20).await, [250, 250, 0], "many people on one connection");
+    async fn a_large_backlog_must_drain() {
+        assert_eq!(remaining(1, |_| 0).await, [1, 1, 0], "one stream may wait for a minute");
+        assert_eq!(remaining(4, |_| 0).await, [4, 4, 0], "so may a MiB");
+        assert_eq!(remaining(20, |_| 0).await, [20, 4, 0], "more only for a moment");
+        assert_eq!(remaining(250, |_| 0).await, [32, 4, 0], "and very much not even that long");
+        assert_eq!(remaining(250, |_| 1 << 10).await, [32, 4, 0], "not if it drains slowly either");
+        assert_eq!(remaining(20, |_| 256 << 10).await, [20, 20, 0], "a slow line with twenty lists");
+        assert_eq!(remaining(250, |_| 4 << 20).await, [250, 250, 0], "many people on one connection");
         let with_pauses = |second: usize| if second % 8 < 5 { 0 } else { 4 << 20 };
-        assert_eq!(left(30, with_pauses).await, [30, 30, 0], "a line that stops now and then");
+        assert_eq!(remaining(30, with_pauses).await, [30, 30, 0], "a line that pauses now and then");
+    }
+
+    #[test]
+    fn the_allowance_shrinks_in_the_upper_half_of_the_budget() {
+        let budget = BacklogBudget::new(64 * MIB);
+        for (waiting, backlog, stalled_samples) in [
+            (0, ALLOWED_BACKLOG, 8),
+            (32 * MIB, ALLOWED_BACKLOG, 8),
+            (48 * MIB, ALLOWED_BACKLOG / 2, 4),
+            (60 * MIB, ALLOWED_BACKLOG / 8, 1),
+            (64 * MIB, MIN_ALLOWED_BACKLOG, 1),
+            (usize::MAX, MIN_ALLOWED_BACKLOG, 1),
+        ] {
+            budget.waiting.store(waiting, Ordering::Relaxed);
+            assert_eq!(budget.allowance(), Allowance { backlog, stalled_samples }, "{waiting}");
+        }
+        assert_eq!(BacklogBudget::new(0).allowance().backlog, MIN_ALLOWED_BACKLOG);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_connections_together_stay_within_the_budget() {
+        let budget = Arc::new(BacklogBudget::new(64 * MIB));
+        // Each is within its own allowance; together they have 200 MiB waiting.
+        let mut streams = Vec::new();
+        for _ in 0..200 {
+            streams.extend(stall(&Arc::new(ConnectionBacklog::new(Arc::clone(&budget))), 4));
+        }
+        let modest = Arc::new(ConnectionBacklog::new(Arc::clone(&budget)));
+        let one = tokio::spawn(async move { modest.stalled(PATIENCE, || MIN_ALLOWED_BACKLOG).await });
+        sleep(4 * SAMPLE_INTERVAL).await;
+        let waiting = budget.waiting();
+        assert!(waiting <= 64 * MIB, "{} MiB wait", waiting / MIB);
+        assert!(waiting >= 16 * MIB, "only what is too much is given up: {} MiB wait", waiting / MIB);
+        assert!(!one.is_finished(), "a connection within the smallest allowance keeps its stream");
     }
 }

@@ -10,6 +10,7 @@ use fairlead_config::{ConnectionLimits, TraceContextPolicy};
 use fairlead_process::{ChallengeFolder, ReloadableTls};
 
 use crate::policy::client_address::PeerPolicy;
+use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::quota::ListenerQuotas;
 use crate::policy::request_filter::RequestFilter;
 use crate::telemetry::metrics::listeners::{ListenerMetrics, ListenerSeries};
@@ -27,6 +28,8 @@ pub(crate) struct Listener {
     pub(crate) frame: ArcSwap<ConnectionPolicy>,
     /// How much may be asked.
     pub(crate) quotas: Arc<ListenerQuotas>,
+    /// Memory for slow readers, shared by all listeners.
+    pub(crate) backlog_budget: Arc<BacklogBudget>,
     /// What can be changed while connections are open.
     pub(crate) policy: ArcSwap<RequestPolicy>,
     /// As long as it is there the files of the policy are looked at.

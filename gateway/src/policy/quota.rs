@@ -1,12 +1,13 @@
 //! The quotas of a listener, and the ticket that a request holds while it counts.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fairlead_config::{ListenerQuotasConfig, QuotaConfig};
-use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace};
+use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace, network_of};
 
 /// What is open of it is counted apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -132,12 +133,24 @@ impl LimitKind {
 /// Who asks, and where, as far as quotas tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotaSubject<'w> {
-    /// The user's name, or the address of whom nobody here has judged.
-    pub(crate) identity: &'w str,
+    /// Whose quota per identity it is.
+    pub(crate) identity: QuotaIdentity<'w>,
     /// Groups that the user is in.
     pub(crate) groups: &'w [String],
     /// The id of the logical cluster, if it is about one.
     pub(crate) workspace: Option<&'w str>,
+}
+
+/// Whose quota per identity a request counts against. Names of users, of users of a workspace's own issuers, and addresses never
+/// share one, however they are spelled.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum QuotaIdentity<'w> {
+    /// A user of the whole installation, by name.
+    User(&'w str),
+    /// A user whom only the issuers of a workspace know: the id of its logical cluster, and the name.
+    WorkspaceUser(&'w str, &'w str),
+    /// A client that was not authenticated here.
+    Address(IpAddr),
 }
 
 /// The quotas of a listener.
@@ -150,6 +163,8 @@ pub(crate) struct ListenerQuotas {
     all: Arc<Meter>,
     identities: Meters,
     workspaces: Meters,
+    /// Health probes, by address.
+    probes: Meters,
     /// What addresses may do before anybody is known.
     pub(crate) addresses: AddressQuotas,
 }
@@ -202,6 +217,7 @@ impl ListenerQuotas {
             all: Arc::default(),
             identities: Meters::default(),
             workspaces: Meters::default(),
+            probes: Meters::default(),
             addresses: AddressQuotas::new(&config.per_address),
         };
         quotas.set(config);
@@ -246,6 +262,17 @@ impl ListenerQuotas {
         }
     }
 
+    /// Counts a health probe. Probes are no part of other quotas, so that a listener at its limit stays healthy; each address has
+    /// a rate of its own for them, whatever is configured.
+    ///
+    /// # Errors
+    /// [`Exceeded`], which then has cost nearly nothing.
+    pub(crate) fn probe(&self, address: IpAddr, counting: Counting) -> Result<(), Exceeded> {
+        let (now, pace) = (self.now(), Pace::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
+        let taken = self.probes.of(&network_of(address), now).requests.take(pace, now, counting);
+        taken.map_err(|wait| Exceeded { scope: LimitScope::Address, what: LimitKind::Rate, wait })
+    }
+
     /// Counts a request of somebody, until the ticket is dropped. `None` where nothing is counted. One that asks for an upgrade
     /// counts among requests, too, until it has one ([`QuotaGuard::switched`]).
     ///
@@ -266,7 +293,7 @@ impl ListenerQuotas {
         let (mut identity, mut workspace) = (None, None);
         if (!rules.identity.is_none() || !rules.workspace.is_none()) && !rules.exempt(whom) {
             identity = request
-                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(whom.identity, now))?;
+                .hold(LimitScope::Identity, &rules.identity, || self.identities.of(&whom.identity, now))?;
             if let Some(id) = whom.workspace {
                 let meter = || self.workspaces.of(id, now);
                 workspace = request.hold(LimitScope::Workspace, &rules.workspace, meter)?;
@@ -305,7 +332,7 @@ impl ListenerQuotas {
             return told;
         }
         if !rules.identity.is_none() {
-            tell(LimitScope::Identity, &self.identities.of(whom.identity, now), &rules.identity);
+            tell(LimitScope::Identity, &self.identities.of(&whom.identity, now), &rules.identity);
         }
         if let (Some(workspace), false) = (whom.workspace, rules.workspace.is_none()) {
             tell(LimitScope::Workspace, &self.workspaces.of(workspace, now), &rules.workspace);
@@ -317,6 +344,9 @@ impl ListenerQuotas {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
+
+/// Health probes that an address may make per second: many times what load balancers make.
+const PROBES_PER_SECOND: u64 = 50;
 
 /// When to try again where nobody can know.
 const A_MOMENT: Duration = Duration::from_secs(1);
@@ -423,7 +453,7 @@ mod tests {
     }
 
     fn whom<'w>(identity: &'w str, workspace: &'w str) -> QuotaSubject<'w> {
-        QuotaSubject { identity, groups: &[], workspace: Some(workspace) }
+        QuotaSubject { identity: QuotaIdentity::User(identity), groups: &[], workspace: Some(workspace) }
     }
 
     fn exceeded(outcome: Result<Option<QuotaGuard>, Exceeded>) -> (LimitScope, LimitKind) {
@@ -518,5 +548,36 @@ mod tests {
         assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_err());
         drop(open);
         assert!(quotas.admit(RequestKind::Watch, &whom("bob", "a"), Counting::Real).is_ok());
+    }
+
+    #[test]
+    fn a_user_shares_no_quota_with_an_address_or_another_workspace_of_the_same_spelling() {
+        let quotas = Arc::new(ListenerQuotas::new(&ListenerQuotasConfig {
+            per_identity: QuotaConfig { requests_per_second: Some(1), ..QuotaConfig::default() },
+            ..ListenerQuotasConfig::default()
+        }));
+        let address: IpAddr = "10.0.0.7".parse().unwrap();
+        for identity in [
+            QuotaIdentity::User("10.0.0.7"),
+            QuotaIdentity::Address(address),
+            QuotaIdentity::User("abc/bob"),
+            QuotaIdentity::WorkspaceUser("abc", "bob"),
+            QuotaIdentity::WorkspaceUser("abc/b", "ob"),
+        ] {
+            let subject = QuotaSubject { identity, groups: &[], workspace: None };
+            let admit = || quotas.admit(RequestKind::Request, &subject, Counting::Real);
+            assert!(admit().is_ok(), "{identity:?}");
+            assert!(admit().is_err(), "{identity:?}");
+        }
+    }
+
+    #[test]
+    fn probes_have_a_rate_of_their_own_per_network() {
+        let quotas = ListenerQuotas::new(&ListenerQuotasConfig::default());
+        let probe = |address: &str| quotas.probe(address.parse().unwrap(), Counting::Real).is_ok();
+        let admitted = (0..10 * PROBES_PER_SECOND).filter(|_| probe("2001:db8::1")).count() as u64;
+        assert!((2 * PROBES_PER_SECOND..4 * PROBES_PER_SECOND).contains(&admitted), "{admitted}");
+        assert!(!probe("2001:db8::2"), "the same /64");
+        assert!(probe("2001:db8:0:1::1") && probe("10.0.0.7"));
     }
 }

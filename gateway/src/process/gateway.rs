@@ -27,10 +27,11 @@ use crate::listener::listener_manager::{
 };
 use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
+use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::cors::{BadOrigin, Cors};
 use crate::process::settings::{
     behind_mounts, believed_at_listeners, header_limits, index_options, mount_rules, own_credentials, paths,
-    restart_needed, upstream_options, warn_of_holes, workspace_authentication,
+    restart_needed, stalled_stream_budget, upstream_options, warn_of_holes, workspace_authentication,
 };
 use crate::routing::Routing;
 use crate::routing::index::{IndexParts, IndexReport, what_is_missing};
@@ -345,6 +346,7 @@ impl Gateway {
             header_limits: ArcSwap::from_pointee(header_limits(config)),
             routing,
         });
+        let backlog_budget = Arc::new(BacklogBudget::new(stalled_stream_budget(config)));
         let admin = Arc::new(AdminApi::new(AdminParts {
             pipeline: Arc::clone(&pipeline),
             picker,
@@ -354,6 +356,7 @@ impl Gateway {
             reloads: reloads.clone(),
             shutdown: shutdown.clone(),
             certificate_files: certificate_files(config),
+            backlog_budget: Arc::clone(&backlog_budget),
         }));
         let app = Arc::new(HttpServer::new(Arc::clone(&pipeline), Arc::clone(&admin)));
 
@@ -364,6 +367,7 @@ impl Gateway {
         let listeners = ListenerManager::new(ListenerParts {
             acme: acme.clone(),
             telemetry,
+            backlog_budget,
             admin: Arc::clone(&admin),
             app,
             workers: Arc::clone(&workers),
@@ -450,6 +454,7 @@ impl Gateway {
         self.pipeline.routing.router.set_patience(patience);
         self.pipeline.forwarder.upstreams.set_options(upstream_options(&config));
         self.pipeline.forwarder.slow_clients.store(Arc::new(config.slow_clients.clone()));
+        self.admin.backlog_budget.set_limit(stalled_stream_budget(&config));
         self.pipeline.header_limits.store(Arc::new(header_limits(&config)));
         self.telemetry().metrics.set_connections_limit(config.limits.max_connections);
         self.admin.set_placement(PickSettings::new(config.placement.clone()));

@@ -21,6 +21,11 @@ use crate::upstream::{
     UpstreamCredential, UpstreamOptions,
 };
 
+/// Bytes that may wait on stalled streams of all connections.
+pub(super) fn stalled_stream_budget(config: &GatewayConfig) -> usize {
+    usize::try_from(config.stalled_stream_budget.bytes()).unwrap_or(usize::MAX)
+}
+
 pub(super) fn header_limits(config: &GatewayConfig) -> HeaderLimits {
     HeaderLimits {
         fields: config.limits.max_header_fields,

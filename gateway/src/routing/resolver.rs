@@ -4,11 +4,13 @@
 //! appear therefore waits for the index for a bounded moment, woken by the batch that brings it. What did not
 //! appear is remembered for a shorter moment, and the number of waiters is bounded, so that probing for names stays cheap.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use fairlead_process::network_of;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
@@ -29,6 +31,9 @@ pub(crate) struct MissWaitPolicy {
     pub(crate) wait_remembered: Duration,
     /// How many requests may wait at once.
     pub(crate) waiters: usize,
+    /// How many of them may be those of one address (IPv6: of one /64): credentials are not verified yet, so one client
+    /// with made-up tokens could otherwise take every place.
+    pub(crate) waiters_per_address: usize,
 }
 
 impl Default for MissWaitPolicy {
@@ -38,6 +43,7 @@ impl Default for MissWaitPolicy {
             memory: Duration::from_millis(1000),
             wait_remembered: Duration::from_millis(100),
             waiters: 4096,
+            waiters_per_address: 256,
         }
     }
 }
@@ -84,8 +90,10 @@ pub(crate) enum LabelsBehindMounts {
 /// Whether the caller may wait for the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CallerKind {
-    /// It presented a certificate or a token; nobody has judged them yet.
-    WithCredentials,
+    /// A client that presented a certificate or a token, not verified yet, from this address.
+    WithCredentials(IpAddr),
+    /// The gateway itself, which looks up the logical cluster of a verified token.
+    Gateway,
     /// It presented nothing and gets the answer of this moment.
     Anonymous,
 }
@@ -103,6 +111,7 @@ pub(crate) struct WorkspaceResolver {
     patience: ArcSwap<MissWaitPolicy>,
     ignores_behind_mounts: AtomicBool,
     waiting: AtomicUsize,
+    waiting_by_address: Mutex<FxHashMap<IpAddr, usize>>,
     misses: Mutex<FxHashMap<TableKey, Miss>>,
 }
 
@@ -130,6 +139,7 @@ impl WorkspaceResolver {
             patience: ArcSwap::from_pointee(patience),
             ignores_behind_mounts: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            waiting_by_address: Mutex::default(),
             misses: Mutex::default(),
         }
     }
@@ -183,7 +193,7 @@ impl WorkspaceResolver {
             if let Some(steps) = steps {
                 steps.tell(Stage::Workspace, StageResult::Noted, || waited_for(wait, is_remembered));
             }
-            let Some(waiter) = Waiter::register(self, missing.key) else {
+            let Some(waiter) = Waiter::register(self, missing.key, caller.address()) else {
                 return Route::Busy;
             };
             let appeared = waiter.appeared.notified();
@@ -215,7 +225,7 @@ impl WorkspaceResolver {
     }
 
     /// Wakes those who wait for one of these keys, and forgets that they were missing. Called by the index after
-    /// each batch; costs one atomic load while nothing was missed.
+    /// each batch; costs one uncontended lock while nothing was missed.
     pub(crate) fn appeared(&self, keys: &[TableKey]) {
         let mut misses = self.misses.lock();
         if misses.is_empty() {
@@ -311,7 +321,7 @@ impl WorkspaceResolver {
 fn not_waited_for(caller: CallerKind) -> String {
     match caller {
         CallerKind::Anonymous => "without a credential nobody waits for it to appear".to_owned(),
-        CallerKind::WithCredentials => {
+        CallerKind::WithCredentials(_) | CallerKind::Gateway => {
             "a name at the top is no generated id: it is not about to appear".to_owned()
         }
     }
@@ -328,14 +338,12 @@ struct Waiter<'r> {
     router: &'r WorkspaceResolver,
     key: TableKey,
     appeared: Arc<Notify>,
+    _place: Place<'r>,
 }
 
 impl<'r> Waiter<'r> {
-    fn register(router: &'r WorkspaceResolver, key: TableKey) -> Option<Self> {
-        if router.waiting.fetch_add(1, Ordering::Relaxed) >= router.patience.load().waiters {
-            router.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
+    fn register(router: &'r WorkspaceResolver, key: TableKey, address: Option<IpAddr>) -> Option<Self> {
+        let place = Place::take(router, address)?;
         let mut misses = router.misses.lock();
         let miss = misses.entry(key).or_insert_with(|| Miss {
             appeared: Arc::default(),
@@ -344,19 +352,69 @@ impl<'r> Waiter<'r> {
         });
         miss.waiters += 1;
         let appeared = Arc::clone(&miss.appeared);
-        Some(Self { router, key, appeared })
+        Some(Self { router, key, appeared, _place: place })
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.router.waiting.fetch_sub(1, Ordering::Relaxed);
         let mut misses = self.router.misses.lock();
         if let Some(miss) = misses.get_mut(&self.key) {
             miss.waiters -= 1;
             if miss.waiters == 0 && miss.remembered_until.is_none() {
                 misses.remove(&self.key);
             }
+        }
+    }
+}
+
+/// One of the bounded number of places to wait, given back when dropped.
+struct Place<'r> {
+    router: &'r WorkspaceResolver,
+    network: Option<IpAddr>,
+}
+
+impl<'r> Place<'r> {
+    fn take(router: &'r WorkspaceResolver, address: Option<IpAddr>) -> Option<Self> {
+        let policy = router.patience.load();
+        let mut place = Self { router, network: None };
+        // From here on dropping the place gives it back.
+        if router.waiting.fetch_add(1, Ordering::Relaxed) >= policy.waiters {
+            return None;
+        }
+        if let Some(network) = address.map(network_of) {
+            let mut waiting = router.waiting_by_address.lock();
+            let count = waiting.entry(network).or_default();
+            if *count >= policy.waiters_per_address {
+                return None;
+            }
+            *count += 1;
+            place.network = Some(network);
+        }
+        Some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.router.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(network) = self.network {
+            let mut waiting = self.router.waiting_by_address.lock();
+            if let Some(count) = waiting.get_mut(&network) {
+                *count -= 1;
+                if *count == 0 {
+                    waiting.remove(&network);
+                }
+            }
+        }
+    }
+}
+
+impl CallerKind {
+    fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::WithCredentials(address) => Some(address),
+            Self::Gateway | Self::Anonymous => None,
         }
     }
 }
@@ -415,10 +473,14 @@ mod tests {
         }
 
         fn ask(&self, reference: &'static str) -> tokio::task::JoinHandle<String> {
+            self.ask_from(reference, "10.0.0.1".parse().unwrap())
+        }
+
+        fn ask_from(&self, reference: &'static str, address: IpAddr) -> tokio::task::JoinHandle<String> {
             let router = Arc::clone(&self.router);
             tokio::spawn(async move {
                 let reference = Reference::parse(reference).unwrap();
-                outcome(router.route(&reference, CallerKind::WithCredentials).await)
+                outcome(router.route(&reference, CallerKind::WithCredentials(address)).await)
             })
         }
 
@@ -517,6 +579,25 @@ mod tests {
         assert_eq!(world.router.waiting.load(Ordering::Relaxed), 1);
         assert_eq!(world.ask("root:c").await.unwrap(), "Unknown");
         assert_eq!(second.await.unwrap(), "Unknown");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_address_cannot_take_every_place_to_wait() {
+        let policy = MissWaitPolicy { waiters: 4, waiters_per_address: 2, ..MissWaitPolicy::default() };
+        let mut world = World::new(policy);
+        let from = |address: &str| address.parse::<IpAddr>().unwrap();
+        let first = world.ask_from("root:a", from("2001:db8::1"));
+        let second = world.ask_from("root:b", from("2001:db8::2"));
+        world.until_waiting(2).await;
+        assert_eq!(world.ask_from("root:c", from("2001:db8::3")).await.unwrap(), "Busy", "the same /64");
+        assert_eq!(world.router.waiting.load(Ordering::Relaxed), 2, "a refused request takes no place");
+        let other = world.ask_from("root:new", from("10.0.0.2"));
+        world.until_waiting(3).await;
+        world.apply(vec![workspace("root", "new", ID), Change::PutCluster(cluster(ID))]);
+        assert_eq!(other.await.unwrap(), format!("root/{ID}"));
+        assert_eq!((first.await.unwrap(), second.await.unwrap()), ("Unknown".into(), "Unknown".into()));
+        assert!(world.router.waiting_by_address.lock().is_empty());
+        assert_eq!(world.ask_from("root:c", from("2001:db8::3")).await.unwrap(), "Unknown");
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,7 +85,7 @@ async fn a_body_that_breaks_off_is_the_clients_fault_and_nobody_elses() {
 async fn headers_that_drip_are_not_waited_for() {
     let world = world(|config| {
         config.limits.header_read_timeout = Timespan::from_millis(300);
-        config.limits.idle_timeout = Timespan::from_millis(300);
+        config.limits.idle_timeout = Timespan::from_secs(300);
     })
     .await;
     for before in ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
@@ -106,6 +106,19 @@ async fn headers_that_drip_are_not_waited_for() {
         };
         timeout(LIMIT, dripping).await.expect("it is waited for without end");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_the_gateway_itself_reads_has_a_deadline() {
+    let world = world(|config| config.slow_clients.request_body_timeout = Timespan::from_millis(300)).await;
+    let mut slow = world.connect(Some(&world.operator()), b"http/1.1").await;
+    let head =
+        "POST /services/fairlead/v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    timeout(LIMIT, slow.read_to_end(&mut response)).await.expect("it is waited for without end").unwrap();
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -117,8 +117,7 @@ impl AddressQuotas {
         if !self.counts.load(Ordering::Relaxed) {
             return None;
         }
-        let key = network(address).to_string();
-        Some((self.rules.load_full(), self.meters.of(&key, self.now())))
+        Some((self.rules.load_full(), self.meters.of(&network_of(address), self.now())))
     }
 
     fn now(&self) -> u64 {
@@ -126,7 +125,8 @@ impl AddressQuotas {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// The network that counts as one client: an IPv4 address, or the /64 of an IPv6 address, which one host usually has.
+pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         v4 @ IpAddr::V4(_) => v4,

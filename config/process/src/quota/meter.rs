@@ -1,6 +1,6 @@
 //! What each of many has asked, as long as it matters.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -72,7 +72,7 @@ impl Default for Meters {
 
 impl Meters {
     /// That of a key. Keys whose hashes are equal have one; that happens once in billions.
-    pub fn of(&self, key: &str, now: u64) -> Arc<Meter> {
+    pub fn of(&self, key: &(impl Hash + ?Sized), now: u64) -> Arc<Meter> {
         let hash = self.hasher.hash_one(key);
         let part = &self.parts[(hash >> 32) as usize % PARTS];
         let mut part = part.lock();

@@ -4,6 +4,6 @@ mod address;
 mod meter;
 mod rate;
 
-pub use address::{AddressQuotas, Connected};
+pub use address::{AddressQuotas, Connected, network_of};
 pub use meter::{Meter, Meters};
 pub use rate::{Counting, Debt, Pace};

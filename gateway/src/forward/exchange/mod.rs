@@ -132,7 +132,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         tracing::debug!(%failure, "a request did not come to its end");
         match failure {
             Failure::SlowBody => self.forwarder.telemetry.metrics.slow_body(),
-            Failure::Untaken => self.forwarder.telemetry.metrics.untaken(),
+            Failure::SlowReader => self.forwarder.telemetry.metrics.slow_reader(),
             _ => {}
         }
         let Some(code) = self.client.begun() else {
@@ -155,7 +155,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         let cleanly = code == 200
             && self.context.class == RequestClass::Watch
             && self.context.boundary.is_between()
-            && !matches!(failure, Failure::ClientLeft | Failure::Untaken);
+            && !matches!(failure, Failure::ClientLeft | Failure::SlowReader);
         if !(cleanly && self.client.end(None).await.is_ok()) {
             self.client.abort();
         }

@@ -56,7 +56,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         upload: &mut Upload,
     ) -> Result<(), Failure> {
         let StartedResponse { ended, body, .. } = begun;
-        let (patience, untaken) = {
+        let (patience, stall_timeout) = {
             let slow = self.forwarder.slow_clients.load();
             (slow.request_body_timeout.get(), slow.response_stall_timeout.get())
         };
@@ -70,12 +70,12 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                         biased;
                         flushed = self.client.flush() => flushed?,
                         () = over(&mut self.over) => return self.too_late(),
-                        () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                        () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
                     }
                     tokio::select! {
                         biased;
                         chunk = body.data() => chunk,
-                        sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
+                        sent = upload.step(self.client, &self.context.connection().upload_backlog, patience) => {
                             self.sent(sent?);
                             continue;
                         }
@@ -99,7 +99,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 tokio::select! {
                     biased;
                     ended = self.client.end(trailers) => ended?,
-                    () = silence(Some(untaken)) => return Err(Failure::Untaken),
+                    () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
                 }
                 break;
             };
@@ -118,14 +118,15 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             // then there is more to be had: the error.
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
             // What the shard has sent ahead waits here as well.
-            let too_much = self.context.connection().untaken.too_much(untaken, || body.waiting());
+            let stalled =
+                self.context.connection().response_backlog.stalled(stall_timeout, || body.waiting());
             tokio::select! {
                 biased;
                 written = self.client.write(chunk, *ended) => written?,
                 () = over(&mut self.over) => return self.too_late(),
-                () = too_much => return Err(Failure::Untaken),
+                () = stalled => return Err(Failure::SlowReader),
             }
-            self.context.connection().untaken.took(size);
+            self.context.connection().response_backlog.drained(size);
             body.release(size);
             if self.is_ending && self.context.boundary.is_between() {
                 return Err(Failure::Over);
@@ -140,23 +141,23 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         if !self.context.boundary.is_between() {
             return Ok(());
         }
-        let untaken = self.forwarder.slow_clients.load().response_stall_timeout.get();
+        let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
             () = over(&mut self.over) => self.too_late(),
             written = self.client.write(keep_alive::BLANK, false) => Ok(written?),
-            () = silence(Some(untaken)) => Err(Failure::Untaken),
+            () = silence(Some(stall_timeout)) => Err(Failure::SlowReader),
         }
     }
 
     /// Sees a complete answer off; returns its code.
     pub(super) async fn conclude(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
         begun.body.finish();
-        let untaken = self.forwarder.slow_clients.load().response_stall_timeout.get();
+        let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
         tokio::select! {
             biased;
             flushed = self.client.flush() => flushed?,
-            () = silence(Some(untaken)) => return Err(Failure::Untaken),
+            () = silence(Some(stall_timeout)) => return Err(Failure::SlowReader),
         }
         drain(self.client).await;
         Ok(begun.code)

@@ -192,7 +192,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     Next::Interim(interim) => interim,
                     Next::Final(answer) => return Ok(answer),
                 },
-                sent = upload.step(self.client, &self.context.connection().unsent, patience) => {
+                sent = upload.step(self.client, &self.context.connection().upload_backlog, patience) => {
                     self.sent(sent?);
                     self.note_asked(upload);
                     continue;

@@ -195,9 +195,11 @@ fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
         return Ok(Some(HeaderMap::new()));
     }
     let end = super::request_head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
-    let Some(end) = end else {
-        return if input.len() < MAX_TRAILER_BYTES { Ok(None) } else { Err("the trailers are too long") };
-    };
+    // Also where one read brought more than the limit together with the end.
+    if end.unwrap_or(input.len()) > MAX_TRAILER_BYTES {
+        return Err("the trailers are too long");
+    }
+    let Some(end) = end else { return Ok(None) };
     let text = input.split_to(end).freeze();
     let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
     match httparse::parse_headers(&text, &mut fields) {
@@ -270,6 +272,18 @@ mod tests {
             assert!(read(text, text.len()).is_err_and(|why| why != "hungry"), "{:?}", text.escape_ascii());
         }
         assert!(read(&[b'1'; 300], 300).is_err_and(|why| why != "hungry"));
+    }
+
+    #[test]
+    fn trailers_are_limited_however_they_arrive() {
+        let trailers = |size: usize| format!("0\r\na: {}\r\n\r\n", "b".repeat(size));
+        for text in [trailers(MAX_TRAILER_BYTES), trailers(2 * MAX_TRAILER_BYTES)] {
+            for size in [text.len(), 1000] {
+                assert_eq!(read(text.as_bytes(), size), Err("the trailers are too long"), "{size}");
+            }
+        }
+        let text = trailers(MAX_TRAILER_BYTES - 100);
+        assert!(read(text.as_bytes(), text.len()).is_ok());
     }
 
     #[test]

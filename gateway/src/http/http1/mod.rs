@@ -21,6 +21,7 @@ use http::{Method, Response, StatusCode, Version};
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, timeout_at};
 
 use crate::forward::downstream::{BodyError, ClientDisconnected, DownstreamExchange, NO_STORE};
 use crate::forward::local_response::own_head;
@@ -59,7 +60,7 @@ pub(super) async fn serve_connection(
         let idle = wire.input.is_empty();
         let head = tokio::select! {
             biased;
-            head = next_head(server, &mut wire) => head,
+            head = next_head(server, &connection, &mut wire) => head,
             () = no_longer_wanted(&mut shutdown, &connection), if idle => break,
         };
         let outcome = match head {
@@ -101,11 +102,17 @@ enum AfterRequest {
     Abort,
 }
 
-/// The next request's head; `None` if the client has gone away.
-async fn next_head(server: &HttpServer, wire: &mut Http1Connection) -> Result<Option<Head>, HeadError> {
+/// The next request's head; `None` if the client has disconnected, or does not finish a head that it has begun within
+/// `limits.headerReadTimeout`.
+async fn next_head(
+    server: &HttpServer,
+    connection: &Connection,
+    wire: &mut Http1Connection,
+) -> Result<Option<Head>, HeadError> {
     // Up to twice the limit is read and answered with the same words as over HTTP/2.
     let most = server.pipeline.header_limits.load().bytes.saturating_mul(2);
     let mut seen = 0;
+    let mut deadline = None;
     loop {
         if seen == 0 {
             let _ = wire.input.split_to(request_head::blank_lines(&wire.input));
@@ -119,7 +126,18 @@ async fn next_head(server: &HttpServer, wire: &mut Http1Connection) -> Result<Op
         if seen > most {
             return Err(HeadError::TooLarge);
         }
-        if !matches!(wire.fill().await, Ok(1..)) {
+        if seen == 0 {
+            // Between two requests, `limits.idleTimeout` counts.
+            if !matches!(wire.fill().await, Ok(1..)) {
+                return Ok(None);
+            }
+            continue;
+        }
+        let deadline = *deadline.get_or_insert_with(|| {
+            Instant::now() + connection.listener.frame.load().limits.header_read_timeout.get()
+        });
+        // Boxed, because most heads arrive in one piece, and every idle connection would have room for the timer.
+        if !matches!(Box::pin(timeout_at(deadline, wire.fill())).await, Ok(Ok(1..))) {
             return Ok(None);
         }
     }

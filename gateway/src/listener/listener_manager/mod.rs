@@ -25,6 +25,7 @@ use crate::listener::acme::{Acme, RenewalState};
 use crate::listener::bound::{BoundListener, ListenAddress};
 use crate::listener::connection_limit::ConnectionLimit;
 use crate::listener::workers::Workers;
+use crate::policy::connection_backlog::BacklogBudget;
 use crate::policy::listener::{ConnectionPolicy, Listener};
 use crate::telemetry::Telemetry;
 pub(crate) use prepare::ListenerError;
@@ -36,6 +37,8 @@ const MAX_FLUSH: Duration = Duration::from_secs(2);
 pub(crate) struct ListenerParts {
     /// Metrics, access log and traces.
     pub(crate) telemetry: Arc<Telemetry>,
+    /// Memory for slow readers of all listeners.
+    pub(crate) backlog_budget: Arc<BacklogBudget>,
     /// The list of open listeners is shown there.
     pub(crate) admin: Arc<AdminApi>,
     /// What serves connections.

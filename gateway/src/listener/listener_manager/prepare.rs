@@ -139,6 +139,7 @@ impl ListenerManager {
             metrics: telemetry.metrics.listener(&listener.name),
             frame: ArcSwap::from_pointee(frame),
             quotas: Arc::new(ListenerQuotas::new(&listener.quotas)),
+            backlog_budget: Arc::clone(&self.parts.backlog_budget),
             policy: ArcSwap::from_pointee(policy),
             _files: kept,
         });

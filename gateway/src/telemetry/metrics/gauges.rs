@@ -18,6 +18,8 @@ pub(crate) struct GatewayState {
     pub(crate) is_synced: bool,
     /// Heap memory of the routing table.
     pub(crate) table_bytes: usize,
+    /// Bytes that wait on stalled streams.
+    pub(crate) stalled_bytes: usize,
     /// Every shard of the index.
     pub(crate) indexed_shards: Vec<IndexedShard>,
     /// Every shard that requests were forwarded to.
@@ -72,6 +74,7 @@ impl GatewayMetrics {
         self.index_lag.set(state.index_lag.as_secs_f64());
         self.synced.set(f64::from(u8::from(state.is_synced)));
         self.table_bytes.set(i64::try_from(state.table_bytes).unwrap_or(i64::MAX));
+        self.stalled_bytes.set(i64::try_from(state.stalled_bytes).unwrap_or(i64::MAX));
         self.set_top(top);
         self.forget_closed_listeners();
         self.set_indexed_shards(&state.indexed_shards);

@@ -80,6 +80,7 @@ pub(crate) struct GatewayMetrics {
     index_lag: Gauge,
     synced: Gauge,
     table_bytes: IntGauge,
+    stalled_bytes: IntGauge,
     connections: IntGaugeVec,
     most_connections: IntGauge,
     handshakes: IntCounterVec,
@@ -355,6 +356,10 @@ impl GatewayMetrics {
                 .with_label_values(&[] as &[&str]),
             table_bytes: registry
                 .gauge("fairlead_gateway_table_bytes", "Heap memory of the routing table.")?,
+            stalled_bytes: registry.gauge(
+                "fairlead_gateway_stalled_stream_bytes",
+                "Response and upload bytes that wait on streams whose peer reads nothing, on all connections.",
+            )?,
             connections: registry.int_gauges(
                 "fairlead_connections_open",
                 "Open connections.",
@@ -502,7 +507,7 @@ impl GatewayMetrics {
     }
 
     /// A client took nothing of its answer.
-    pub(crate) fn untaken(&self) {
+    pub(crate) fn slow_reader(&self) {
         self.untaken_answers.inc();
     }
 

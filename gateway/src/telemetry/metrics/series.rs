@@ -41,9 +41,9 @@ fn series(listeners: usize, servers: usize, reloaded: usize) -> usize {
     let of_listeners = listeners * (1 + 4 + 1 + QUOTAS + 4);
     // Loaded, failed, failing, since when, how old, the ends of two kinds of certificates.
     let of_files = reloaded * 7;
-    // Of the process 8, open requests 4, forged headers, the limit of connections, the table and the index 3, the access log 3, spans 3, slow clients 2, picks by
+    // Of the process 8, open requests 4, forged headers, the limit of connections, the table, stalled streams and the index 4, the access log 3, spans 3, slow clients 2, picks by
     // policy and outcome 18.
-    let others = 8 + CLASSES.len() + 2 + 3 + 3 + 3 + 2 + 18;
+    let others = 8 + CLASSES.len() + 2 + 4 + 3 + 3 + 2 + 18;
     let top = (Measure::ALL.len() + 1) * TOP;
     top + phases + by_server + of_kcp + answers + of_servers + of_listeners + of_files + others
 }

@@ -6,8 +6,9 @@
 mod filter;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -25,8 +26,10 @@ const QUEUE: usize = 1024;
 /// Everybody who watches.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    count: AtomicUsize,
-    readers: Mutex<Vec<Arc<Reader>>>,
+    /// Read by every request, so it is never locked for reading.
+    readers: ArcSwap<Vec<Arc<Reader>>>,
+    /// Held while `readers` is replaced.
+    changing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ pub(crate) struct TooManySubscribers;
 impl Tail {
     /// Whether anybody watches.
     pub(crate) fn is_read(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+        !self.readers.load().is_empty()
     }
 
     /// Begins to watch.
@@ -60,21 +63,22 @@ impl Tail {
     /// # Errors
     /// [`TooManySubscribers`].
     pub(crate) fn read(self: &Arc<Self>, filter: Filter) -> Result<LogSubscription, TooManySubscribers> {
-        let mut readers = self.readers.lock();
+        let _changing = self.changing.lock();
+        let mut readers = Vec::clone(&self.readers.load());
         if readers.len() >= MOST_READERS {
             return Err(TooManySubscribers);
         }
         let (sender, queue) = mpsc::channel(QUEUE);
         let reader = Arc::new(Reader { filter, queue: sender, lost: AtomicU64::new(0) });
         readers.push(Arc::clone(&reader));
-        self.count.store(readers.len(), Ordering::Relaxed);
+        self.readers.store(Arc::new(readers));
         Ok(LogSubscription { tail: Arc::clone(self), reader, queue })
     }
 
     /// Tells everybody who wants to know of it.
     pub(crate) fn tell(&self, line: &Line<'_>) {
         let mut written = None;
-        for reader in self.readers.lock().iter().filter(|reader| reader.filter.wants(line)) {
+        for reader in self.readers.load().iter().filter(|reader| reader.filter.wants(line)) {
             let written = written.get_or_insert_with(|| {
                 let mut bytes = Vec::with_capacity(512);
                 line.write_to(&mut bytes);
@@ -105,9 +109,10 @@ impl LogSubscription {
 
 impl Drop for LogSubscription {
     fn drop(&mut self) {
-        let mut readers = self.tail.readers.lock();
+        let _changing = self.tail.changing.lock();
+        let mut readers = Vec::clone(&self.tail.readers.load());
         readers.retain(|reader| !Arc::ptr_eq(reader, &self.reader));
-        self.tail.count.store(readers.len(), Ordering::Relaxed);
+        self.tail.readers.store(Arc::new(readers));
     }
 }
 
