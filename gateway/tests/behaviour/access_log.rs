@@ -146,7 +146,7 @@ async fn every_request_has_its_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sample_leaves_out_what_is_ordinary() {
     let world = World::new().await;
-    let another = logging(&world, json!({"sample": 0, "slow": "1h"})).await;
+    let another = logging(&world, json!({"sample": 0, "slowThreshold": "1h"})).await;
     let client = world.client_of(&another).await;
     for _ in 0..50 {
         assert_eq!(client.get(PATH).await.status, 200);
