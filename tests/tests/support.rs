@@ -1,4 +1,4 @@
-//! The support for behaviours and benchmarks does what it says.
+//! Tests of the harness and of the load generator.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod stub;
@@ -16,15 +16,15 @@ use fairlead_tests::load::{
 use stub::Stub;
 
 #[tokio::test]
-async fn a_process_is_waited_for_stopped_and_started_again() {
+async fn a_process_can_be_awaited_stopped_and_restarted() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = shell(
         directory.path(),
-        "echo began; trap 'echo asked to stop; exit 3' TERM; while :; do sleep 0.05; done",
+        "echo started; trap 'echo stopping; exit 3' TERM; while :; do sleep 0.05; done",
     );
     until_logged(&mut process, 1).await.unwrap();
     assert_eq!(process.terminate().await.unwrap().code(), Some(3));
-    assert_eq!(process.log(), "began\nasked to stop\n");
+    assert_eq!(process.log(), "started\nstopping\n");
     let first = process.id();
     process.restart().await.unwrap();
     until_logged(&mut process, 2).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_process_is_waited_for_stopped_and_started_again() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_too_early_says_why() {
+async fn the_log_of_a_process_that_ends_too_early_is_in_the_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = shell(directory.path(), "echo no such port >&2; exit 7");
     let error = until_logged(&mut process, 1_000).await.unwrap_err();
@@ -43,13 +43,13 @@ async fn a_process_that_ends_too_early_says_why() {
 }
 
 #[test]
-fn a_binary_that_was_not_built_is_named() {
+fn a_missing_binary_is_named() {
     assert!(binary("bench").unwrap().is_file());
     assert!(binary("no-such-program").unwrap_err().to_string().contains("no-such-program"));
 }
 
 #[tokio::test]
-async fn each_kubectl_runs_with_a_home_of_its_own() {
+async fn every_installed_kubectl_runs() {
     let directory = tempfile::tempdir().unwrap();
     for kubectl in Kubectl::found(&directory.path().join("kubeconfig"), directory.path()).unwrap() {
         let printed = kubectl.ok("version --client -o json").await.unwrap();
@@ -57,8 +57,8 @@ async fn each_kubectl_runs_with_a_home_of_its_own() {
             let minor = kubectl.version().trim_start_matches("1.");
             assert!(printed.contains(&format!("\"minor\": \"{minor}")), "{printed}");
         }
-        let refused = kubectl.ok("get pods --server=http://127.0.0.1:1").await.unwrap_err();
-        assert!(matches!(refused, HarnessError::Kubectl { .. }), "{refused}");
+        let failed = kubectl.ok("get pods --server=http://127.0.0.1:1").await.unwrap_err();
+        assert!(matches!(failed, HarnessError::Kubectl { .. }), "{failed}");
     }
 }
 
@@ -77,7 +77,7 @@ async fn certificates_are_rotated_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loads_count_what_they_do() {
+async fn loads_report_their_operations() {
     let stub = Stub::start().await;
     let target = target(&stub);
     let gets = GetLoad {
@@ -101,7 +101,7 @@ async fn loads_count_what_they_do() {
     let connections = stub.connections();
     let table = measure_watches(&target, &watches).await.unwrap();
     assert_eq!(names(&table), ["self memory per watch"]);
-    // One for the watch outside the count, three for 25 by tens.
+    // One for the first watch, which is not counted, and three for 25 watches with ten per connection.
     assert_eq!(stub.connections() - connections, 4);
 
     let delivery = DeliveryLoad {
@@ -122,13 +122,17 @@ async fn loads_count_what_they_do() {
         type_name: "universal".into(),
     };
     let table = measure_workspaces(&target, &workspaces).await.unwrap();
-    assert_eq!(value(&table, "403s after Ready"), "5", "the stub refuses each fourth workspace once");
+    assert_eq!(
+        value(&table, "403s after Ready"),
+        "5",
+        "the stub rejects the first request to each fourth workspace"
+    );
     assert_eq!(value(&table, "other failures after Ready"), "0");
     assert!(note(&table, "self memory per workspace").starts_with("slope from 10 to 20 workspaces"));
 }
 
 #[tokio::test]
-async fn a_load_that_is_refused_is_an_error_not_a_figure() {
+async fn a_rejected_load_is_an_error() {
     let stub = Stub::start().await;
     let gets = GetLoad {
         name: "GET".into(),
@@ -143,7 +147,7 @@ async fn a_load_that_is_refused_is_an_error_not_a_figure() {
 }
 
 #[test]
-fn the_disk_is_measured_without_leaving_a_trace() {
+fn measuring_the_disk_leaves_no_files() {
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(measure_fsync(directory.path()).unwrap().rows().len(), 1);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -153,13 +157,13 @@ fn shell(directory: &std::path::Path, script: &str) -> Process {
     Program::at(PathBuf::from("/bin/sh"), "shell", directory).args(["-c", script]).start().unwrap()
 }
 
-/// Waits until it has said so many times that it began.
+/// Waits until the log contains `started` this many times.
 async fn until_logged(process: &mut Process, times: usize) -> Result<(), HarnessError> {
     let path = process.program().log_path();
     process
         .until(|| async {
-            let began = std::fs::read_to_string(&path).unwrap_or_default().matches("began").count();
-            if began >= times { Ok(()) } else { Err("nothing yet") }
+            let started = std::fs::read_to_string(&path).unwrap_or_default().matches("started").count();
+            if started >= times { Ok(()) } else { Err("nothing yet") }
         })
         .await
 }

@@ -1,4 +1,4 @@
-//! An installation in a temporary directory, as `fairlead up` makes it.
+//! An installation in a temporary directory, created by `fairlead up`.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -15,21 +15,21 @@ use fairlead_tests::harness::{Process, Program, binary, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// How long anything may take that a test waits for. Generous: a loaded machine is not a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit for everything that a test waits for. It is long, because a loaded machine is no failure.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a workspace of the smallest type is made of, below the path of its parent.
+/// The collection of workspaces, below the path of their parent.
 pub const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 
-/// A running installation. Dropped, all its processes end; dropped by a failing test, it shows their logs.
+/// A running installation. Dropping it ends all its processes. If the test is failing, their logs are printed.
 pub struct Installation {
     up: Process,
     port: u16,
-    // Dropped last: the processes work in it.
+    // Dropped last: it is the processes' working directory.
     folder: tempfile::TempDir,
 }
 
-/// What `fairlead up` knows about one of its servers.
+/// A server in the record of `fairlead up`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     pub pid: u32,
@@ -47,7 +47,7 @@ impl Installation {
         installation
     }
 
-    /// Until all servers are ready.
+    /// Waits until all servers are ready.
     pub async fn until_complete(&mut self) {
         let record = self.directory().join("state.json");
         let up = self.up.id();
@@ -59,13 +59,13 @@ impl Installation {
         complete.await.unwrap();
     }
 
-    /// Until one server is as wanted.
-    pub async fn until_server(&mut self, name: &str, wanted: impl Fn(&Server) -> bool) -> Server {
+    /// Waits until a server meets a condition.
+    pub async fn until_server(&mut self, name: &str, condition: impl Fn(&Server) -> bool) -> Server {
         let record = self.directory().join("state.json");
         let up = self.up.id();
         let asked = self.up.until(|| async {
             let server = server(&record, up, name)?;
-            if wanted(&server) { Ok(()) } else { Err(format!("{name} is {server:?}")) }
+            if condition(&server) { Ok(()) } else { Err(format!("{name} is {server:?}")) }
         });
         asked.await.unwrap();
         self.server(name)
@@ -75,7 +75,7 @@ impl Installation {
         server(&self.directory().join("state.json"), self.up.id(), name).unwrap()
     }
 
-    /// SIGKILL to one server; returns when it is ready again.
+    /// Sends SIGKILL to a server; returns when it is ready again.
     pub async fn kill(&mut self, name: &str) {
         let before = self.server(name);
         self.signal(name, Signal::KILL);
@@ -87,14 +87,14 @@ impl Installation {
         kill_process(pid, signal).unwrap();
     }
 
-    /// SIGSTOP to one server; returns when none of its threads runs any more.
+    /// Sends SIGSTOP to a server; returns when all its threads have stopped.
     pub async fn freeze(&self, name: &str) {
         let tasks = format!("/proc/{}/task", self.server(name).pid);
         self.signal(name, Signal::STOP);
-        until(&format!("{name} stands still"), || async {
+        until(&format!("{name} is stopped"), || async {
             let states = std::fs::read_dir(&tasks).unwrap().map(|task| {
                 let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
-                // The name before it may hold anything.
+                // The name before it may contain any character.
                 stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
             });
             let running: Vec<_> = states.filter(|state| *state != Some('T')).collect();
@@ -103,13 +103,13 @@ impl Installation {
         .await;
     }
 
-    /// SIGTERM to `fairlead up`, which ends all servers in order.
+    /// Sends SIGTERM to `fairlead up`, which ends all servers in order.
     pub async fn stop(&mut self) {
         let status = self.up.terminate().await.unwrap();
         assert!(status.success(), "up ended with {status}\n{}", self.up.log());
     }
 
-    /// SIGKILL to `fairlead up`, and the end of all servers, which notice.
+    /// Sends SIGKILL to `fairlead up`; returns when the servers have noticed that and ended.
     pub async fn lose(&mut self) {
         let record = self.directory().join("state.json");
         let servers = servers(&record, self.up.id()).unwrap();
@@ -121,24 +121,24 @@ impl Installation {
         }
     }
 
-    /// Starts it again where it was.
+    /// Starts the installation again in the same directory.
     pub async fn start_again(&mut self) {
         self.up.restart().await.unwrap();
         self.until_complete().await;
     }
 
-    /// The same with another number of shards.
+    /// Starts the installation again with another number of shards.
     pub async fn start_again_with(&mut self, shards: u32) {
         self.up = up(self.folder.path(), self.port, shards);
         self.until_complete().await;
     }
 
-    /// Where `fairlead up` keeps everything.
+    /// The directory of `fairlead up`.
     pub fn directory(&self) -> PathBuf {
         self.folder.path().join("site")
     }
 
-    /// A new directory for what a test makes.
+    /// A new directory for files of the test.
     pub fn scratch(&self, name: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(&path).unwrap();
@@ -157,12 +157,12 @@ impl Installation {
         self.port
     }
 
-    /// kcp-admin at the gateway, at a path such as `/clusters/root`.
+    /// A client of the gateway with kcp-admin's certificate, at a path such as `/clusters/root`.
     pub fn admin(&self, prefix: &str) -> Client {
         client(&format!("https://127.0.0.1:{}{prefix}", self.port), self.credentials(&Role::Admin))
     }
 
-    /// A client of a server beside the gateway.
+    /// A client of another server than the gateway.
     pub fn direct(&self, server: &str, role: &Role, prefix: &str) -> Client {
         client(&format!("{}{prefix}", self.server(server).url), self.credentials(role))
     }
@@ -174,12 +174,12 @@ impl Installation {
         self.anonymous().with_certificate(&certificate, &key).unwrap()
     }
 
-    /// Trust and nothing else.
+    /// Trust in the servers, without an identity.
     pub fn anonymous(&self) -> Credentials {
         Credentials::new(TrustRoots::Pem(std::fs::read(self.layout().serving_ca()).unwrap())).unwrap()
     }
 
-    /// Makes a universal workspace below `parent` on a shard; returns its path in URLs when it is ready.
+    /// Creates a universal workspace below `parent` on a shard; returns its path in URLs when it is ready.
     pub async fn workspace(&self, parent: &str, name: &str, shard: &str) -> String {
         let admin = self.admin(&format!("/clusters/{parent}"));
         create_workspace(&admin, &workspace(name, shard)).await;
@@ -187,7 +187,7 @@ impl Installation {
         format!("/clusters/{parent}:{name}")
     }
 
-    /// Runs the `fairlead` command however it ends.
+    /// Runs the `fairlead` command and returns its output, whether or not it succeeds.
     pub async fn fairlead<A: Into<OsString>>(&self, arguments: impl IntoIterator<Item = A>) -> Output {
         let mut command = tokio::process::Command::new(binary("fairlead").unwrap());
         command
@@ -219,7 +219,7 @@ impl Drop for Installation {
     }
 }
 
-/// A universal workspace that may live on one shard only.
+/// A universal workspace with a selector for one shard.
 pub fn workspace(name: &str, shard: &str) -> Value {
     json!({
         "apiVersion": "tenancy.kcp.io/v1alpha1",
@@ -236,12 +236,12 @@ pub async fn create_workspace(parent: &Client, workspace: &Value) -> Value {
     parent.create(WORKSPACES, workspace, &WriteOptions::default()).await.unwrap()
 }
 
-/// Waits by a watch until a workspace is ready; returns it.
+/// Watches until a workspace is ready; returns it.
 pub async fn until_ready(parent: &Client, name: &str) -> Value {
     until_object(parent, WORKSPACES, name, |workspace| workspace["status"]["phase"] == "Ready").await
 }
 
-/// Waits by a watch until an object is as wanted; returns it.
+/// Watches until an object meets a condition; returns it.
 pub async fn until_object(
     client: &Client,
     collection: &str,
@@ -250,7 +250,7 @@ pub async fn until_object(
 ) -> Value {
     let path = format!("{collection}?watch=1&fieldSelector=metadata.name%3D{name}");
     let mut last = Value::Null;
-    let found = tokio::time::timeout(PATIENCE, async {
+    let found = tokio::time::timeout(TIMEOUT, async {
         let mut watch = client.watch(&path).await.unwrap();
         loop {
             last = next(&mut watch).await.1;
@@ -261,11 +261,11 @@ pub async fn until_object(
     });
     match found.await {
         Ok(object) => object,
-        Err(_) => panic!("{name} was not as wanted in {PATIENCE:?}: {last:#}"),
+        Err(_) => panic!("{name} did not meet the condition in {TIMEOUT:?}: {last:#}"),
     }
 }
 
-/// Waits until an object is not there, by a watch that begins before it is looked for.
+/// Waits until an object does not exist, with a watch that starts before the first check.
 pub async fn until_gone(client: &Client, collection: &str, name: &str) {
     let path = format!("{collection}?watch=1&fieldSelector=metadata.name%3D{name}");
     let gone = async {
@@ -288,24 +288,24 @@ async fn is_absent(client: &Client, path: &str) -> bool {
 /// The next event of a watch: its type and its object.
 pub async fn next(watch: &mut WatchStream) -> (String, Value) {
     let event = within("an event of a watch", watch.next()).await;
-    let event = event.expect("the watch has ended").unwrap();
+    let event = event.expect("the watch ended").unwrap();
     (format!("{:?}", event.kind).to_uppercase(), serde_json::from_slice(&event.object).unwrap())
 }
 
-/// Bounds a wait.
+/// Waits with the time limit.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(TIMEOUT, future).await {
         Ok(value) => value,
-        Err(_) => panic!("{what}: nothing in {PATIENCE:?}"),
+        Err(_) => panic!("{what}: nothing in {TIMEOUT:?}"),
     }
 }
 
-/// Asks again after a short, growing pause until the answer is yes. Only for what no event tells.
+/// Repeats a check after short, growing pauses until it succeeds. For states that no event announces.
 pub async fn until<T, E: Debug, F: Future<Output = Result<T, E>>>(
     what: &str,
     mut question: impl FnMut() -> F,
 ) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     let mut pause = Duration::from_millis(5);
     loop {
         match question().await {
@@ -321,11 +321,11 @@ pub fn client(url: &str, credentials: Credentials) -> Client {
     Client::new(Endpoint::parse(url).unwrap(), credentials, ClientOptions::default())
 }
 
-/// The status code of an answer, good or bad. Anything but an answer fails the test.
+/// The status code of a response, success or error. Panics if there is no response.
 pub fn code(answer: &Result<fairlead_client::Response, ClientError>) -> u16 {
     match answer {
         Ok(response) => response.status.as_u16(),
-        Err(error) => error.code().unwrap_or_else(|| panic!("no answer: {error}")),
+        Err(error) => error.code().unwrap_or_else(|| panic!("no response: {error}")),
     }
 }
 

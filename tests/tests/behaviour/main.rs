@@ -1,5 +1,5 @@
-//! Behaviours of a running installation, seen from its clients. Each test starts an installation of its own with
-//! `fairlead up`. One binary for all of them, because linking takes longer than most of the tests.
+//! Behaviours of a running installation, seen from its clients. Each test starts its own installation with `fairlead up`.
+//! All tests are in one binary, because linking takes longer than most of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod admin;

@@ -1,4 +1,4 @@
-//! Requests as no well-behaved client sends them.
+//! Low-level requests that client libraries do not send.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::installation::within;
 
-/// A TLS connection to a server's URL.
+/// A TLS connection to the server of a URL.
 pub async fn connect(url: &str, credentials: &Credentials, protocol: &str) -> TlsStream<TcpStream> {
     let mut config = (**credentials.tls_config()).clone();
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
@@ -29,21 +29,21 @@ pub async fn connect(url: &str, credentials: &Credentials, protocol: &str) -> Tl
     within("a handshake", TlsConnector::from(Arc::new(config)).connect(name, tcp)).await.unwrap()
 }
 
-/// Sends a text over HTTP/1.1 and reads until the answer is complete or the server has closed.
+/// Sends a text over HTTP/1.1 and reads until the response is complete or the server closes the connection.
 pub async fn raw(url: &str, credentials: &Credentials, text: &str) -> (u16, String) {
     let mut stream = connect(url, credentials, "http/1.1").await;
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while !is_complete(&answer) {
-        // A server that answers early may also close without reading all.
-        match within("the rest of the answer", stream.read_buf(&mut answer)).await {
+        // A server that responds early may also close without reading the whole request.
+        match within("the rest of the response", stream.read_buf(&mut answer)).await {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-    (code.unwrap_or_else(|| panic!("no answer to {text:?}: {answer:?}")), answer)
+    (code.unwrap_or_else(|| panic!("no response to {text:?}: {answer:?}")), answer)
 }
 
 fn is_complete(answer: &[u8]) -> bool {
@@ -57,21 +57,21 @@ fn is_complete(answer: &[u8]) -> bool {
     }
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RawResponse {
     pub code: u16,
     pub headers: HeaderMap,
     pub text: String,
 }
 
-impl Answer {
+impl RawResponse {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// Sends a request over HTTP/2 as it is.
+/// Sends a request over HTTP/2 unchanged.
 pub async fn send(
     url: &str,
     credentials: &Credentials,
@@ -79,11 +79,11 @@ pub async fn send(
     path: &str,
     headers: &[(&str, &str)],
     body: impl Into<Bytes>,
-) -> Answer {
+) -> RawResponse {
     send_with_trailers(url, credentials, method, path, headers, body, &[]).await
 }
 
-/// Sends a request over HTTP/2 with fields after its body.
+/// Sends a request over HTTP/2 with trailers.
 pub async fn send_with_trailers(
     url: &str,
     credentials: &Credentials,
@@ -92,7 +92,7 @@ pub async fn send_with_trailers(
     headers: &[(&str, &str)],
     body: impl Into<Bytes>,
     trailers: &[(&str, &str)],
-) -> Answer {
+) -> RawResponse {
     let stream = connect(url, credentials, "h2").await;
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -110,15 +110,15 @@ pub async fn send_with_trailers(
     let after = (!trailers.is_empty()).then(|| Frame::trailers(trailers.into_iter().collect()));
     let frames = [Some(Frame::data(body.into())), after].into_iter().flatten().map(Ok::<_, Infallible>);
     let request = request.body(StreamBody::new(futures_util::stream::iter(frames))).unwrap();
-    let answer = complete(within("an answer", sender.send_request(request)).await.unwrap()).await;
+    let answer = complete(within("a response", sender.send_request(request)).await.unwrap()).await;
     connection.abort();
     answer
 }
 
-async fn complete(response: Response<Incoming>) -> Answer {
+async fn complete(response: Response<Incoming>) -> RawResponse {
     let (head, body) = response.into_parts();
-    let body = within("the body of an answer", body.collect()).await.unwrap().to_bytes();
-    Answer {
+    let body = within("the body of a response", body.collect()).await.unwrap().to_bytes();
+    RawResponse {
         code: head.status.as_u16(),
         headers: head.headers,
         text: String::from_utf8_lossy(&body).into_owned(),

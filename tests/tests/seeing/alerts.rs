@@ -1,4 +1,4 @@
-//! Alerts: what each says, that it fires and is silent when it should, and what to do about it.
+//! Alerts: their annotations, tests that they fire and stay silent, and their entries in the runbook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,31 +15,33 @@ fn alerts() -> impl Iterator<Item = (String, Rule)> {
 }
 
 #[test]
-fn every_alert_says_what_it_is_and_has_its_entry_in_the_runbook() {
+fn every_alert_has_annotations_and_an_entry_in_the_runbook() {
     let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
     let mut entries: BTreeMap<&str, &str> =
         runbook.split("\n### ").skip(1).map(|entry| entry.split_once('\n').unwrap()).collect();
     for (name, rule) in alerts() {
         assert!(["page", "ticket"].contains(&rule.labels.severity.as_str()), "{name}: {:?}", rule.labels);
-        let said = rule.annotations;
-        assert!(said.summary.len() > 15 && said.description.len() > 40, "{name}: {said:?}");
-        assert_eq!(said.runbook_url, format!("docs/runbook.md#{}", name.to_lowercase()), "{name}");
+        let annotations = rule.annotations;
+        assert!(
+            annotations.summary.len() > 15 && annotations.description.len() > 40,
+            "{name}: {annotations:?}"
+        );
+        assert_eq!(annotations.runbook_url, format!("docs/runbook.md#{}", name.to_lowercase()), "{name}");
         let entry = entries.remove(name.as_str()).unwrap_or_else(|| panic!("the runbook has no {name}"));
         for part in ["- **Means**: ", "- **Look at**: ", "- **Do**: "] {
-            assert!(entry.contains(part), "{name}: the runbook does not say {part:?}");
+            assert!(entry.contains(part), "{name}: the runbook has no {part:?}");
         }
     }
     assert_eq!(entries.keys().collect::<Vec<_>>(), [&""; 0], "entries without an alert");
 }
 
-/// Prometheus' own words about what the runbook points to.
 #[test]
-fn the_runbook_names_panels_that_there_are() {
+fn panels_named_in_the_runbook_exist() {
     let runbook = std::fs::read_to_string(workspace().join("docs/runbook.md")).unwrap();
     let all = crate::panels::all();
     let titles: BTreeSet<_> =
         all.iter().flat_map(|written| written.dashboard.panels()).map(|panel| panel.title.as_str()).collect();
-    // *Emphasis* in the runbook is the title of a panel, but for a page of Prometheus'.
+    // Emphasised text in the runbook is the title of a panel, except for one page of Prometheus.
     let words = runbook.replace("**", "");
     let named: Vec<_> = words.split('*').skip(1).step_by(2).map(|title| title.replace('\n', " ")).collect();
     assert!(named.len() > 20, "{named:?}");
@@ -53,7 +55,7 @@ fn the_runbook_names_panels_that_there_are() {
 }
 
 #[test]
-fn every_alert_is_shown_firing_and_silent() {
+fn every_alert_is_tested_firing_and_silent() {
     let mut shown: BTreeMap<String, BTreeSet<bool>> = BTreeMap::new();
     for file in tests() {
         let text = std::fs::read_to_string(file).unwrap();
@@ -75,7 +77,7 @@ fn every_alert_is_shown_firing_and_silent() {
 }
 
 #[test]
-fn prometheus_takes_the_rules_and_their_tests_pass() {
+fn prometheus_accepts_the_rules_and_their_tests_pass() {
     if is_left_out("prometheus") {
         return;
     }

@@ -1,4 +1,4 @@
-//! A real Prometheus looks at a running installation, and every question of every panel and rule has an answer.
+//! With a real Prometheus and a running installation, every query of every panel and rule has a result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use fairlead_tests::scene::{Prometheus, Scene};
 use crate::selectors::{differences, selectors};
 use crate::{panels, rules, workspace};
 
-/// How often Prometheus looks, and what panels then call a rate's window.
+/// The scrape interval, and the matching window of rates in panels.
 const INTERVAL: Duration = Duration::from_secs(1);
 const WINDOW: &str = "30s";
-/// How long a server is gone.
+/// Duration of each outage.
 const OUTAGE: Duration = Duration::from_secs(4);
-/// How long answers may take to come after everything has happened.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit for the results after all events.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_panel_and_every_rule_has_data() {
@@ -25,33 +25,33 @@ async fn every_panel_and_every_rule_has_data() {
     }
     let folder = tempfile::tempdir().unwrap();
     let rules = workspace().join("deploy/alerts/fairlead.yaml");
-    // In words: it may say that a program is missing, and how to get it.
-    let begun = Scene::begin(folder.path(), INTERVAL, &rules).await;
-    let mut scene = begun.unwrap_or_else(|error| panic!("{error}"));
+    // Displayed, not debug-printed: the error may name a missing program and how to get it.
+    let started = Scene::begin(folder.path(), INTERVAL, &rules).await;
+    let mut scene = started.unwrap_or_else(|error| panic!("{error}"));
     scene.play(OUTAGE).await.unwrap();
-    let mut open = questions();
+    let mut open = queries();
     assert!(open.len() > 80, "{}", open.len());
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + RESULT_TIMEOUT;
     loop {
         let mut missing = BTreeMap::new();
-        for (what, question) in open {
-            if let Err(reason) = has_data(&question, &scene.prometheus).await {
-                missing.insert(what, (question, reason));
+        for (name, query) in open {
+            if let Err(reason) = has_data(&query, &scene.prometheus).await {
+                missing.insert(name, (query, reason));
             }
         }
         if missing.is_empty() {
             break;
         }
-        let reasons: Vec<_> = missing.iter().map(|(what, (_, reason))| format!("{what}: {reason}")).collect();
+        let reasons: Vec<_> = missing.iter().map(|(name, (_, reason))| format!("{name}: {reason}")).collect();
         assert!(tokio::time::Instant::now() < deadline, "no data:\n{}", reasons.join("\n"));
-        open = missing.into_iter().map(|(what, (question, _))| (what, question)).collect();
+        open = missing.into_iter().map(|(name, (query, _))| (name, query)).collect();
         tokio::time::sleep(INTERVAL).await;
     }
     assert_eq!(scene.prometheus.failing_rules().await.unwrap(), [""; 0]);
-    names_are_those_of_metrics(&scene.prometheus).await;
+    assert_metrics_exist(&scene.prometheus).await;
 }
 
-/// Whether there is a number to show.
+/// Succeeds if an expression has a numeric value.
 async fn has_data(expr: &str, prometheus: &Prometheus) -> Result<(), String> {
     let series = prometheus.query(expr).await.map_err(|error| error.to_string())?;
     let mut samples = series.iter().flat_map(|series| series.samples());
@@ -62,14 +62,14 @@ async fn has_data(expr: &str, prometheus: &Prometheus) -> Result<(), String> {
     }
 }
 
-/// What Prometheus is asked, by what it is for.
-fn questions() -> BTreeMap<String, String> {
+/// All queries, by panel or rule.
+fn queries() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for written in panels::all() {
         for panel in written.dashboard.panels() {
             for (number, query) in panel.queries.iter().enumerate() {
-                let what = format!("{} / {} {number}", written.dashboard.title, panel.title);
-                all.insert(what, filled_in(&query.expr, WINDOW));
+                let name = format!("{} / {} {number}", written.dashboard.title, panel.title);
+                all.insert(name, filled_in(&query.expr, WINDOW));
             }
         }
         for expr in panels::events(&written) {
@@ -79,40 +79,40 @@ fn questions() -> BTreeMap<String, String> {
     for rule in rules::all() {
         let read = selectors(&rule.expr);
         assert!(!read.is_empty(), "{}", rule.expr);
-        if read.iter().all(|selector| is_told_elsewhere(selector)) {
+        if read.iter().all(|selector| is_acme_metric(selector)) {
             continue;
         }
-        // An alert is silent as long as all is well; what it compares is there, or was while it happened.
-        let (what, question) = match (rule.record, rule.alert) {
+        // The expression of a silent alert has no value. The compared values exist, now or during the event.
+        let (name, query) = match (rule.record, rule.alert) {
             (Some(record), _) => (format!("rule {record}"), record),
-            (None, alert) => (format!("alert {}", alert.unwrap()), lately(&differences(&rule.expr))),
+            (None, alert) => (format!("alert {}", alert.unwrap()), recent_maximum(&differences(&rule.expr))),
         };
-        all.insert(what, question);
+        all.insert(name, query);
     }
     all
 }
 
-/// The largest value since everything has begun.
-fn lately(expr: &str) -> String {
+/// The largest value since the start of the scene.
+fn recent_maximum(expr: &str) -> String {
     format!("max_over_time(({expr})[5m:1s])")
 }
 
-/// What only a door tells that gets its certificate from an authority; the gateway's own tests have one.
-const OF_AN_AUTHORITY: &str = "fairlead_gateway_acme_";
+/// Prefix of the metrics of listeners with ACME certificates, which only the gateway's own tests have.
+const ACME_METRICS: &str = "fairlead_gateway_acme_";
 
-/// Whether something is told by a door that this installation does not have; it has to be told at all.
-fn is_told_elsewhere(selector: &str) -> bool {
+/// Whether a metric belongs to a listener that this installation does not have. Fails if the gateway does not define it.
+fn is_acme_metric(selector: &str) -> bool {
     let name = selector.split('{').next().unwrap_or_default();
-    if !name.starts_with(OF_AN_AUTHORITY) {
+    if !name.starts_with(ACME_METRICS) {
         return false;
     }
     let source = std::fs::read_to_string(workspace().join("gateway/src/listener/acme/mod.rs")).unwrap();
-    assert!(source.contains(&format!("\"{name}\"")), "nobody tells {name}");
+    assert!(source.contains(&format!("\"{name}\"")), "{name} is not defined");
     true
 }
 
-/// Nobody reads what nobody tells, be it in a part of an expression that has an answer without it.
-async fn names_are_those_of_metrics(prometheus: &Prometheus) {
+/// Checks that all metrics in all parts of all expressions exist.
+async fn assert_metrics_exist(prometheus: &Prometheus) {
     let known: BTreeSet<_> = prometheus.metrics().await.unwrap().into_iter().collect();
     let of_panels = panels::all().into_iter().flat_map(|written| {
         written.dashboard.panels().flat_map(|panel| panel.queries.clone()).collect::<Vec<_>>()
@@ -123,8 +123,8 @@ async fn names_are_those_of_metrics(prometheus: &Prometheus) {
     let names = exprs
         .flat_map(|expr| selectors(&expr))
         .map(|selector| selector.split('{').next().unwrap_or_default().trim().to_owned());
-    // There are alerts only while one is pending or fires.
+    // The metric ALERTS exists only while an alert is pending or firing.
     let unknown: BTreeSet<_> =
-        names.filter(|name| name != "ALERTS" && !known.contains(name) && !is_told_elsewhere(name)).collect();
+        names.filter(|name| name != "ALERTS" && !known.contains(name) && !is_acme_metric(name)).collect();
     assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
 }

@@ -1,4 +1,4 @@
-//! What operators see: dashboards, alerts and their runbook are complete, and a real Prometheus has data for all of them.
+//! Observability: dashboards, alerts and their runbook are complete, and a real Prometheus has data for all of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod alerts;

@@ -1,4 +1,4 @@
-//! Dashboards, as far as they can be judged without data.
+//! Checks of dashboards that need no data.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,22 @@ pub fn events(written: &Written) -> Vec<String> {
     all.iter().map(|event| event["expr"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Names that Grafana has for units.
+/// Grafana's names of the used units.
 const UNITS: [&str; 9] = ["none", "s", "d", "reqps", "cps", "Bps", "bytes", "percentunit", "short"];
 
 #[test]
-fn the_files_for_grafana_are_those_of_the_sources() {
+fn the_files_for_grafana_are_generated_from_the_sources() {
     for written in all() {
-        let there = std::fs::read_to_string(&written.file).unwrap_or_default();
-        assert!(there == written.text, "{}: run `make dashboards`", written.file.display());
+        let existing = std::fs::read_to_string(&written.file).unwrap_or_default();
+        assert!(existing == written.text, "{}: run `make dashboards`", written.file.display());
     }
 }
 
 #[test]
-fn every_panel_answers_a_question_and_says_what_to_do() {
+fn every_panel_has_a_question_and_an_action() {
     let all = all();
     let uids: BTreeSet<_> = all.iter().map(|written| written.dashboard.uid.as_str()).collect();
-    assert_eq!(uids.len(), all.len(), "each has a uid of its own");
+    assert_eq!(uids.len(), all.len(), "uids are unique");
     assert_eq!(all.len(), 6);
     for written in &all {
         let dashboard = &written.dashboard;
@@ -50,8 +50,8 @@ fn every_panel_answers_a_question_and_says_what_to_do() {
             assert_eq!(is_table, !panel.columns.is_empty(), "{what}: tables have columns");
             for query in &panel.queries {
                 assert_eq!(is_table, query.legend.is_empty(), "{what}: every series has a legend");
-                assert_eq!(is_table, !query.title.is_empty(), "{what}: every column has a head");
-                for variable in ["gateway", "server", "door", "shard"] {
+                assert_eq!(is_table, !query.title.is_empty(), "{what}: every column has a title");
+                for variable in ["gateway", "server", "listener", "shard"] {
                     let has = dashboard.variables.iter().any(|known| known.name() == variable);
                     let names = query.expr.contains(&format!("${variable}"));
                     assert!(has || !names, "{what}: there is no variable {variable}");
@@ -61,9 +61,9 @@ fn every_panel_answers_a_question_and_says_what_to_do() {
     }
 }
 
-/// What Grafana demands of a file, beyond being JSON.
+/// Requirements of Grafana beyond JSON.
 #[test]
-fn panels_have_places_and_numbers_of_their_own() {
+fn panels_have_unique_ids_and_do_not_overlap() {
     for written in all() {
         let whole: Value = serde_json::from_str(&written.text).unwrap();
         assert!(whole["schemaVersion"].as_u64().unwrap() >= 36 && whole["templating"]["list"].is_array());
@@ -77,7 +77,7 @@ fn panels_have_places_and_numbers_of_their_own() {
             for cell in (part("x")..part("x") + part("w"))
                 .flat_map(|x| (part("y")..part("y") + part("h")).map(move |y| (x, y)))
             {
-                assert!(cells.insert(cell), "{} lies on another", panel["title"]);
+                assert!(cells.insert(cell), "{} overlaps another", panel["title"]);
             }
             if panel["type"] != "row" {
                 assert_eq!(panel["datasource"]["uid"], "${datasource}");

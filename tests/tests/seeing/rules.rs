@@ -1,4 +1,4 @@
-//! What Prometheus is told to compute and watch.
+//! The recording and alerting rules of Prometheus.
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-/// A rule of either kind.
+/// A recording or alerting rule.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Rule {
     pub record: Option<String>,

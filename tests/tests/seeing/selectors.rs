@@ -1,6 +1,6 @@
-//! What an expression of PromQL reads, and what it compares.
+//! Finds the selectors and the comparisons in PromQL expressions.
 
-/// Words of the language that are no names of metrics. Functions need not be here: a bracket follows them.
+/// Keywords of PromQL. Functions are recognized by the bracket after them.
 const WORDS: [&str; 34] = [
     "and",
     "or",
@@ -37,7 +37,7 @@ const WORDS: [&str; 34] = [
     "false",
     "keep_metric_names",
 ];
-/// After these there are names of labels in brackets.
+/// Keywords that are followed by label names in brackets.
 const LABELS_FOLLOW: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
 /// The selectors of series in an expression, with their braces.
@@ -61,8 +61,8 @@ pub fn selectors(expr: &str) -> Vec<String> {
     found
 }
 
-/// The expression with the difference in place of each comparison: a number wherever there is something to compare, however the
-/// comparison goes, and the same rules for which series belong together.
+/// Replaces each comparison by a subtraction, which has a value whenever both sides have one. The matching of series stays
+/// the same.
 pub fn differences(expr: &str) -> String {
     let (mut written, mut rest) = (String::with_capacity(expr.len()), expr);
     while let Some(first) = rest.chars().next() {
@@ -85,7 +85,7 @@ pub fn differences(expr: &str) -> String {
     written
 }
 
-/// A name and what belongs to it; returns how long that is.
+/// Reads a word, adds it if it is a selector, and returns its length.
 fn word(text: &str, found: &mut Vec<String>) -> usize {
     let length = length_of(text, |c| c.is_ascii_alphanumeric() || "_:".contains(c));
     let name = &text[..length];
@@ -103,11 +103,11 @@ fn word(text: &str, found: &mut Vec<String>) -> usize {
     length + braces
 }
 
-fn length_of(text: &str, belongs: impl Fn(char) -> bool) -> usize {
-    text.find(|c| !belongs(c)).unwrap_or(text.len())
+fn length_of(text: &str, is_part: impl Fn(char) -> bool) -> usize {
+    text.find(|c| !is_part(c)).unwrap_or(text.len())
 }
 
-/// Up to and with the end of a string.
+/// The length of a string, including its quotes.
 fn quoted(text: &str) -> usize {
     let quote = text.chars().next();
     let mut escaped = false;
@@ -122,7 +122,7 @@ fn quoted(text: &str) -> usize {
     text.len()
 }
 
-/// Up to and with a bracket, strings left out.
+/// The length up to and including a bracket outside strings.
 fn until_closed(text: &str, bracket: char) -> usize {
     let mut at = 1;
     while let Some(letter) = text[at..].chars().next() {
@@ -136,7 +136,7 @@ fn until_closed(text: &str, bracket: char) -> usize {
 }
 
 #[test]
-fn selectors_are_found_wherever_they_stand() {
+fn selectors_are_found_in_all_positions() {
     for (expr, expected) in [
         ("up", &["up"] as &[&str]),
         ("sum by (a, b) (rate(x_total{a=~\"b|}\"}[5m])) > 1e9", &["x_total{a=~\"b|}\"}"]),
@@ -154,7 +154,7 @@ fn selectors_are_found_wherever_they_stand() {
 }
 
 #[test]
-fn a_comparison_becomes_a_difference_wherever_it_stands() {
+fn comparisons_become_differences_in_all_positions() {
     for (expr, expected) in [
         ("up{job=~\"x>y\", a!=\"b\"} == 0", "up{job=~\"x>y\", a!=\"b\"} - 0"),
         ("time() - a >= 2 * 3 and b<c", "time() - a - 2 * 3 and b-c"),

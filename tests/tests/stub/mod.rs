@@ -1,5 +1,5 @@
-//! Just enough of an API server to have load put on it: lists are always empty at revision 1, all
-//! writes since then are shown to watches, workspaces are ready at once.
+//! A minimal API server for the load generator: lists are always empty at revision 1, watches receive all writes since then,
+//! workspaces become ready at once.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Stub {
                 let (acceptor, state) = (acceptor.clone(), shared.clone());
                 tokio::spawn(async move {
                     let Ok(tls) = acceptor.accept(tcp).await else { return };
-                    let service = service_fn(move |request| answer(state.clone(), request));
+                    let service = service_fn(move |request| respond(state.clone(), request));
                     let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     let _ = builder.serve_connection(TokioIo::new(tls), service).await;
                 });
@@ -84,7 +84,7 @@ impl Stub {
     }
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn respond(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let path = head.uri.path().to_owned();
@@ -108,7 +108,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
         let mut object: Value = serde_json::from_slice(&body).unwrap();
         if path.ends_with("/workspaces") {
             let number = state.workspaces.fetch_add(1, Ordering::SeqCst);
-            // Each fourth workspace is not there yet when it says that it is.
+            // Requests to each fourth workspace are forbidden at first, although its status says Ready.
             let place = if number.is_multiple_of(4) { "forbidden" } else { "clusters" };
             object["status"] = json!({ "phase": "Scheduling" });
             emit("ADDED", &mut object);

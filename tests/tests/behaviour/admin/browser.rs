@@ -22,14 +22,14 @@ pub struct Browser {
     _driver: Process,
 }
 
-/// Which colours a person prefers.
+/// The preferred colour scheme.
 #[derive(Clone, Copy, Debug)]
 pub enum Scheme {
     Light,
     Dark,
 }
 
-/// What WebDriver calls an element.
+/// WebDriver's key of an element reference.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 impl Browser {
@@ -62,7 +62,7 @@ impl Browser {
         self.command("/url", json!({"url": url})).await;
     }
 
-    /// What a script returns.
+    /// Runs a script and returns its result.
     pub async fn run(&self, script: &str) -> Value {
         self.command("/execute/sync", json!({"script": script, "args": []})).await
     }
@@ -88,7 +88,7 @@ impl Browser {
             .await;
     }
 
-    /// The window of a small device.
+    /// Emulates the window of a small device.
     pub async fn narrow(&self) {
         let parameters = json!({"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.command(
@@ -98,7 +98,7 @@ impl Browser {
         .await;
     }
 
-    /// The whole page.
+    /// Saves a picture of the whole page.
     pub async fn picture(&self, file: &Path) {
         let parameters = json!({"format": "png", "captureBeyondViewport": true, "fromSurface": true});
         let taken = self
@@ -107,14 +107,14 @@ impl Browser {
         std::fs::write(file, STANDARD.decode(taken["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 
-    /// What the page has complained about.
+    /// The errors and warnings in the browser's log.
     pub async fn faults(&self) -> Vec<String> {
         let log = self.command("/se/log", json!({"type": "browser"})).await;
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     }
 
     /// The URLs of all requests so far.
-    pub async fn asked_for(&self) -> Vec<String> {
+    pub async fn requested_urls(&self) -> Vec<String> {
         let log = self.command("/se/log", json!({"type": "performance"})).await;
         let messages = log.as_array().unwrap().iter().map(|entry| {
             serde_json::from_str::<Value>(entry["message"].as_str().unwrap()).unwrap()["message"].clone()
@@ -125,7 +125,7 @@ impl Browser {
             .collect();
         assert!(
             requests.iter().filter(|url| url.starts_with("http")).count() > 5,
-            "the log of requests is not kept: {requests:?}"
+            "the log of requests is missing: {requests:?}"
         );
         requests
     }

@@ -23,7 +23,7 @@ fn gateway(installation: &Installation, arguments: &[&str]) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_asks_at_the_terminal() {
+async fn explain_tail_and_top_work_at_the_terminal() {
     let mut installation = Installation::start(1).await;
     installation.workspace("root", "fleet", "root").await;
     let run = async |arguments: &[&str]| {
@@ -45,7 +45,7 @@ async fn an_operator_asks_at_the_terminal() {
     assert_eq!(told["answer"]["code"], 403);
     let by_kubeconfig = installation.fairlead(["gateway", "explain", "root", "--kubeconfig", &admin]).await;
     assert!(text(&by_kubeconfig).contains("Forwarded to root"));
-    // $KUBECONFIG, which commands here are run with, counts where nothing else is said.
+    // $KUBECONFIG, which is set here, applies if no other kubeconfig is given.
     let by_environment = installation.fairlead(["gateway", "explain", "root"]).await;
     assert!(text(&by_environment).contains("Forwarded to root"));
     let refused = run(&["explain", "root", "--listener", "nowhere"]).await;
@@ -56,20 +56,20 @@ async fn an_operator_asks_at_the_terminal() {
     for word in ["requests/s", "PHASE", "LISTENER", "internal", "edge", "SHARD", "root", "WORKSPACE"] {
         assert!(told.contains(word), "{word}: {told}");
     }
-    assert!(!told.contains('\x1b'), "no drawing without a terminal: {told}");
+    assert!(!told.contains('\x1b'), "no escape sequences without a terminal: {told}");
 
-    // None of anything would never come.
+    // A limit of zero lines is invalid.
     let none = run(&["tail", "--count", "0"]).await;
     let says = String::from_utf8_lossy(&none.stderr).into_owned();
     assert!(!none.status.success() && says.contains("0 is not in 1.."), "{says}");
 
-    // Only what is wanted comes, in order, and the end of the gateway is the end.
+    // Only matching lines are printed, in order. The tail ends with the gateway.
     let mut tail =
         gateway(&installation, &["tail", "--workspace", "root:fleet", "--status", "404", "-o", "json"]);
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let client = installation.admin("/clusters");
     let first = async {
-        // It is not known when the tail has begun: asked until something comes.
+        // The start of the tail is not announced: requests are repeated until a line arrives.
         loop {
             tokio::select! {
                 line = lines.next_line() => return line.unwrap().unwrap(),

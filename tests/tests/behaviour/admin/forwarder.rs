@@ -1,4 +1,4 @@
-//! What stands between the browser and the gateway: it shows the client certificate, which a browser asks its user for.
+//! A forwarder between browser and gateway. It presents the client certificate, for which a browser would ask its user.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use tokio_rustls::TlsConnector;
 
 use crate::installation::Installation;
 
-/// A server on the loopback, until this is dropped.
+/// A server on the loopback interface. Dropping it stops it.
 pub struct Forwarder {
     address: SocketAddr,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl Forwarder {
-    /// Carries every connection to the gateway.
+    /// Forwards every connection to the gateway.
     pub async fn start(installation: &Installation, credentials: &Credentials) -> Self {
         let mut tls = rustls::ClientConfig::clone(credentials.tls_config());
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -44,7 +44,7 @@ impl Forwarder {
         .await
     }
 
-    /// The page, before a gateway whose every word is this one.
+    /// Serves the page with data in which every text is `word`.
     pub async fn hostile(word: &'static str) -> Self {
         Self::serve(move |browser| async move {
             let service = service_fn(move |request: Request<Incoming>| async move {

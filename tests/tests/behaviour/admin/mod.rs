@@ -1,4 +1,4 @@
-//! The admin page in a real browser, and the commands that tell the same.
+//! The admin page in a real browser, and the commands with the same information.
 
 mod browser;
 mod commands;
@@ -17,11 +17,11 @@ use forwarder::Forwarder;
 
 const PAGE: &str = "/services/fairlead/admin/";
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
-/// Returns what keeps somebody from reading or using the page.
+/// A script that returns accessibility problems of the page.
 const ACCESSIBLE: &str = include_str!("accessible.js");
 const CORDON: &str = "experimental.core.kcp.io/unschedulable";
 
-/// Where a person can look at what the browser has drawn.
+/// The folder for pictures of the page.
 fn pictures() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
@@ -30,7 +30,7 @@ fn pictures() -> PathBuf {
     folder
 }
 
-/// Until the page says yes.
+/// Waits until an expression on the page is true.
 async fn until_page(browser: &Browser, script: &str) {
     until(script, || async {
         let found = browser.run(&format!("return Boolean({script})")).await;
@@ -40,7 +40,7 @@ async fn until_page(browser: &Browser, script: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_sees_the_gateway_and_cordons_a_shard() {
+async fn an_operator_views_the_gateway_and_cordons_a_shard() {
     if is_left_out("chromium") {
         return;
     }
@@ -53,7 +53,7 @@ async fn an_operator_sees_the_gateway_and_cordons_a_shard() {
     let forwarder = Forwarder::start(&installation, &installation.credentials(&Role::Admin)).await;
     let browser = Browser::start(&installation.scratch("browser")).await;
 
-    // Without the slash, the browser is sent on.
+    // Without the final slash, the browser is redirected.
     browser.open(&format!("{}{}", forwarder.url(), PAGE.trim_end_matches('/'))).await;
     until_page(&browser, "document.querySelectorAll('#shards tbody tr').length === 2").await;
     let text = |selector: &'static str| {
@@ -71,23 +71,23 @@ async fn an_operator_sees_the_gateway_and_cordons_a_shard() {
     assert!(text("#certificates").await.contains("listener internal"));
     assert!(text("#reloads").await.contains("serving certificate of door internal"));
 
-    // The latency of real requests is drawn.
+    // The plot shows the latency of real requests.
     until_page(&browser, "[...document.querySelectorAll('#latency path.series')].some((path) => path.getAttribute('d').includes('L'))").await;
     until_page(&browser, "document.querySelector('#workspaces').innerText.includes('root:fleet')").await;
 
-    // A press on cordon changes the Shard, once it is confirmed.
+    // The cordon button changes the Shard after a confirmation.
     let cordon = "#shards tr[data-key=shard-1] button[name=cordon]";
     browser.click(cordon).await;
     browser.click("#confirm-no").await;
     let root = installation.admin("/clusters/root");
     let shard: Value = root.get_json(&format!("{SHARDS}/shard-1")).await.unwrap();
-    assert_eq!(shard["metadata"]["annotations"][CORDON], Value::Null, "it was not confirmed");
+    assert_eq!(shard["metadata"]["annotations"][CORDON], Value::Null, "not yet confirmed");
     browser.click(cordon).await;
     browser.click("#confirm-yes").await;
     until_object(&root, SHARDS, "shard-1", |shard| shard["metadata"]["annotations"][CORDON] == "true").await;
     until_page(&browser, "document.querySelector('#shards').innerText.includes('cordoned')").await;
 
-    // The search explains a path, as whoever shows this certificate.
+    // The search explains a path for the user of a certificate.
     let files = installation.layout().client_cert(&Role::Admin);
     let certificate = std::fs::read_to_string(files.certificate).unwrap();
     browser.fill("#explain-path", "root:harbour").await;
@@ -101,7 +101,7 @@ async fn an_operator_sees_the_gateway_and_cordons_a_shard() {
         assert!(explained.contains(word), "{word}: {explained}");
     }
 
-    // Enough for the plots to have a course.
+    // Enough samples for lines in the plots.
     until_page(&browser, "typeof samples !== 'undefined' && samples.length > 12").await;
     for (scheme, name) in [(Scheme::Light, "admin-light.png"), (Scheme::Dark, "admin-dark.png")] {
         browser.prefer(scheme).await;
@@ -115,14 +115,14 @@ async fn an_operator_sees_the_gateway_and_cordons_a_shard() {
     assert!(width.as_i64().unwrap() <= 0, "the page is wider than the window by {width}");
 
     assert_eq!(browser.faults().await, Vec::<String>::new());
-    // Pages of the browser's own are not the page's.
+    // Internal pages of the browser do not count.
     let is_elsewhere = |url: &String| url.starts_with("http") && !url.starts_with(&forwarder.url());
-    let elsewhere: Vec<String> = browser.asked_for().await.into_iter().filter(is_elsewhere).collect();
+    let elsewhere: Vec<String> = browser.requested_urls().await.into_iter().filter(is_elsewhere).collect();
     assert_eq!(elsewhere, Vec::<String>::new());
     traffic.abort();
 }
 
-/// Requests as clients make them, until this is aborted.
+/// Sends requests of typical clients until the task is aborted.
 async fn traffic(clusters: fairlead_client::Client) {
     for number in 0_u64.. {
         let workspace = ["root:fleet", "root:harbour", "root:yard"][number as usize % 3];
@@ -133,7 +133,7 @@ async fn traffic(clusters: fairlead_client::Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_operators_find_it_and_only_where_it_is_offered() {
+async fn only_operators_have_access_and_only_on_listeners_with_the_page() {
     let installation = Installation::start(1).await;
     let code = |client: fairlead_client::Client, path: &'static str| async move {
         crate::installation::code(&client.get(path).await)
@@ -168,10 +168,10 @@ async fn only_operators_find_it_and_only_where_it_is_offered() {
     );
 }
 
-/// Whatever names and errors are, they are shown as they are, and do nothing. The policy that the gateway sends with the page
-/// is left out here: it is the second line of defence.
+/// Names and errors are shown as text, whatever they contain. The gateway's Content-Security-Policy is left out here: it is the
+/// second line of defence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_names_are_only_text() {
+async fn hostile_names_are_shown_as_text() {
     if is_left_out("chromium") {
         return;
     }
@@ -184,7 +184,7 @@ async fn hostile_names_are_only_text() {
     browser.fill("#explain-path", hostile).await;
     browser.click("#explain button[type=submit]").await;
     until_page(&browser, "document.querySelector('#explained .steps')").await;
-    // The answer to the press is hostile, too.
+    // The response to the button is hostile, too.
     browser.click("#shards button[name=cordon]").await;
     browser.click("#confirm-yes").await;
     until_page(&browser, "!document.querySelector('#alarm').hidden").await;

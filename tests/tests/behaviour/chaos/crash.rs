@@ -1,4 +1,4 @@
-//! `kill -9` of any process at any time loses no acknowledged write.
+//! SIGKILL of any process at any time loses no acknowledged write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ async fn no_acknowledged_write_is_lost() {
         let acknowledged = Arc::new(watch::Sender::new(0));
         let writers: Vec<_> = (0..WRITERS)
             .map(|number| {
-                // A connection of its own each, so that a death meets many of them.
+                // Each writer has its own connection, so that a kill affects many of them.
                 let client = installation.admin(&workspaces[number as usize % 2]);
                 let name = format!("{victim}-{number}");
                 tokio::spawn(write(client, name, acknowledged.clone()))
@@ -34,27 +34,31 @@ async fn no_acknowledged_write_is_lost() {
         let mut seen = acknowledged.subscribe();
         let third = WRITERS * WRITES / 3;
         within("the first third", seen.wait_for(|count| *count > third)).await.unwrap();
-        assert!(*seen.borrow() < 2 * third, "it is killed too late to matter");
+        assert!(*seen.borrow() < 2 * third, "the kill is too late");
         installation.kill(victim).await;
         for writer in writers {
             let (client, diary) = within("a writer", writer).await.unwrap();
-            diary.hold_against(&client).await;
+            diary.check(&client).await;
         }
     }
     assert!(installation.server("root").restarts >= 1);
 }
 
-/// What one writer was told.
-struct Diary {
+/// The acknowledged writes of one writer.
+struct AcknowledgedWrites {
     name: String,
     created: BTreeMap<String, String>,
     counted: u32,
 }
 
-/// Alternates between new objects and changes of one object, each until it is acknowledged.
-async fn write(client: Client, name: String, acknowledged: Arc<watch::Sender<u32>>) -> (Client, Diary) {
+/// Alternates between creating objects and changing one object, and repeats each write until it is acknowledged.
+async fn write(
+    client: Client,
+    name: String,
+    acknowledged: Arc<watch::Sender<u32>>,
+) -> (Client, AcknowledgedWrites) {
     let options = WriteOptions::default();
-    let mut diary = Diary { name: name.clone(), created: BTreeMap::new(), counted: 0 };
+    let mut diary = AcknowledgedWrites { name: name.clone(), created: BTreeMap::new(), counted: 0 };
     let count = |value: u32| json!({ "data": { "count": value.to_string() } });
     for number in 0..WRITES {
         if number % 2 == 0 {
@@ -64,7 +68,7 @@ async fn write(client: Client, name: String, acknowledged: Arc<watch::Sender<u32
             until("a creation", || async {
                 let before = attempts.fetch_add(1, Ordering::Relaxed);
                 match client.create::<Value>(CONFIG_MAPS, &object, &options).await {
-                    // An earlier attempt has succeeded, only its acknowledgement was lost.
+                    // An earlier attempt succeeded, but its acknowledgement was lost.
                     Err(error) if error.is_already_exists() && before > 0 => Ok(()),
                     outcome => retryable(outcome),
                 }
@@ -95,7 +99,7 @@ async fn write(client: Client, name: String, acknowledged: Arc<watch::Sender<u32
     (client, diary)
 }
 
-/// Errors that a death explains are worth another attempt; any other is a failure of the test.
+/// Accepts errors that the end of a process explains, for another attempt. Panics for any other error.
 fn retryable(outcome: Result<Value, ClientError>) -> Result<(), ClientError> {
     match outcome {
         Ok(_) => Ok(()),
@@ -104,8 +108,8 @@ fn retryable(outcome: Result<Value, ClientError>) -> Result<(), ClientError> {
     }
 }
 
-impl Diary {
-    async fn hold_against(&self, client: &Client) {
+impl AcknowledgedWrites {
+    async fn check(&self, client: &Client) {
         let list: Value = client.get_json(CONFIG_MAPS).await.unwrap();
         let stored: BTreeMap<&str, &Value> = list["items"]
             .as_array()

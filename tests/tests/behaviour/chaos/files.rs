@@ -1,4 +1,4 @@
-//! Files and ports that are not as they should be: one sentence, and nothing is touched.
+//! Damaged files and occupied ports: the server reports the problem in one sentence and changes nothing.
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -8,7 +8,7 @@ use fairlead_tests::harness::binary;
 use crate::installation::{Installation, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
+async fn a_corrupt_store_is_rejected_with_one_sentence_and_not_changed() {
     let mut installation = Installation::start(1).await;
     installation.stop().await;
     for (server, program) in [("root", "fairlead-shard"), ("cache", "fairlead-cache-server")] {
@@ -39,7 +39,7 @@ async fn a_corrupt_store_is_refused_in_one_sentence_and_left_alone() {
     installation.start_again().await;
 }
 
-/// The file with other UIDs in it, as bits rot: everything still parses.
+/// The file with other UIDs, as after bit rot: everything still parses.
 fn changed_in_values(good: &[u8]) -> Vec<u8> {
     let mut bad = good.to_owned();
     let mark = b"\"uid\":\"";
@@ -57,28 +57,28 @@ fn changed_in_values(good: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_an_installation_from_starting_is_one_sentence() {
+async fn a_failed_start_is_reported_in_one_sentence() {
     let mut installation = Installation::start(1).await;
     let port = installation.port().to_string();
     let other = installation.fairlead(["up", "--dir=other", "--port", &port]).await;
-    refused(&other, &format!("port {port} is in use"));
+    assert_rejected(&other, &format!("port {port} is in use"));
     let again = installation.fairlead(["up", "--dir=site", "--port=0"]).await;
-    refused(&again, "another `fairlead up`");
+    assert_rejected(&again, "another `fairlead up`");
     installation.stop().await;
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    refused(&installation.fairlead(["up", "--dir=site", "--port", &port]).await, "is in use");
+    assert_rejected(&installation.fairlead(["up", "--dir=site", "--port", &port]).await, "is in use");
     for file in ["format", "pki/format"] {
         let path = installation.directory().join(file);
         let good = std::fs::read(&path).unwrap();
         std::fs::write(&path, "99\n").unwrap();
-        refused(&installation.fairlead(["up", "--dir=site", "--port=0"]).await, "newer");
+        assert_rejected(&installation.fairlead(["up", "--dir=site", "--port=0"]).await, "newer");
         std::fs::write(&path, good).unwrap();
     }
     let foreign = installation.scratch("foreign");
     std::fs::write(foreign.join("letter.txt"), "Dear Jane").unwrap();
-    refused(
+    assert_rejected(
         &installation.fairlead(["up", "--dir=foreign", "--port=0", "--fresh"]).await,
         "not a directory of fairlead",
     );
@@ -86,13 +86,13 @@ async fn what_keeps_an_installation_from_starting_is_one_sentence() {
     installation.start_again().await;
 }
 
-fn refused(output: &Output, why: &str) {
+fn assert_rejected(output: &Output, why: &str) {
     assert!(!output.status.success(), "{why}: {output:?}");
     let said = one_sentence(output);
     assert!(said.contains(why), "{why:?} is not in {said:?}");
 }
 
-/// What was said: one line, and one with a hint.
+/// The message: one line, and one with a hint.
 fn one_sentence(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let lines: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,4 +1,4 @@
-//! A shard that hangs: its connections stand, nothing comes over them.
+//! A hung shard: its connections stay open, but no data arrives.
 
 use fairlead_client::{Client, WatchStream};
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ use crate::installation::{Installation, code, until, within};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
+async fn a_hung_shard_is_detected_and_other_shards_are_not_affected() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
     let red = installation.admin(&installation.workspace("root", "red", "root").await);
@@ -25,10 +25,10 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
         async move { code(&blue.get(CONFIG_MAPS).await) }
     });
     assert_eq!(code(&red.get(CONFIG_MAPS).await), 200);
-    let answer = within("an answer in place of the hung shard", hung).await.unwrap();
-    assert!(matches!(answer, 502..=504), "{answer}");
+    let response = within("the gateway's response for the hung shard", hung).await.unwrap();
+    assert!(matches!(response, 502..=504), "{response}");
     within("the end of the watch", ended(&mut at_blue)).await;
-    until("an index that is known to be old", || async {
+    until("an index that is reported as stale", || async {
         let age = index(&root, "age_seconds").await;
         if age > 0.0 { Ok(()) } else { Err(age) }
     })
@@ -38,8 +38,8 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
 
     installation.signal("shard-1", Signal::CONT);
     until("the shard is back", || async {
-        let answer = code(&blue.get(CONFIG_MAPS).await);
-        if answer == 200 { Ok(()) } else { Err(answer) }
+        let response = code(&blue.get(CONFIG_MAPS).await);
+        if response == 200 { Ok(()) } else { Err(response) }
     })
     .await;
     until("the index is fresh", || async {
@@ -47,12 +47,12 @@ async fn a_hung_shard_is_noticed_and_nobody_else_suffers() {
         if age == 0.0 { Ok(()) } else { Err(age) }
     })
     .await;
-    assert_eq!(index(&root, "lists_read").await, lists, "it goes on where it was");
+    assert_eq!(index(&root, "lists_read").await, lists, "the watch resumed without a new list");
     let quiet = tokio::time::timeout(std::time::Duration::ZERO, ended(&mut at_red)).await;
     assert!(quiet.is_err(), "a watch at the other shard was cut");
 }
 
-/// What `fairlead status` says of the gateway, the cache server and the shards.
+/// The conditions of gateway, cache server and shards in `fairlead status`.
 async fn conditions(installation: &Installation) -> Vec<String> {
     let output = installation.fairlead(["status", "--dir=site", "-o", "json"]).await;
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -70,7 +70,7 @@ async fn watch(client: &Client) -> WatchStream {
     client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion=0")).await.unwrap()
 }
 
-/// Reads until there is nothing more, be it an end or an error.
+/// Reads to the end of the watch or to an error.
 async fn ended(watch: &mut WatchStream) {
     while let Some(Ok(_)) = watch.next().await {}
 }

@@ -1,4 +1,4 @@
-//! Input that nobody should send.
+//! Invalid and hostile input.
 
 use fairlead_certs::Client as Role;
 use http::Method;
@@ -8,7 +8,7 @@ use crate::installation::Installation;
 use crate::wire::{raw, send};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_bodies_get_a_status_that_says_where() {
+async fn invalid_bodies_get_a_status_with_the_position() {
     let installation = Installation::start(1).await;
     let prefix = installation.workspace("root", "port", "root").await;
     let admin = installation.credentials(&Role::Admin);
@@ -104,7 +104,7 @@ async fn bad_bodies_get_a_status_that_says_where() {
     for server in ["gateway", "root"] {
         let url = installation.server(server).url;
         for (method, path, content_type, body, code, sign) in &cases {
-            // The second server finds what the first has made.
+            // The object exists on the second server, because the first request created it.
             let again = server == "root" && *code == 201;
             let (code, sign) = if again { (409, "AlreadyExists") } else { (*code, *sign) };
             let path = format!("{prefix}{path}");
@@ -115,7 +115,7 @@ async fn bad_bodies_get_a_status_that_says_where() {
             if code < 400 {
                 continue;
             }
-            // What is not served at all may be answered by a router that knows no Status.
+            // Paths that are not served may be rejected by a router that does not know Status.
             if !sign.is_empty() {
                 let status = answer.json();
                 assert_eq!(
@@ -133,7 +133,7 @@ async fn bad_bodies_get_a_status_that_says_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_queries_get_a_status() {
+async fn invalid_queries_get_a_status() {
     let installation = Installation::start(1).await;
     let admin = installation.credentials(&Role::Admin);
     let url = installation.server("gateway").url;
@@ -157,7 +157,7 @@ async fn bad_queries_get_a_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn malformed_paths_reach_nothing() {
+async fn malformed_paths_are_rejected() {
     let installation = Installation::start(1).await;
     let admin = installation.credentials(&Role::Admin);
     let gateway = installation.server("gateway").url;
@@ -190,7 +190,7 @@ async fn malformed_paths_reach_nothing() {
         let answer = raw(&gateway, &admin, &text).await;
         assert_eq!(answer.0, code, "over HTTP/1.1: {path}: {answer:?}");
     }
-    // A shard beside the gateway has the same opinion of clusters that are none.
+    // A shard, addressed directly, rejects the same invalid clusters.
     let root = installation.server("root").url;
     for path in [
         "/clusters/nowhere/api/v1/secrets",
@@ -201,7 +201,7 @@ async fn malformed_paths_reach_nothing() {
         let answer = send(&root, &admin, Method::GET, path, &[], "").await;
         assert!((400..500).contains(&answer.code), "{path}: {answer:?}");
     }
-    // Two lengths, or a length and chunks: whoever smuggles is not answered as if nothing had happened.
+    // Two lengths, or a length and chunks (request smuggling): must not be accepted.
     for smuggled in [
         "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",

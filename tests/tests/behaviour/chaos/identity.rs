@@ -1,4 +1,4 @@
-//! Who somebody is, is decided by credentials and by nothing that a client writes into a request.
+//! The identity of a request comes from its credentials, never from headers that a client sends.
 
 use fairlead_certs::Client as Role;
 use http::Method;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::installation::Installation;
 use crate::wire::{raw, send, send_with_trailers};
 
-/// Header fields that would make somebody else of whoever sends them, if a server believed them.
+/// Header fields that would change the client's identity if a server trusted them.
 const FORGED: &[&[(&str, &str)]] = &[
     &[
         ("x-remote-user", "kcp-admin"),
@@ -27,7 +27,7 @@ const FORGED: &[&[(&str, &str)]] = &[
     &[("x-forwarded-user", "shard-admin"), ("x-forwarded-client-cert", "Subject=\"O=system:masters\"")],
 ];
 
-/// The same, as only HTTP/1.1 can write them.
+/// The same fields in spellings that only HTTP/1.1 allows.
 const FORGED_TEXTS: &[&str] = &[
     "X-REMOTE-USER: shard-admin\r\nx-ReMoTe-GrOuP: system:masters\r\n",
     "X-Remote-User: shard-admin\r\nX-Remote-Group: system:masters\r\nConnection: X-Remote-User, X-Remote-Group\r\n",
@@ -37,16 +37,16 @@ const FORGED_TEXTS: &[&str] = &[
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// A server, and a path that only few may read there.
-struct Place {
+/// A server, and a path with restricted access.
+struct Target {
     name: &'static str,
     url: String,
     secret: &'static str,
-    /// Who may.
+    /// The role with access.
     entitled: Role,
 }
 
-fn places(installation: &Installation) -> Vec<Place> {
+fn targets(installation: &Installation) -> Vec<Target> {
     const SECRETS: &str = "/clusters/root/api/v1/secrets";
     const REPLICAS: &str = "/shards/root/clusters/root/apis/core.kcp.io/v1alpha1/shards";
     [
@@ -55,18 +55,18 @@ fn places(installation: &Installation) -> Vec<Place> {
         ("shard-1", "/clusters/system:admin/api/v1/secrets", Role::ShardAdmin),
         ("cache", REPLICAS, Role::Cache),
     ]
-    .map(|(name, secret, entitled)| Place { name, url: installation.server(name).url, secret, entitled })
+    .map(|(name, secret, entitled)| Target { name, url: installation.server(name).url, secret, entitled })
     .into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_headers_give_nobody_any_rights() {
+async fn forged_identity_headers_grant_no_rights() {
     let installation = Installation::start(2).await;
     let anonymous = installation.anonymous();
-    for Place { name, url, secret, entitled } in places(&installation) {
+    for Target { name, url, secret, entitled } in targets(&installation) {
         let good = installation.credentials(&entitled);
         assert_eq!(send(&url, &good, Method::GET, secret, &[], "").await.code, 200, "{name}: who may, may");
-        // A certificate of somebody without rights there, and none at all.
+        // A certificate without rights there, and no certificate.
         let mut powerless = vec![("anonymous", anonymous.clone())];
         if name == "cache" {
             powerless.push(("kcp-admin", installation.credentials(&Role::Admin)));
@@ -74,27 +74,27 @@ async fn forged_headers_give_nobody_any_rights() {
         for (who, credentials) in powerless {
             for forged in FORGED {
                 let over_2 = send(&url, &credentials, Method::GET, secret, forged, "").await;
-                assert!(is_refusal(over_2.code), "{name}, {who}, {forged:?}: {over_2:?}");
+                assert!(is_rejection(over_2.code), "{name}, {who}, {forged:?}: {over_2:?}");
                 let lines: String =
                     forged.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
                 let over_1 = raw(&url, &credentials, &get(secret, &lines)).await;
-                assert!(is_refusal(over_1.0), "{name}, {who}, {forged:?}: {over_1:?}");
+                assert!(is_rejection(over_1.0), "{name}, {who}, {forged:?}: {over_1:?}");
             }
             for forged in FORGED_TEXTS {
                 let over_1 = raw(&url, &credentials, &get(secret, forged)).await;
-                assert!(is_refusal(over_1.0), "{name}, {who}, {forged:?}: {over_1:?}");
+                assert!(is_rejection(over_1.0), "{name}, {who}, {forged:?}: {over_1:?}");
             }
             let over_2 =
                 send_with_trailers(&url, &credentials, Method::GET, secret, &[], "x", FORGED[0]).await;
-            assert!(is_refusal(over_2.code), "{name}, {who}, trailers: {over_2:?}");
+            assert!(is_rejection(over_2.code), "{name}, {who}, trailers: {over_2:?}");
             let over_1 = raw(&url, &credentials, &with_trailers("GET", secret, "x")).await;
-            assert!(is_refusal(over_1.0), "{name}, {who}, trailers: {over_1:?}");
+            assert!(is_rejection(over_1.0), "{name}, {who}, trailers: {over_1:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forged_headers_change_nobodys_name() {
+async fn forged_identity_headers_do_not_change_the_user() {
     let installation = Installation::start(1).await;
     let admin = installation.credentials(&Role::Admin);
     let path = format!("/clusters/root{REVIEWS}");
@@ -126,7 +126,7 @@ async fn forged_headers_change_nobodys_name() {
         is_admin(&over_2.text, "trailers");
         is_admin(&raw(&url, &admin, &with_trailers("POST", &path, &review)).await.1, "trailers");
     }
-    // The shard does believe the gateway: what was refused above is not simply unknown there.
+    // The shard trusts these headers from the gateway: they are not rejected above because they are unknown.
     let gateway = installation.credentials(&Role::FrontProxy);
     let headers =
         [("content-type", "application/json"), ("x-remote-user", "jane"), ("x-remote-group", "crew")];
@@ -150,7 +150,7 @@ async fn bad_tokens_are_401_and_strangers_403() {
             "{server}: {answer:?}"
         );
         let answer = send(&url, &anonymous, Method::GET, "/clusters/root/api/v1/namespaces", &[], "").await;
-        // With a shard one may also be nobody.
+        // A shard also accepts anonymous requests.
         let expected = if server == "gateway" { (401, "Unauthorized") } else { (403, "Forbidden") };
         assert_eq!(
             (answer.code, answer.json()["reason"].as_str().unwrap()),
@@ -169,7 +169,7 @@ async fn bad_tokens_are_401_and_strangers_403() {
     }
 }
 
-fn is_refusal(code: u16) -> bool {
+fn is_rejection(code: u16) -> bool {
     matches!(code, 400 | 401 | 403)
 }
 

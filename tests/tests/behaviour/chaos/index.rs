@@ -1,4 +1,4 @@
-//! The gateway's knowledge of where workspaces are.
+//! The gateway's index of workspaces.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_seen_ready_gets_in() {
+async fn a_client_that_has_seen_ready_has_access() {
     let installation = Installation::start(2).await;
     let target = Target::from_kubeconfig(&installation.admin_kubeconfig(), None, Vec::new()).unwrap();
     let load = WorkspaceLoad {
@@ -48,7 +48,7 @@ async fn a_cut_index_connection_means_neither_a_list_nor_a_403() {
     for round in 0..5 {
         let watches = index(&root, "watches_opened").await;
         proxy.cut();
-        // What is known stays known: requests may meet the cut itself, never a 403.
+        // Known workspaces stay known: requests may fail because of the cut, but never with 403.
         let answer = until("an answer", || {
             let client = installation.admin(&first);
             async move {
@@ -73,7 +73,7 @@ async fn a_cut_index_connection_means_neither_a_list_nor_a_403() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_first_sync_nothing_is_unknown() {
+async fn before_the_first_sync_no_workspace_is_denied() {
     let mut installation = Installation::start(1).await;
     let url = format!("https://127.0.0.1:{}", installation.port());
     let admin = installation.credentials(&fairlead_certs::Client::Admin);
@@ -99,7 +99,7 @@ async fn before_the_first_sync_nothing_is_unknown() {
     assert_eq!(answer.code, 403, "{answer:?}");
 }
 
-/// The sum of one of the gateway's figures about its index.
+/// The sum of an index metric of the gateway.
 pub(super) async fn index(admin: &Client, name: &str) -> f64 {
     let text = admin.with_prefix("").get("/metrics").await.unwrap().body;
     let prefix = format!("fairlead_gateway_index_{name}");

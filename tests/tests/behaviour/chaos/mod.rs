@@ -1,4 +1,4 @@
-//! What must hold when things go wrong.
+//! Behaviour during failures.
 
 mod crash;
 mod files;

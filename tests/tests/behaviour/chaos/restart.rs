@@ -1,4 +1,4 @@
-//! Stopped and started again, everything is as it was.
+//! Restarts keep all state.
 
 use fairlead_client::WriteOptions;
 use serde_json::{Value, json};
@@ -10,23 +10,23 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const TIDES: &str = "/apis/sea.example.com/v1/tides";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_is_found_again() {
+async fn all_objects_survive_a_restart() {
     let mut installation = Installation::start(2).await;
     let red = installation.workspace("root", "red", "root").await;
     let blue = installation.workspace("root", "blue", "shard-1").await;
     for workspace in [&red, &blue] {
         fill(&installation, workspace).await;
     }
-    let before = picture(&installation, &[&red, &blue]).await;
+    let before = all_objects(&installation, &[&red, &blue]).await;
     installation.stop().await;
     installation.start_again().await;
-    assert_eq!(picture(&installation, &[&red, &blue]).await, before);
-    // And the same after the end that nobody has ordered.
+    assert_eq!(all_objects(&installation, &[&red, &blue]).await, before);
+    // The same after a crash.
     installation.lose().await;
     installation.start_again().await;
-    assert_eq!(picture(&installation, &[&red, &blue]).await, before);
+    assert_eq!(all_objects(&installation, &[&red, &blue]).await, before);
     for workspace in [&red, &blue] {
-        // It is alive, not only remembered.
+        // The workspace is writable, not only readable.
         let tide =
             json!({ "apiVersion": "sea.example.com/v1", "kind": "Tide", "metadata": { "name": "spring" } });
         let options = WriteOptions::default();
@@ -66,8 +66,8 @@ async fn fill(installation: &Installation, workspace: &str) {
     until("the new resource", || client.create::<Value>(TIDES, &tide, &options)).await;
 }
 
-/// All objects as they are read, with their versions and times.
-async fn picture(installation: &Installation, workspaces: &[&str]) -> Vec<Value> {
+/// All objects with their versions and times.
+async fn all_objects(installation: &Installation, workspaces: &[&str]) -> Vec<Value> {
     let mut all = Vec::new();
     for (prefix, path) in workspaces
         .iter()

@@ -1,4 +1,4 @@
-//! Certificates and settings change while the system works.
+//! Changes of certificates and settings under load.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ async fn certificates_are_renewed_under_load_without_a_failed_request() {
             })
             .await;
         }
-        // Those who come now have new certificates too; the old ones are still good.
+        // New clients have new certificates. The old certificates are still valid.
         assert!(load.clients[0].set_credentials(installation.credentials(&Role::Admin)), "round {round}");
         load.until_more(400).await;
     }
     let requests = load.end().await;
     assert!(requests >= 1_200, "{requests}");
-    // The watch has lived through all of it.
+    // The watch survived all rotations.
     let last = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "last" } });
     let blue = installation.admin(&blue);
     blue.create::<Value>(CONFIG_MAPS, &last, &WriteOptions::default()).await.unwrap();
@@ -55,7 +55,7 @@ async fn certificates_are_renewed_under_load_without_a_failed_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_lives_through_a_reload_of_the_gateways_settings() {
+async fn a_watch_survives_a_reload_of_the_gateways_settings() {
     let installation = Installation::start(1).await;
     let client = installation.admin("/clusters/root");
     let mut watching = client.watch(&format!("{CONFIG_MAPS}?watch=1")).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_watch_lives_through_a_reload_of_the_gateways_settings() {
         |name: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
     let changes = [
         ("good", original.replace("missWait: 500ms", "missWait: 400ms"), "reloaded"),
-        // A bad one is refused, and what is good goes on.
+        // An invalid configuration is rejected, and the last valid one stays.
         ("bad", original.replace("missWait", "misswait"), "misswait"),
     ];
     for (name, text, sign) in changes {
@@ -82,7 +82,7 @@ async fn a_watch_lives_through_a_reload_of_the_gateways_settings() {
     }
 }
 
-/// All listeners: name, certificate, URL.
+/// Name, certificate and URL of each listener.
 fn servers(installation: &Installation) -> Vec<(&'static str, PathBuf, String)> {
     [
         ("gateway", Listener::Gateway),
@@ -100,7 +100,7 @@ fn leaf(file: &PathBuf) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(file).unwrap()
 }
 
-/// Reads and writes without a pause, each of which must succeed.
+/// Reads and writes continuously. Every request must succeed.
 struct Load {
     clients: [Client; 2],
     done: Arc<watch::Sender<u64>>,
@@ -134,20 +134,19 @@ impl Load {
         Self { clients, done, over, workers }
     }
 
-    /// Until so many more requests have succeeded.
+    /// Waits until this many more requests have succeeded.
     async fn until_more(&self, count: u64) {
         let goal = *self.done.borrow() + count;
         let mut done = self.done.subscribe();
-        let reached =
-            tokio::time::timeout(crate::installation::PATIENCE, done.wait_for(|done| *done >= goal));
-        assert!(reached.await.is_ok_and(|reached| reached.is_ok()), "the load has come to a halt");
+        let reached = tokio::time::timeout(crate::installation::TIMEOUT, done.wait_for(|done| *done >= goal));
+        assert!(reached.await.is_ok_and(|reached| reached.is_ok()), "the load stopped");
     }
 
-    /// How many requests there were; fails if one has.
+    /// Stops the load and returns the number of requests. Panics if one failed.
     async fn end(self) -> u64 {
         self.over.store(true, Ordering::Relaxed);
         for worker in self.workers {
-            within("a worker", worker).await.expect("a request has failed");
+            within("a worker", worker).await.expect("a request failed");
         }
         *self.done.borrow()
     }

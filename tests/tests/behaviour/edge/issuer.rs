@@ -1,4 +1,4 @@
-//! The issuer on the wire, before those who mean it ill.
+//! Hostile requests to the issuer.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::Person;
+use super::User;
 use crate::installation::{Installation, within};
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -18,11 +18,11 @@ const SIGN_IN: &str = "/authorize?response_type=code&client_id=fairlead&redirect
                        &code_challenge_method=S256";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_get_nothing() {
+async fn requests_of_unknown_clients_are_rejected() {
     let installation = Installation::start(1).await;
     let issuer = installation.server("issuer").url;
-    let person = Person::new(&installation, "a");
-    let client = person.at(&issuer);
+    let user = User::new(&installation, "a");
+    let client = user.at(&issuer);
     let ask = async |request: Request| within("an answer", client.answer(request)).await.unwrap();
     let get = |path: &str| Request::new(Method::GET, path);
     let post = |path: &str, body: String| Request::new(Method::POST, path).with_body(FORM, body);
@@ -64,12 +64,12 @@ async fn strangers_get_nothing() {
     let answer = ask(secret).await;
     is(&answer, 401, "invalid_client");
     assert!(answer.headers.contains_key("www-authenticate"));
-    // Nobody is sent to a stranger.
+    // An unknown redirect URI gets no redirect.
     for stranger in
         ["https%3A%2F%2Fevil.example%2Fcallback", "http%3A%2F%2F127.0.0.1%3A9%40evil.example%2Fcallback"]
     {
         let answer = ask(get(&SIGN_IN.replace("http%3A%2F%2F127.0.0.1%3A9%2Fcallback", stranger))).await;
-        is(&answer, 400, "nobody is sent there");
+        is(&answer, 400, "no redirect");
         assert!(!answer.headers.contains_key(LOCATION));
     }
     let plain = ask(get(&SIGN_IN.replace("S256", "plain"))).await;
@@ -77,14 +77,14 @@ async fn strangers_get_nothing() {
     assert!(plain.headers[LOCATION].to_str().unwrap().contains("error=invalid_request"), "{plain:?}");
 }
 
-/// A form that comes from another page, or from nobody's browser, signs nobody in.
+/// A form from another page, or without the browser's cookie, signs no user in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forms_count_from_pages_of_the_issuer_only() {
+async fn only_forms_of_the_issuers_own_pages_are_accepted() {
     let installation = Installation::start(1).await;
     let issuer = installation.server("issuer").url;
-    let person = Person::new(&installation, "a");
+    let user = User::new(&installation, "a");
     let page = || async {
-        let mut form = person.open(&format!("{issuer}{SIGN_IN}")).await;
+        let mut form = user.open(&format!("{issuer}{SIGN_IN}")).await;
         form.fields.push(("user".to_owned(), "developer".to_owned()));
         form
     };
@@ -93,7 +93,7 @@ async fn forms_count_from_pages_of_the_issuer_only() {
     let body = encoded(&foreign.fields);
     let send = |request: Request| async {
         let request = request.with_header(CONTENT_TYPE, HeaderValue::from_static(FORM));
-        within("an answer", person.at(&issuer).answer(request)).await.unwrap()
+        within("an answer", user.at(&issuer).answer(request)).await.unwrap()
     };
     let cookie = HeaderValue::from_str(&foreign.cookie).unwrap();
     let origin = HeaderValue::from_str(&issuer).unwrap();
@@ -119,13 +119,13 @@ async fn forms_count_from_pages_of_the_issuer_only() {
         assert!(!answer.headers.contains_key(LOCATION), "{what}");
     }
     let answer = send(post().with_header(COOKIE, cookie).with_header(ORIGIN, origin)).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER, "the same with both");
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "both secrets are right");
     assert!(answer.headers[LOCATION].to_str().unwrap().starts_with("http://127.0.0.1:9/callback?code="));
 
-    // The same for a program that shows a code.
-    let begun = post_form(&person, &issuer, "/device_authorization", "client_id=fairlead&scope=openid").await;
+    // The same for the device flow.
+    let begun = post_form(&user, &issuer, "/device_authorization", "client_id=fairlead&scope=openid").await;
     let address = begun["verification_uri_complete"].as_str().unwrap();
-    let mut form = person.open(address).await;
+    let mut form = user.open(address).await;
     form.fields.push(("user".to_owned(), "developer".to_owned()));
     let unseen = Request::new(Method::POST, "/device").with_body(FORM, encoded(&form.fields));
     assert_eq!(send(unseen).await.status, StatusCode::FORBIDDEN);
@@ -133,14 +133,14 @@ async fn forms_count_from_pages_of_the_issuer_only() {
         "client_id=fairlead&grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Adevice_code&device_code={}",
         begun["device_code"].as_str().unwrap()
     );
-    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "authorization_pending");
-    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "slow_down");
-    assert_eq!(person.send(&form).await.status, StatusCode::OK);
-    assert!(post_form(&person, &issuer, "/token", &poll).await["id_token"].is_string());
-    assert_eq!(post_form(&person, &issuer, "/token", &poll).await["error"], "invalid_grant");
+    assert_eq!(post_form(&user, &issuer, "/token", &poll).await["error"], "authorization_pending");
+    assert_eq!(post_form(&user, &issuer, "/token", &poll).await["error"], "slow_down");
+    assert_eq!(user.send(&form).await.status, StatusCode::OK);
+    assert!(post_form(&user, &issuer, "/token", &poll).await["id_token"].is_string());
+    assert_eq!(post_form(&user, &issuer, "/token", &poll).await["error"], "invalid_grant");
 }
 
-/// It does not even start where others could reach it.
+/// The issuer does not start on an address that other machines can reach.
 #[tokio::test]
 async fn the_issuer_listens_on_this_machine_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,13 +156,13 @@ async fn the_issuer_listens_on_this_machine_only() {
     }
 }
 
-async fn post_form(person: &Person<'_>, issuer: &str, path: &str, body: &str) -> Value {
+async fn post_form(user: &User<'_>, issuer: &str, path: &str, body: &str) -> Value {
     let request = Request::new(Method::POST, path).with_body(FORM, body.to_owned());
-    let answer = within("an answer", person.at(issuer).answer(request)).await.unwrap();
+    let answer = within("an answer", user.at(issuer).answer(request)).await.unwrap();
     serde_json::from_slice(&answer.body).unwrap()
 }
 
-/// A request over HTTP/1.1 with the host that it names; returns the answer as it comes.
+/// Sends a request over HTTP/1.1 with the host of its URL; returns the response unparsed.
 async fn raw(installation: &Installation, issuer: &str, request: Request) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = issuer.strip_prefix("https://").unwrap();
@@ -179,7 +179,7 @@ async fn raw(installation: &Installation, issuer: &str, request: Request) -> Str
     );
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // How the end of the connection is told does not matter.
+    // The connection may end without close_notify.
     let _ = within("the answer", stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

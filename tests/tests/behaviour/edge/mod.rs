@@ -1,12 +1,12 @@
-//! The door for tokens, the development issuer before it, and `fairlead login` between them.
+//! The listener for tokens, the development issuer, and `fairlead login`.
 
 mod issuer;
 mod login;
-mod person;
 mod rights;
+mod user;
 mod work;
 
-pub use person::Person;
+pub use user::User;
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::installation::{Installation, client};
 
 impl Installation {
-    /// Where the door for tokens is.
+    /// The URL of the listener for tokens.
     pub fn edge(&self) -> String {
         self.record()["edge"].as_str().unwrap().to_owned()
     }
@@ -25,33 +25,33 @@ impl Installation {
         self.directory().join("edge.kubeconfig")
     }
 
-    /// Somebody with a token at the door for tokens, at a path such as `/clusters/root`.
+    /// A client of the listener for tokens with a token, at a path such as `/clusters/root`.
     pub fn bearer(&self, token: &str, prefix: &str) -> Client {
         let credentials = self.anonymous().with_token(Token::new(token)).unwrap();
         client(&format!("{}{prefix}", self.edge()), credentials)
     }
 
-    /// What `up` says.
+    /// The record of `fairlead up`.
     pub fn record(&self) -> Value {
         serde_json::from_slice(&std::fs::read(self.directory().join("state.json")).unwrap()).unwrap()
     }
 }
 
-/// The token that `fairlead login` has printed.
+/// The token in the output of `fairlead login`.
 fn token(printed: &str) -> String {
     let answer: Value = serde_json::from_str(printed).unwrap();
     assert_eq!(answer["kind"], "ExecCredential", "{answer}");
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// The one file with tokens in a cache.
+/// The only file with tokens in a cache.
 fn cached(cache: &Path) -> PathBuf {
     let files: Vec<_> = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files[0].clone()
 }
 
-/// Makes the tokens in a cache look as old as they can be.
+/// Makes the tokens in a cache expired.
 fn age(cache: &Path) {
     let file = cached(cache);
     let mut content: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The development user's rights are an object that people may change.
+//! The development user's rights are objects that administrators may change.
 
 use fairlead_client::{ClientError, DeleteOptions, PatchType};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const NAME: &str = "development-user";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_binding_is_made_once_and_then_left_alone() {
+async fn the_binding_is_created_once_and_not_restored_after_a_change() {
     let mut installation = Installation::start(1).await;
     let binding = until_object(&installation.admin("/clusters/root"), BINDINGS, NAME, |_| true).await;
     assert_eq!(binding["subjects"][0]["name"], "oidc:developer");
@@ -20,9 +20,9 @@ async fn the_binding_is_made_once_and_then_left_alone() {
             .count()
     };
     until_ready_again(&installation, 1).await;
-    assert_eq!(noted(&installation), 0, "nobody wonders at the first start");
+    assert_eq!(noted(&installation), 0, "no message at the first start");
 
-    // Somebody takes the rights away.
+    // An administrator removes the rights.
     let path = format!("{BINDINGS}/{NAME}");
     let patch = json!({ "subjects": [] });
     let root = installation.admin("/clusters/root");
@@ -35,7 +35,7 @@ async fn the_binding_is_made_once_and_then_left_alone() {
     assert!(binding["subjects"].as_array().is_none_or(Vec::is_empty), "{binding:#}");
     assert_eq!(noted(&installation), 0);
 
-    // A binding that is missing is made anew, and that is told.
+    // A missing binding is created again, with a message.
     root.delete(&path, &DeleteOptions::default()).await.unwrap();
     installation.stop().await;
     installation.start_again().await;
@@ -46,9 +46,9 @@ async fn the_binding_is_made_once_and_then_left_alone() {
     assert_eq!(noted(&installation), 1);
 }
 
-/// What a workspace says of its logical cluster is deleted with it.
+/// The logical cluster in a workspace's spec is deleted with the workspace, so users must not set it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_says_which_logical_cluster_a_workspace_is() {
+async fn users_cannot_choose_the_logical_cluster_of_a_workspace() {
     const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
@@ -84,7 +84,7 @@ async fn nobody_says_which_logical_cluster_a_workspace_is() {
     }
 }
 
-/// `up` says so in its log when it has seen to the rights.
+/// Waits for the message in the log of `fairlead up` that follows the check of the rights.
 async fn until_ready_again(installation: &Installation, starts: usize) {
     let log = installation.directory().join("logs/up.log");
     until("the end of the start", || async {

@@ -1,4 +1,4 @@
-//! Who gets in at the door for tokens, and what they may do.
+//! Access through the listener for tokens.
 
 use fairlead_certs::Client as Role;
 use fairlead_client::Request;
@@ -6,7 +6,7 @@ use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use serde_json::json;
 
-use super::Person;
+use super::User;
 use crate::installation::{
     Installation, WORKSPACES, client, code, create_workspace, until_object, until_ready, within, workspace,
 };
@@ -14,24 +14,24 @@ use crate::kubectl::versions;
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// By code and by device, with every kubectl: a workspace is made at the edge, and worked in.
+/// With the authorization code and the device flow, and with every kubectl: creates a workspace and works in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn people_sign_in_and_work() {
+async fn users_sign_in_and_work_in_workspaces() {
     let installation = Installation::start(1).await;
     until_object(&installation.admin("/clusters/root"), BINDINGS, "development-user", |_| true).await;
     for (way, options) in [("code", "--no-browser"), ("device", "--device")] {
-        let person = Person::new(&installation, way);
-        person.login(options, "developer").await;
+        let user = User::new(&installation, way);
+        user.login(options, "developer").await;
         for kubectl in versions(&installation) {
             let name = format!("{way}-{}", kubectl.version().replace('.', "-"));
             let kubectl = |line: &str| {
-                let mut command = person.command(kubectl.command().as_std().get_program().as_ref());
+                let mut command = user.command(kubectl.command().as_std().get_program().as_ref());
                 command.args(line.split_whitespace());
-                let person = &person;
+                let user = &user;
                 async move {
-                    let ended = person.run(command).await;
-                    assert!(ended.success, "{ended:?}");
-                    ended.stdout
+                    let finished = user.run(command).await;
+                    assert!(finished.success, "{finished:?}");
+                    finished.stdout
                 }
             };
             let manifest = installation.scratch("manifests").join(format!("{name}.yaml"));
@@ -49,9 +49,9 @@ async fn people_sign_in_and_work() {
     }
 }
 
-/// Certificates are nobody, and neither is who has no good token; who has one may do what RBAC says.
+/// Certificates and invalid tokens do not authenticate. Users with valid tokens have the rights of RBAC.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_come_from_rbac_and_certificates_are_nobody() {
+async fn rights_come_from_rbac_and_certificates_do_not_authenticate() {
     let installation = Installation::start(1).await;
     let admin = installation.admin("/clusters/root");
     let anonymous = client(&installation.edge(), installation.anonymous());
@@ -61,7 +61,7 @@ async fn rights_come_from_rbac_and_certificates_are_nobody() {
         assert_eq!(code(&masters.get(path).await), 401, "{path}");
         assert_eq!(code(&installation.bearer("made.up.token", "").get(path).await), 401, "{path}");
     }
-    let visitor = Person::new(&installation, "visitor").login("--no-browser", "visitor").await;
+    let visitor = User::new(&installation, "visitor").login("--no-browser", "visitor").await;
     let visitor = installation.bearer(&visitor, "/clusters/root");
     create_workspace(&admin, &workspace("ours", "root")).await;
     until_ready(&admin, "ours").await;
@@ -79,7 +79,7 @@ async fn rights_come_from_rbac_and_certificates_are_nobody() {
         .with_header(HeaderName::from_static("impersonate-user"), HeaderValue::from_static("oidc:developer"));
     assert_eq!(code(&visitor.request(impersonating).await), 403);
 
-    // Rights are given to a user of the issuer as to anybody else.
+    // A user of the issuer can be a subject of a binding like any other user.
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

@@ -1,4 +1,4 @@
-//! kube-rs as it is: objects, watches, conditions, finalizers, discovery.
+//! kube-rs: objects, watches, conditions, finalizers, discovery.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn config_map(name: &str, count: u32) -> ConfigMap {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_live_and_die() {
+async fn objects_are_created_changed_and_deleted() {
     let installation = Installation::start(1).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
     let created = maps.create(&PostParams::default(), &config_map("log", 1)).await.unwrap();
@@ -85,7 +85,7 @@ async fn objects_live_and_die() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watchers_see_everything_whichever_way_they_begin() {
+async fn watchers_receive_all_events_with_every_initial_strategy() {
     let installation = Installation::start(1).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client(&installation, "/clusters/root").await);
     let label = json!({ "seen": "yes" });
@@ -122,7 +122,7 @@ async fn watchers_see_everything_whichever_way_they_begin() {
         make(new.clone()).await;
         let patch = Patch::Merge(json!({ "data": { "a": "b" } }));
         maps.patch(&new, &PatchParams::default(), &patch).await.unwrap();
-        // Leaving the selection is a deletion to this watcher.
+        // For this watcher, an object that leaves the selection is deleted.
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "seen": "no" } } }));
         maps.patch(&new, &PatchParams::default(), &patch).await.unwrap();
         let mut kinds = Vec::new();
@@ -180,7 +180,7 @@ async fn definitions_are_established_discovered_and_finalized() {
     let lit = Patch::Merge(json!({ "status": { "lit": true }, "spec": { "colour": "green" } }));
     let made = buoys.patch_status("north", &PatchParams::default(), &lit).await.unwrap();
     assert_eq!((&made.data["spec"]["colour"], &made.data["status"]["lit"]), (&json!("red"), &json!(true)));
-    assert_eq!(made.metadata.generation, Some(1), "a status is no new generation");
+    assert_eq!(made.metadata.generation, Some(1), "a status change does not increase the generation");
     let green = Patch::Merge(json!({ "status": { "lit": false }, "spec": { "colour": "green" } }));
     let made = buoys.patch("north", &PatchParams::default(), &green).await.unwrap();
     assert_eq!((&made.data["spec"]["colour"], &made.data["status"]["lit"]), (&json!("green"), &json!(true)));
@@ -196,8 +196,8 @@ async fn definitions_are_established_discovered_and_finalized() {
     let keeper = "sea.example.com/keeper";
     finalizer(&buoys, keeper, Arc::new(buoys.get("north").await.unwrap()), reconcile).await.unwrap();
     buoys.delete("north", &DeleteParams::default()).await.unwrap();
-    let held = buoys.get("north").await.unwrap();
-    assert!(held.metadata.deletion_timestamp.is_some(), "the finalizer holds it");
+    let deleting = buoys.get("north").await.unwrap();
+    assert!(deleting.metadata.deletion_timestamp.is_some(), "the finalizer delays the deletion");
     let uid = held.uid().unwrap();
     let gone = tokio::spawn({
         let buoys = buoys.clone();
@@ -217,9 +217,9 @@ async fn definitions_are_established_discovered_and_finalized() {
     assert!(matches!(&refused, kube::Error::Api(status) if status.code == 404), "{refused}");
 }
 
-/// A door behind a CDN sends blanks on watches that say nothing, which no client may take for an event.
+/// Behind a CDN, the listener sends spaces on idle watches. Clients must not take them for events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_that_is_kept_open_by_blanks_says_the_same() {
+async fn spaces_on_an_idle_watch_are_no_events() {
     let installation = Installation::start(1).await;
     let config = installation.directory().join("config/gateway.yaml");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -247,7 +247,7 @@ async fn a_watch_that_is_kept_open_by_blanks_says_the_same() {
     }
     maps.create(&PostParams::default(), &config_map("late", 1)).await.unwrap();
     loop {
-        match within("an event", events.try_next()).await.unwrap().expect("the watch has ended") {
+        match within("an event", events.try_next()).await.unwrap().expect("the watch ended") {
             WatchEvent::Added(map) if map.name_any() == "late" => break,
             WatchEvent::Added(_) => {}
             other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
-//! What programs do with kube-rs, and the life of workspaces.
+//! Programs with kube-rs, and the lifecycle of workspaces.
 
 mod clients;
-mod life;
+mod lifecycle;
 mod placement;
 
 use fairlead_certs::Client as Role;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::installation::Installation;
 
-/// kcp-admin through the gateway, in one workspace.
+/// A client with kcp-admin's certificate through the gateway, in one workspace.
 async fn client(installation: &Installation, prefix: &str) -> Client {
     let kubeconfig = Kubeconfig::read_from(installation.admin_kubeconfig()).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -35,7 +35,7 @@ fn object(value: Value) -> DynamicObject {
     serde_json::from_value(value).unwrap()
 }
 
-/// Every resource that can be listed in a cluster, as paths below it.
+/// The paths of all resources of a cluster that can be listed.
 async fn collections(installation: &Installation, prefix: &str) -> Vec<String> {
     let admin = installation.admin(prefix);
     let mut paths = Vec::new();
@@ -53,7 +53,7 @@ async fn collections(installation: &Installation, prefix: &str) -> Vec<String> {
     paths
 }
 
-/// What a shard still has of a cluster: asked as one who may see everything, of all clusters.
+/// The objects of a cluster that a shard still has, listed with all rights across all clusters.
 async fn remains(
     installation: &Installation,
     shard: &str,
@@ -65,7 +65,7 @@ async fn remains(
     for path in collections {
         let list: Value = match everywhere.get_json(path).await {
             Ok(list) => list,
-            // Not served everywhere: no definition of it is left.
+            // A resource without a definition is not served any more.
             Err(error) if error.is_not_found() => continue,
             Err(error) => panic!("{path}: {error}"),
         };

@@ -1,4 +1,4 @@
-//! On which shard a workspace lives.
+//! Placement of workspaces on shards.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::installation::{
 const SHARDS: &str = "/apis/core.kcp.io/v1alpha1/shards";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workspaces_go_where_selectors_and_cordons_allow() {
+async fn placement_respects_selectors_and_cordons() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
     let options = WriteOptions::default();
@@ -28,7 +28,7 @@ async fn workspaces_go_where_selectors_and_cordons_allow() {
     };
     let shard_of = |object: &Value| object["metadata"]["annotations"]["core.kcp.io/shard"].clone();
 
-    // Without a selector they are spread.
+    // Without a selector, workspaces are spread over the shards.
     let mut used = BTreeSet::new();
     for number in 0..6 {
         let name = format!("any-{number}");
@@ -39,7 +39,7 @@ async fn workspaces_go_where_selectors_and_cordons_allow() {
     }
     assert_eq!(used.len(), 2, "{used:?}");
 
-    // A label that no shard has yet.
+    // A label that no shard has.
     let mut picky = workspace("picky", "root");
     picky["spec"]["location"] = json!({ "selector": { "matchLabels": { "region": "north" } } });
     create_workspace(&root, &picky).await;
@@ -48,7 +48,7 @@ async fn workspaces_go_where_selectors_and_cordons_allow() {
     root.patch::<Value>(&shard("shard-1"), PatchType::Merge, &label, &options).await.unwrap();
     assert_eq!(shard_of(&until_ready(&root, "picky").await), "shard-1");
 
-    // A cordoned shard gets none; uncordoned it gets those that wait for it.
+    // A cordoned shard gets no workspaces. After uncordoning it gets those that wait.
     let cordon = "experimental.core.kcp.io/unschedulable";
     let mark = json!({ "metadata": { "annotations": { cordon: "true" } } });
     root.patch::<Value>(&shard("shard-1"), PatchType::Merge, &mark, &options).await.unwrap();
@@ -84,10 +84,10 @@ async fn a_workspace_waits_for_a_shard_that_does_not_exist_yet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_for_a_dead_shard_waits_and_says_so() {
+async fn a_workspace_for_a_dead_shard_waits_with_a_reason() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
-    // It hangs: nobody starts it again, and it answers nothing.
+    // The shard hangs: it is not restarted and does not respond.
     installation.freeze("shard-1").await;
     let gateway = installation.admin("");
     until("the gateway to lose shard-1", || async {
@@ -115,7 +115,7 @@ async fn a_workspace_for_a_dead_shard_waits_and_says_so() {
         condition["message"],
         "No available shards to schedule the workspace now: of 2 shards 1 not selected, 1 out of reach"
     );
-    assert_eq!(waiting["status"]["phase"], "Scheduling", "it has not failed");
+    assert_eq!(waiting["status"]["phase"], "Scheduling", "the workspace waits");
     let here = until_ready(&root, "here").await;
     assert_eq!(here["metadata"]["annotations"]["core.kcp.io/shard"], "root");
     installation.signal("shard-1", Signal::CONT);

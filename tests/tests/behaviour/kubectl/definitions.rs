@@ -1,4 +1,4 @@
-//! Custom resources, and what kubectl finds out by itself.
+//! Custom resources and discovery with kubectl.
 
 use super::{Session, with_each};
 
@@ -25,7 +25,7 @@ async fn custom_resources_are_defined_filled_pruned_and_explained() {
         let cells: Vec<Vec<_>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells, [["NAME", "DRAUGHT", "BERTH"], ["argo", "4", "roads"]]);
 
-        // Strict is kubectl's own default; the server says where.
+        // Strict validation is kubectl's default; the error names the field.
         let unknown = ship("{draught: 4, sails: 3}");
         let refused = session.kubectl.run_with_input(["apply", "-f", "-"], &unknown).await.unwrap();
         assert!(
@@ -61,7 +61,7 @@ async fn custom_resources_are_defined_filled_pruned_and_explained() {
         session.ok("delete crd ships.harbour.example.com --timeout=50s").await;
         let gone = session.refused(&["get", "ships.harbour.example.com", "-A"]).await;
         assert!(gone.contains("the server doesn't have a resource type"), "{gone}");
-        // What was stored under it has gone too: the same definition again begins empty.
+        // The objects are deleted with the definition: the same definition again has none.
         session.apply(SHIPS).await;
         session.ok("wait crd ships.harbour.example.com --for=condition=Established --timeout=50s").await;
         session.prints(&["get", "ships", "-A", "-o", "name"], "").await;
@@ -70,7 +70,7 @@ async fn custom_resources_are_defined_filled_pruned_and_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_keep_the_versions_in_which_objects_may_be_stored() {
+async fn versions_with_stored_objects_cannot_be_removed() {
     with_each(|session: Session| async move {
         session.apply(SHIPS).await;
         let patch = |operations: &'static str| {
@@ -96,7 +96,7 @@ async fn definitions_keep_the_versions_in_which_objects_may_be_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn people_learn_who_they_are_and_what_they_may() {
+async fn users_can_query_their_identity_and_rights() {
     with_each(|session: Session| async move {
         let me = session.ok("auth whoami -o json").await;
         let me: serde_json::Value = serde_json::from_str(&me).unwrap();
@@ -109,12 +109,12 @@ async fn people_learn_who_they_are_and_what_they_may() {
         let all = |line: &str| line.split_whitespace().collect::<Vec<_>>() == ["*.*", "[]", "[]", "[*]"];
         assert!(rights.lines().any(all), "{rights}");
         session.prints(&["auth", "can-i", "delete", "secrets"], "yes").await;
-        // Somebody else may what he is given, and no more.
+        // Another user has the rights of a role, and no more.
         session.ok("create clusterrole look --verb=get,list --resource=configmaps").await;
         session.ok("create clusterrolebinding look --clusterrole=look --user=jane").await;
-        // First she has to be let into the workspace.
+        // The user needs access to the workspace first.
         assert_eq!(may_jane(&session, "list").await, "false");
-        // `kubectl create clusterrole` does not know this verb.
+        // `kubectl create clusterrole` does not know the verb `access`.
         session
             .apply(
                 "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: enter}\n\

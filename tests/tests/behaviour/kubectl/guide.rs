@@ -1,5 +1,4 @@
-//! What the operator's guide of the gateway promises: its commands are run one after the other, and what it shows of their
-//! output has to come.
+//! The commands of the gateway's guide for operators run one after the other, and print the documented output.
 
 use std::path::Path;
 
@@ -8,10 +7,10 @@ use regex::Regex;
 
 use super::readme::{bash_as_in_a_clone, kubectl_path};
 use super::versions;
-use crate::edge::Person;
+use crate::edge::User;
 use crate::installation::{Installation, until_object, within};
 
-/// A block of commands, and the lines that it is to print.
+/// A block of commands, and the lines of its documented output.
 struct Block {
     line: usize,
     commands: String,
@@ -28,18 +27,18 @@ async fn the_commands_of_the_gateways_guide_work() {
     let guide = std::fs::read_to_string(repository.join("docs/gateway.md")).unwrap();
     let blocks = blocks(&guide);
     assert!(blocks.len() > 5, "{}", blocks.len());
-    // A gateway that was upgraded is no job of the shell any more.
+    // After an upgrade the gateway is no child of the shell.
     let end = "jobs -p | xargs -r kill; sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p' guide/gateway.state | xargs -r kill";
     let mut script = format!("exec 2>&1\nset -euo pipefail\ntrap '{}' ERR\n", end.replace('\'', "'\\''"));
     for block in &blocks {
         script.push_str(&format!("echo '### {}'\n{}", block.line, block.commands));
     }
-    // The guide's own ports may be taken here.
+    // The ports of the guide may be in use here.
     for port in ["9443", "9444", "9445"] {
         script = script.replace(port, &free_port().unwrap().to_string());
     }
-    // Somebody signs in at the issuer beforehand, as the guide's reader has.
-    let token = Person::new(&installation, "reader").login("--device", "developer").await;
+    // A user signs in at the issuer beforehand, as the guide requires.
+    let token = User::new(&installation, "reader").login("--device", "developer").await;
     let mut bash = bash_as_in_a_clone(&installation, &kubectl_path(&kubectl), &script);
     bash.env("TOKEN", token);
     let output = within("the guide", bash.output()).await.unwrap();
@@ -54,7 +53,7 @@ async fn the_commands_of_the_gateways_guide_work() {
     }
 }
 
-/// Each shown line has to be in the output, in order; `…` stands for anything.
+/// Each documented line must be in the output, in order. `…` matches any text.
 fn expect_in_order(block: &Block, output: &str) {
     let mut lines = output.lines();
     for shown in &block.shown {
@@ -68,7 +67,7 @@ fn expect_in_order(block: &Block, output: &str) {
     }
 }
 
-/// Commands are in blocks of `sh`; a block of `text` right after one is what it prints.
+/// The blocks marked `sh` are commands. A block marked `text` right after one is its output.
 fn blocks(guide: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut lines = guide.lines().enumerate().peekable();

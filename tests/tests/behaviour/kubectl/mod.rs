@@ -1,4 +1,4 @@
-//! What people do with kubectl, with every version of it that is found.
+//! kubectl, with all installed versions.
 
 mod definitions;
 mod guide;
@@ -16,18 +16,18 @@ use futures_util::future::join_all;
 
 use crate::installation::{Installation, within};
 
-/// Every version with its number; `kubectl` itself only if it is alone, because it is one of them. At least
+/// All versions. `kubectl` itself is included only if it is the only one, because it is one of the versions. At least
 /// one, unless kubectl is left out.
 pub fn versions(installation: &Installation) -> Vec<Kubectl> {
     let found = Kubectl::found(&installation.admin_kubeconfig(), &installation.scratch("homes"));
-    // In words: it may say that it is missing, and how to get it.
+    // Displayed, not debug-printed: the error says how to install kubectl.
     let found = found.unwrap_or_else(|error| panic!("{error}"));
     let (alone, numbered): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|kubectl| kubectl.version() == "default");
     if numbered.is_empty() { alone } else { numbered }
 }
 
-/// Runs a story with every version at once, each in a workspace of its own below root.
+/// Runs a test with all versions concurrently, each in its own workspace below root.
 async fn with_each<F: Future<Output = ()>>(story: impl Fn(Session) -> F) {
     let installation = Installation::start(1).await;
     let stories = versions(&installation).into_iter().map(|kubectl| {
@@ -67,7 +67,7 @@ impl Session {
         Self { kubectl: kubectl.with_kubeconfig(&kubeconfig), admin: installation.admin(prefix), folder }
     }
 
-    /// Runs it; returns what it printed.
+    /// Runs kubectl and returns its output.
     async fn ok(&self, line: &str) -> String {
         self.kubectl.ok(line).await.unwrap()
     }
@@ -76,19 +76,19 @@ impl Session {
         self.kubectl.ok_with_input("apply -f -", manifest).await.unwrap()
     }
 
-    /// Runs it with arguments that contain spaces.
+    /// Runs kubectl with arguments that contain spaces.
     async fn run(&self, arguments: &[&str]) -> Output {
         self.kubectl.run(arguments).await.unwrap()
     }
 
-    /// It must fail; returns what it complained about.
+    /// Runs kubectl, which must fail, and returns its error.
     async fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
         assert!(!output.status.success(), "{}: {arguments:?}: {output:?}", self.kubectl.version());
         output.stderr
     }
 
-    /// Runs it and compares what it printed, without the space at both ends.
+    /// Runs kubectl and compares the trimmed output.
     async fn prints(&self, arguments: &[&str], expected: &str) {
         let output = self.run(arguments).await;
         assert!(output.status.success(), "{}: {arguments:?}: {output:?}", self.kubectl.version());

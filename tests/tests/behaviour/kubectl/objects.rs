@@ -1,4 +1,4 @@
-//! Objects of every day: applied, changed, read, deleted.
+//! Everyday objects: applied, changed, read, deleted.
 
 use super::{Session, with_each};
 
@@ -42,7 +42,7 @@ async fn objects_are_applied_changed_and_applied_again() {
             .await;
         let rules = "jsonpath={.rules[0].verbs}";
         session.prints(&["-n", "harbour", "get", "role", "pilot", "-o", rules], r#"["get"]"#).await;
-        // A key that is no longer in the manifest goes; one that somebody else has put there stays.
+        // A key that was removed from the manifest is deleted. A key that another client added stays.
         session.ok("-n harbour patch cm tides --type=merge -p {\"data\":{\"wind\":\"west\"}}").await;
         session.apply(&changed.replace(", low: \"12:25\"", "")).await;
         let data = "jsonpath={.data}";
@@ -68,7 +68,7 @@ async fn objects_are_applied_changed_and_applied_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_created_by_hand_patched_edited_and_replaced() {
     with_each(|session: Session| async move {
-        // From 1.32 on these bodies are protobuf.
+        // From kubectl 1.32 on, these bodies are protobuf.
         for (line, printed) in [
             ("create namespace yard", "namespace/yard created"),
             ("-n yard create configmap tools --from-literal=saw=1", "configmap/tools created"),
@@ -119,7 +119,7 @@ async fn objects_are_created_by_hand_patched_edited_and_replaced() {
                 .await;
         }
         session.prints(&tools("jsonpath={.data}"), r#"{"axe":"2","file":"3","plane":"4"}"#).await;
-        // Without a merge key that Kubernetes declares for them, lists of a strategic patch are replaced.
+        // In a strategic merge patch, lists without a merge key are replaced.
         let verbs = r#"-p={"rules":[{"apiGroups":[""],"resources":["secrets"],"verbs":["get"]}]}"#;
         session.run(&["-n", "yard", "patch", "role", "look", "--type=strategic", verbs]).await;
         let resources = "jsonpath={.rules[*].resources[*]}";
@@ -143,7 +143,7 @@ async fn objects_are_created_by_hand_patched_edited_and_replaced() {
         let replacement = whole.replace("\"axe\": \"2\"", "\"axe\": \"20\"");
         let printed = session.kubectl.ok_with_input("replace -f -", &replacement).await.unwrap();
         assert_eq!(printed.trim(), "configmap/tools replaced");
-        // The same again has an old resource version.
+        // The second replacement has an old resource version.
         let stale = session.kubectl.run_with_input(["replace", "-f", "-"], &whole).await.unwrap();
         assert!(stale.stderr.contains("Conflict") && stale.stderr.contains("modified"), "{stale:?}");
         session.prints(&tools("jsonpath={.data.axe}"), "20").await;
@@ -200,7 +200,7 @@ async fn objects_are_found_by_selectors_and_pages_and_deleted() {
         assert!(missing.contains("(NotFound): secrets \"berth-0\" not found"), "{missing}");
         session.ok("-n quay delete secret --all").await;
         session.prints(&["-n", "quay", "get", "secret", "-o", "name"], "").await;
-        // A namespace goes with all that is in it.
+        // A namespace is deleted with its objects.
         session.ok("-n quay create secret generic last").await;
         session.ok("delete namespace quay --timeout=50s").await;
         let missing = session.refused(&["get", "namespace", "quay"]).await;

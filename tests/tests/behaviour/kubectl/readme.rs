@@ -1,4 +1,4 @@
-//! What the README promises.
+//! The commands of the README.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use fairlead_tests::harness::binary;
 use tokio::process::Command;
 
 use super::versions;
-use crate::edge::Person;
+use crate::edge::User;
 use crate::installation::{Installation, until_object, within};
 
-/// The lines themselves are run, so that they stay true. One installation for each kubectl, side by side.
+/// Runs the documented lines. Each kubectl has its own installation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ten_lines_of_the_readme_work() {
     let first = Installation::start(2).await;
@@ -46,7 +46,7 @@ async fn the_ten_lines_of_the_readme_work() {
     }
 }
 
-/// The same for those at the door for tokens, with a person who signs in when he is asked to.
+/// The same for the lines with the listener for tokens, with a user who signs in when asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lines_without_a_certificate_work() {
     let installation = Installation::start(2).await;
@@ -62,14 +62,14 @@ async fn the_lines_without_a_certificate_work() {
         .env_remove("WAYLAND_DISPLAY")
         .env_remove("XDG_CACHE_HOME");
     lines.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let ended = Person::new(&installation, "reader").run_and_sign_in(lines, "developer").await;
+    let ended = User::new(&installation, "reader").run_and_sign_in(lines, "developer").await;
     let printed = printed(ended.success, ended.stdout.as_bytes(), ended.stderr.as_bytes());
     for part in ["workspace.tenancy.kcp.io/pier created", "pier", "oidc:developer", "oidc:developers"] {
         assert!(printed.contains(part), "no {part:?} in\n{printed}");
     }
 }
 
-/// The lines find everything as in a clone after `make up`.
+/// Bash in an environment like a clone after `make up`.
 pub(super) fn bash_as_in_a_clone(installation: &Installation, kubectl: &Path, script: &str) -> Command {
     let clone = installation.scratch("clone");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -95,7 +95,7 @@ fn printed(success: bool, stdout: &[u8], stderr: &[u8]) -> String {
     text(stdout)
 }
 
-/// The lines below a title.
+/// The lines below a heading.
 fn script(title: &str) -> String {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let readme = std::fs::read_to_string(repository.join("README.md")).unwrap();

@@ -1,4 +1,4 @@
-//! Why a workspace is where it is, or nowhere: what an administrator does to shards, and what he is told.
+//! Reasons for the placement of workspaces, and annotations of shards.
 
 use fairlead_client::{Client, ClientError};
 use fairlead_tests::harness::Kubectl;
@@ -11,7 +11,7 @@ use crate::installation::{
 
 const PICKED: &str = "fairlead.dev/shard-pick";
 
-/// Whoever has a shard annotated, and waits until the gateway has seen it.
+/// Annotates a shard and waits until the gateway has seen it.
 struct Administrator {
     kubectl: Kubectl,
     gateway: Client,
@@ -31,14 +31,14 @@ impl Administrator {
         .await;
     }
 
-    /// What `kubectl describe` has to say, on one line.
+    /// The output of `kubectl describe` on one line.
     async fn describe(&self, name: &str) -> String {
         let text = self.kubectl.ok(&format!("describe workspace {name}")).await.unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 }
 
-/// A workspace that may live anywhere.
+/// A workspace without a location.
 fn anywhere(name: &str) -> Value {
     let mut object = workspace(name, "root");
     object["spec"].as_object_mut().unwrap().remove("location");
@@ -51,7 +51,7 @@ fn scheduled(object: &Value) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_says_why_it_is_where_it_is_or_nowhere() {
+async fn the_reason_for_a_placement_is_on_the_workspace() {
     let installation = Installation::start(2).await;
     let Some(kubectl) = versions(&installation).pop() else { return };
     let administrator = Administrator { kubectl, gateway: installation.admin("") };
@@ -86,7 +86,7 @@ async fn a_workspace_says_why_it_is_where_it_is_or_nowhere() {
     let described = administrator.describe("patient").await;
     assert!(described.contains(&nowhere("1 cordoned, 1 draining")), "{described}");
 
-    // Nothing has to be done but to let a shard have it.
+    // It is enough that a shard accepts the workspace.
     administrator.annotate("shard-1", &format!("{cordon}-"), Value::Null).await;
     let patient = until_ready(&root, "patient").await;
     assert_eq!(patient["metadata"]["annotations"]["core.kcp.io/shard"], "shard-1");

@@ -1,4 +1,4 @@
-//! `kubectl get -w` while somebody else writes.
+//! `kubectl get -w` while another client writes.
 
 use std::process::Stdio;
 
@@ -23,7 +23,7 @@ async fn a_watch_shows_what_another_client_writes() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-        // The watch begins empty and nobody is told when: the first object may come with the list or as an event.
+        // kubectl does not report when the watch is open: the first object may come with the list or as an event.
         let entry = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": "entry", "labels": { "log": "yes" } }, "data": {},

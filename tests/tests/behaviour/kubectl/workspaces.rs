@@ -9,7 +9,7 @@ use super::versions;
 use crate::installation::{Installation, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workspaces_are_made_entered_and_listed() {
+async fn workspaces_are_created_entered_and_listed() {
     let installation = Installation::start(2).await;
     let folder = installation.scratch("plugin");
     symlink(binary("fairlead").unwrap(), folder.join("kubectl-ws")).unwrap();

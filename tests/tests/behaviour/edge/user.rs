@@ -1,4 +1,4 @@
-//! A person with a terminal and a browser.
+//! A user with a terminal and a browser.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,26 +12,26 @@ use tokio::process::{Child, Command};
 
 use crate::installation::{Installation, client, within};
 
-/// Somebody with a home of his own.
-pub struct Person<'a> {
+/// A user with a home directory.
+pub struct User<'a> {
     installation: &'a Installation,
     home: PathBuf,
 }
 
-/// How a program has ended.
+/// The result of a program.
 #[derive(Debug)]
-pub struct Ended {
+pub struct Finished {
     pub success: bool,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl<'a> Person<'a> {
+impl<'a> User<'a> {
     pub fn new(installation: &'a Installation, name: &str) -> Self {
         Self { installation, home: installation.scratch(&format!("home-{name}")) }
     }
 
-    /// Where tokens are kept.
+    /// The cache of tokens.
     pub fn cache(&self) -> PathBuf {
         self.home.join("cache/fairlead/login")
     }
@@ -56,24 +56,28 @@ impl<'a> Person<'a> {
         command
     }
 
-    /// `fairlead` with these words, for the installation here.
+    /// A `fairlead` command with these arguments, for the installation.
     pub fn fairlead(&self, line: &str) -> Command {
         let mut command = self.command(&binary("fairlead").unwrap());
         command.args(line.split_whitespace());
         command
     }
 
-    /// Runs it to its end.
-    pub async fn run(&self, mut command: Command) -> Ended {
+    /// Runs a command to its end.
+    pub async fn run(&self, mut command: Command) -> Finished {
         let output = within("a command", command.output()).await.unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ended { success: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        Finished {
+            success: output.status.success(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
     }
 
-    /// Runs it, and signs in as `user` at the address that it tells.
-    pub async fn run_and_sign_in(&self, mut command: Command, user: &str) -> Ended {
+    /// Runs a command and signs in as `user` at the URL that it prints.
+    pub async fn run_and_sign_in(&self, mut command: Command, user: &str) -> Finished {
         let mut child = command.spawn().unwrap();
-        let (address, mut stderr) = within("an address", address_told_by(&mut child)).await;
+        let (address, mut stderr) = within("an address", read_url(&mut child)).await;
         let page = self.sign_in(&address, user).await;
         assert_eq!(page.status, StatusCode::OK, "{}", String::from_utf8_lossy(&page.body));
         let output = within("the end of the sign-in", async {
@@ -82,7 +86,7 @@ impl<'a> Person<'a> {
             output
         })
         .await;
-        Ended {
+        Finished {
             success: output.status.success(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: stderr.0,
@@ -91,12 +95,13 @@ impl<'a> Person<'a> {
 
     /// Signs in with `fairlead login` and these options; returns the token that it prints.
     pub async fn login(&self, options: &str, user: &str) -> String {
-        let ended = self.run_and_sign_in(self.fairlead(&format!("login --dir=site {options}")), user).await;
-        assert!(ended.success, "{ended:?}");
-        super::token(&ended.stdout)
+        let finished =
+            self.run_and_sign_in(self.fairlead(&format!("login --dir=site {options}")), user).await;
+        assert!(finished.success, "{finished:?}");
+        super::token(&finished.stdout)
     }
 
-    /// What a browser does with an address and a person who chooses a user; returns the last page.
+    /// Opens a URL in the browser, chooses a user, and returns the last page.
     async fn sign_in(&self, address: &str, user: &str) -> Response {
         let mut form = self.open(address).await;
         form.fields.push(("user".to_owned(), user.to_owned()));
@@ -104,7 +109,7 @@ impl<'a> Person<'a> {
         self.follow(&answer).await.unwrap_or(answer)
     }
 
-    /// Goes where an answer sends a browser, if it does.
+    /// Follows a redirect, if the response is one.
     pub async fn follow(&self, answer: &Response) -> Option<Response> {
         let next = answer.headers.get(LOCATION)?;
         assert_eq!(answer.status, StatusCode::SEE_OTHER);
@@ -140,7 +145,7 @@ impl<'a> Person<'a> {
         Form::on(&origin, &answer).unwrap()
     }
 
-    /// The page for a program that has just begun to show a code.
+    /// The page for entering a code that a program shows.
     pub async fn device_page(&self, issuer: &str) -> String {
         let begin = Request::new(Method::POST, "/device_authorization")
             .with_body("application/x-www-form-urlencoded", "client_id=fairlead&scope=openid");
@@ -156,21 +161,21 @@ impl<'a> Person<'a> {
         self.at(&form.origin).answer(form.request().unwrap()).await.unwrap()
     }
 
-    /// The issuer.
+    /// A client of the issuer.
     pub fn at(&self, origin: &str) -> Client {
         client(origin, self.installation.anonymous())
     }
 }
 
-/// The address that a program tells.
+/// The URL that a program prints.
 pub async fn address(child: &mut Child) -> String {
-    let (address, (_, stderr)) = within("an address", address_told_by(child)).await;
+    let (address, (_, stderr)) = within("an address", read_url(child)).await;
     child.stderr = Some(stderr.into_inner());
     address
 }
 
-/// The first address on a program's standard error, and the rest of that.
-async fn address_told_by(child: &mut Child) -> (String, (String, BufReader<tokio::process::ChildStderr>)) {
+/// The first URL on a program's standard error, and the rest of the output.
+async fn read_url(child: &mut Child) -> (String, (String, BufReader<tokio::process::ChildStderr>)) {
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut heard = String::new();
     loop {

@@ -1,4 +1,4 @@
-//! The life of workspaces: made, initialized, filled, deleted without a trace.
+//! The lifecycle of workspaces: creation, initialization, use, deletion.
 
 use fairlead_certs::Client as Role;
 use fairlead_client::{DeleteOptions, PatchType, WriteOptions};
@@ -14,7 +14,7 @@ const LOGICAL_CLUSTERS: &str = "/apis/core.kcp.io/v1alpha1/logicalclusters";
 const TYPES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
+async fn a_ready_workspace_has_all_its_initial_objects() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
     for shard in ["root", "shard-1"] {
@@ -33,7 +33,7 @@ async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
                 break object;
             }
         };
-        // None is taken twice and none backwards; whoever watches may miss one.
+        // Each phase occurs once, in order. A watcher may miss phases.
         let order = ["", "Scheduling", "Initializing", "Ready"];
         let ranks: Vec<_> =
             phases.iter().map(|phase| order.iter().position(|known| known == phase)).collect();
@@ -41,7 +41,7 @@ async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
         assert_eq!(ready["metadata"]["annotations"]["core.kcp.io/shard"], shard, "{ready:#}");
         assert_eq!(ready["metadata"]["labels"]["tenancy.kcp.io/phase"], "Ready");
 
-        // What kcp puts into a universal workspace is there at once.
+        // The objects that kcp creates in a universal workspace exist at once.
         let here = installation.admin(&format!("/clusters/root:{name}"));
         for path in [
             "/api/v1/namespaces/default",
@@ -60,16 +60,16 @@ async fn a_workspace_is_ready_only_with_all_that_belongs_into_it() {
         assert_eq!(cluster["status"]["phase"], "Ready");
         assert_eq!(cluster["metadata"]["annotations"]["kcp.io/path"], format!("root:{name}"));
         assert_eq!(cluster["spec"]["owner"]["uid"], ready["metadata"]["uid"]);
-        // By its id it is the same.
+        // The cluster name leads to the same workspace.
         let id = ready["spec"]["cluster"].as_str().unwrap();
         let by_id = installation.admin(&format!("/clusters/{id}"));
         assert_eq!(by_id.get_json::<Value>(&format!("{LOGICAL_CLUSTERS}/cluster")).await.unwrap(), cluster);
     }
 }
 
-/// Whoever owns a workspace may do anything in it, but not say what it is.
+/// An administrator of a workspace has all rights in it, except to change its type, path, shard or owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_administrator_cannot_rewrite_what_the_system_believes_of_his_workspace() {
+async fn an_administrator_cannot_change_the_system_fields_of_a_workspace() {
     let installation = Installation::start(1).await;
     let here = installation.admin(&installation.workspace("root", "mine", "root").await);
     let path = format!("{LOGICAL_CLUSTERS}/cluster");
@@ -92,10 +92,10 @@ async fn an_administrator_cannot_rewrite_what_the_system_believes_of_his_workspa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deleted_workspace_leaves_nothing_behind_nor_do_its_children() {
+async fn deleting_a_workspace_removes_its_content_and_its_children() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
-    // A child on each shard, so that one of them is away from its parent in any case.
+    // One child on each shard, so that one of them is on another shard than its parent.
     let parent = installation.workspace("root", "parent", "shard-1").await;
     let mut all = vec![parent];
     for (name, shard) in [("near", "shard-1"), ("far", "root")] {
@@ -132,7 +132,7 @@ async fn a_deleted_workspace_leaves_nothing_behind_nor_do_its_children() {
         }
     }
     for prefix in &all {
-        crate::installation::until("the gateway has forgotten it", || async {
+        crate::installation::until("the gateway has removed it from its index", || async {
             match installation.admin(prefix).get("/api").await {
                 Err(error) if error.code() == Some(403) => Ok(()),
                 other => Err(other.map(|answer| answer.status)),
@@ -140,12 +140,12 @@ async fn a_deleted_workspace_leaves_nothing_behind_nor_do_its_children() {
         })
         .await;
     }
-    // The name is free again.
+    // The name can be used again.
     installation.workspace("root", "parent", "root").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_initializer_holds_a_workspace_until_it_is_removed() {
+async fn an_initializer_delays_a_workspace_until_it_is_removed() {
     let installation = Installation::start(2).await;
     let root = installation.admin("/clusters/root");
     let options = WriteOptions::default();
@@ -175,7 +175,7 @@ async fn an_initializer_holds_a_workspace_until_it_is_removed() {
         let id = held["spec"]["cluster"].as_str().unwrap();
         let cluster = installation.admin(&format!("/clusters/{id}"));
         let path = format!("{LOGICAL_CLUSTERS}/cluster");
-        // Ready cannot be had while it is there, and nobody can add another.
+        // The workspace does not become Ready with the initializer, and users cannot add one.
         for (patch, why) in [
             (json!({ "status": { "phase": "Ready" } }), "not empty"),
             (json!({ "status": { "initializers": ["root:dock", "root:other"] } }), "must not grow"),
