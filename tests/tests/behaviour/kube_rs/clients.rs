@@ -198,12 +198,12 @@ async fn definitions_are_established_discovered_and_finalized() {
     buoys.delete("north", &DeleteParams::default()).await.unwrap();
     let deleting = buoys.get("north").await.unwrap();
     assert!(deleting.metadata.deletion_timestamp.is_some(), "the finalizer delays the deletion");
-    let uid = held.uid().unwrap();
+    let uid = deleting.uid().unwrap();
     let gone = tokio::spawn({
         let buoys = buoys.clone();
         async move { await_condition(buoys, "north", conditions::is_deleted(&uid)).await.map(drop) }
     });
-    finalizer(&buoys, keeper, Arc::new(held), reconcile).await.unwrap();
+    finalizer(&buoys, keeper, Arc::new(deleting), reconcile).await.unwrap();
     within("the end of it", gone).await.unwrap().unwrap();
 
     definitions.delete(name, &DeleteParams::default()).await.unwrap();

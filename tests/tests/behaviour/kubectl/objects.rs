@@ -72,7 +72,7 @@ async fn objects_are_created_by_hand_patched_edited_and_replaced() {
         for (line, printed) in [
             ("create namespace yard", "namespace/yard created"),
             ("-n yard create configmap tools --from-literal=saw=1", "configmap/tools created"),
-            ("-n yard create secret generic keys --from-literal=door=oak", "secret/keys created"),
+            ("-n yard create secret generic keys --from-literal=gate=oak", "secret/keys created"),
             ("-n yard create serviceaccount smith", "serviceaccount/smith created"),
             (
                 "-n yard create role look --verb=get,list --resource=configmaps",
@@ -95,7 +95,7 @@ async fn objects_are_created_by_hand_patched_edited_and_replaced() {
         }
         let refused = session.refused(&["-n", "yard", "create", "configmap", "tools"]).await;
         assert!(refused.contains("configmaps \"tools\" already exists"), "{refused}");
-        session.prints(&["-n", "yard", "get", "secret", "keys", "-o", "jsonpath={.data.door}"], "b2Fr").await;
+        session.prints(&["-n", "yard", "get", "secret", "keys", "-o", "jsonpath={.data.gate}"], "b2Fr").await;
         let subject = "jsonpath={.subjects[0].kind}/{.subjects[0].namespace}/{.subjects[0].name}";
         let smith = "ServiceAccount/yard/smith";
         session.prints(&["-n", "yard", "get", "rolebinding", "look", "-o", subject], smith).await;
