@@ -1,60 +1,60 @@
-//! The device grant: a program without a browser shows a code, a person types it elsewhere (RFC 8628).
+//! The device grant: a program without a browser shows a code, which a user enters in a browser elsewhere (RFC 8628).
 
 use std::time::Duration;
 
-use crate::expiring::Expiring;
-use crate::moment::Moment;
-use crate::refusal::Refusal;
+use crate::clock::Time;
+use crate::expiring_map::ExpiringMap;
+use crate::oauth_error::OAuthError;
 use crate::secret::{secret, user_code};
 use crate::tokens::{Scope, SignIn};
 
-/// How long a person has to decide.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
-/// How long a program waits between two questions.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
-/// Programs that wait at the same time.
-const MOST: usize = 256;
+/// Lifetime of a device code.
+pub(crate) const DEVICE_CODE_LIFETIME: Duration = Duration::from_secs(600);
+/// Minimum interval between two polls.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of pending devices.
+const MAX_DEVICES: usize = 256;
 
-/// Programs that wait for somebody's decision.
+/// Programs that wait for the decision of a user.
 pub(crate) struct Devices {
-    waiting: Expiring<Device>,
+    devices: ExpiringMap<Device>,
 }
 
 struct Device {
     user_code: UserCode,
     scope: Scope,
-    ends: Moment,
-    asked: Option<Moment>,
+    ends: Time,
+    polled: Option<Time>,
     decision: Option<Decision>,
 }
 
-/// What a person has decided.
+/// The decision of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The program may act as this user.
+    /// The program gets tokens of this user.
     SignIn {
         user: String,
-        /// In seconds since 1970.
+        /// Time of the sign-in, in seconds since 1970.
         at: u64,
     },
-    /// It may not.
+    /// The program gets no tokens.
     Refuse,
 }
 
-/// A code that people type: eight letters, however they are typed.
+/// A user code: eight letters. Case and separators are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserCode(String);
 
 impl UserCode {
-    /// Reads what somebody has typed. `None` if it cannot be a code.
+    /// Parses typed text. `None` if it is not a code.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let blank = |c: &char| !matches!(c, ' ' | '-' | '_' | '.');
-        let code: String = text.chars().filter(blank).map(|c| c.to_ascii_uppercase()).take(9).collect();
+        let is_letter = |c: &char| !matches!(c, ' ' | '-' | '_' | '.');
+        let code: String = text.chars().filter(is_letter).map(|c| c.to_ascii_uppercase()).take(9).collect();
         (code.len() == 8 && code.bytes().all(|byte| byte.is_ascii_uppercase())).then_some(Self(code))
     }
 
-    /// As it is shown: `BCDF-GHJK`.
-    pub(crate) fn shown(&self) -> String {
+    /// The display form: `BCDF-GHJK`.
+    pub(crate) fn display(&self) -> String {
         let (first, second) = self.0.split_at(4);
         format!("{first}-{second}")
     }
@@ -62,60 +62,60 @@ impl UserCode {
 
 impl Devices {
     pub(crate) fn new() -> Self {
-        // They are remembered beyond their end, so that a program that asks then can be told that it is too late.
-        Self { waiting: Expiring::new(PATIENCE * 2, MOST) }
+        // Entries outlive their codes, so that a late poll gets `expired_token`.
+        Self { devices: ExpiringMap::new(DEVICE_CODE_LIFETIME * 2, MAX_DEVICES) }
     }
 
-    /// Begins; returns the program's code and the person's.
-    pub(crate) fn begin(&mut self, now: Moment, scope: Scope) -> Result<(String, UserCode), Refusal> {
+    /// Starts a device grant. Returns the device code and the user code.
+    pub(crate) fn begin(&mut self, now: Time, scope: Scope) -> Result<(String, UserCode), OAuthError> {
         let (device_code, user_code) = (secret()?, UserCode(user_code()?));
         let device = Device {
             user_code: user_code.clone(),
             scope,
-            ends: now.after(PATIENCE),
-            asked: None,
+            ends: now.after(DEVICE_CODE_LIFETIME),
+            polled: None,
             decision: None,
         };
-        self.waiting.insert(now, device_code.clone(), device);
+        self.devices.insert(now, device_code.clone(), device);
         Ok((device_code, user_code))
     }
 
-    /// Whether a program waits under this code.
-    pub(crate) fn waits(&mut self, now: Moment, code: &UserCode) -> bool {
-        self.undecided(now, code).is_some()
+    /// Whether a device with this code waits for a decision.
+    pub(crate) fn is_pending(&mut self, now: Time, code: &UserCode) -> bool {
+        self.pending(now, code).is_some()
     }
 
-    /// Decides, once. False if nothing waits under this code (any more).
-    pub(crate) fn decide(&mut self, now: Moment, code: &UserCode, decision: Decision) -> bool {
-        let device = self.undecided(now, code);
+    /// Sets the decision, once. False if no device with this code waits.
+    pub(crate) fn decide(&mut self, now: Time, code: &UserCode, decision: Decision) -> bool {
+        let device = self.pending(now, code);
         device.map(|device| device.decision = Some(decision)).is_some()
     }
 
-    fn undecided(&mut self, now: Moment, code: &UserCode) -> Option<&mut Device> {
+    fn pending(&mut self, now: Time, code: &UserCode) -> Option<&mut Device> {
         let is_it = |device: &Device| {
             device.user_code == *code && device.decision.is_none() && now.instant < device.ends.instant
         };
-        self.waiting.find_mut(now, is_it)
+        self.devices.find_mut(now, is_it)
     }
 
-    /// A program asks for the decision, which it gets once.
-    pub(crate) fn ask(&mut self, now: Moment, device_code: &str) -> Result<SignIn, Refusal> {
-        let device = self.waiting.get_mut(now, device_code);
-        let device = device.ok_or(Refusal::InvalidGrant("the device code is unknown, used or long over"))?;
+    /// A poll of the program. It gets the decision once.
+    pub(crate) fn poll(&mut self, now: Time, device_code: &str) -> Result<SignIn, OAuthError> {
+        let device = self.devices.get_mut(now, device_code);
+        let device = device.ok_or(OAuthError::InvalidGrant("the device code is unknown, used or expired"))?;
         let Some(decision) = device.decision.clone() else {
             if now.instant >= device.ends.instant {
-                return Err(Refusal::ExpiredToken);
+                return Err(OAuthError::ExpiredToken);
             }
-            let last = device.asked.replace(now);
+            let last = device.polled.replace(now);
             let waited = last.map(|last| now.instant.saturating_duration_since(last.instant));
-            let too_soon = waited.is_some_and(|waited| waited < INTERVAL);
-            return Err(if too_soon { Refusal::SlowDown } else { Refusal::AuthorizationPending });
+            let too_soon = waited.is_some_and(|waited| waited < POLL_INTERVAL);
+            return Err(if too_soon { OAuthError::SlowDown } else { OAuthError::AuthorizationPending });
         };
         let scope = device.scope;
-        self.waiting.take(now, device_code);
+        self.devices.take(now, device_code);
         match decision {
             Decision::SignIn { user, at } => Ok(SignIn { user, at, nonce: None, scope }),
-            Decision::Refuse => Err(Refusal::AccessDenied),
+            Decision::Refuse => Err(OAuthError::AccessDenied),
         }
     }
 }
@@ -125,10 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_type_codes_as_they_like() {
+    fn user_codes_are_accepted_in_any_case_and_with_separators() {
         for text in ["BCDF-GHJK", "bcdfghjk", " bcdf ghjk ", "b-c-d-f-g-h-j-k"] {
             assert_eq!(
-                UserCode::parse(text).map(|code| code.shown()).as_deref(),
+                UserCode::parse(text).map(|code| code.display()).as_deref(),
                 Some("BCDF-GHJK"),
                 "{text}"
             );

@@ -1,35 +1,35 @@
-//! The parameters of a request: a query, or a form.
+//! The parameters of a request, from its query or its form.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// More parameters than any request here has.
-const MOST: usize = 32;
+/// Maximum number of parameters.
+const MAX_PARAMETERS: usize = 32;
 
 /// Parameters, each at most once (RFC 6749 3.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Form(Vec<(String, String)>);
 
-/// Text that is no form. The client's fault.
+/// A malformed form: an error of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormError {
     #[error("a parameter is not text")]
     Encoding,
-    #[error("a parameter stands there twice")]
+    #[error("a parameter occurs twice")]
     Twice,
     #[error("there are too many parameters")]
     TooMany,
 }
 
 impl Form {
-    /// Reads `application/x-www-form-urlencoded`.
+    /// Parses `application/x-www-form-urlencoded`.
     pub(crate) fn parse(text: &str) -> Result<Self, FormError> {
         let mut form = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (key, value) = (decoded(key)?, decoded(value)?);
-            if form.0.len() >= MOST {
+            if form.0.len() >= MAX_PARAMETERS {
                 return Err(FormError::TooMany);
             }
             if form.0.iter().any(|(known, _)| *known == key) {
@@ -40,7 +40,7 @@ impl Form {
         Ok(form)
     }
 
-    /// The value of a parameter; one without a value is as good as none (RFC 6749 3.1).
+    /// The value of a parameter. An empty value counts as absent (RFC 6749 3.1).
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0
             .iter()
@@ -48,7 +48,7 @@ impl Form {
             .map(|(_, value)| value.as_str())
     }
 
-    /// All of them.
+    /// All parameters.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_are_read() {
+    fn forms_are_parsed() {
         let form = Form::parse("a=1&b=x+y%2Bz&c&d=&&e=%C3%A4").map(|form| form.0);
         let pairs = [("a", "1"), ("b", "x y+z"), ("c", ""), ("d", ""), ("e", "ä")];
         assert_eq!(form, Ok(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()));

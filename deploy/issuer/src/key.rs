@@ -1,4 +1,4 @@
-//! The key that signs: made once, kept in a file for its owner only.
+//! The signing key: created once, and stored in a file with mode 0600.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A key on P-256 with its public half. Signing costs some 30 µs. Not `Debug`.
+/// A P-256 key pair. Signing costs some 30 µs. It does not implement `Debug`, because it is secret.
 pub(crate) struct SigningKey {
     private: EncodingKey,
     public: DecodingKey,
@@ -18,46 +18,46 @@ pub(crate) struct SigningKey {
     id: String,
 }
 
-/// There is no key to sign with. The operator has to act.
+/// Errors of the signing key. The operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read or written.
     #[error("cannot {attempt} {}: {source}", file.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         attempt: &'static str,
-        /// The file.
+        /// Path of the key.
         file: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Others may have read it.
-    #[error("{} is a secret that others may use (mode {mode:04o})", file.display())]
+    /// Other users can read the file.
+    #[error("{} is secret, but other users can read it (mode {mode:04o})", file.display())]
     Exposed {
-        /// The file.
+        /// Path of the key.
         file: PathBuf,
-        /// Its mode.
+        /// Mode of the file.
         mode: u32,
     },
-    /// The file holds no such key.
-    #[error("{} holds no private key on P-256", file.display())]
+    /// The file has no P-256 key.
+    #[error("{} has no private key on P-256", file.display())]
     Unusable {
-        /// The file.
+        /// Path of the key.
         file: PathBuf,
     },
-    /// A key cannot be made.
-    #[error("a key cannot be made: {0}")]
+    /// A key cannot be generated.
+    #[error("a key cannot be generated: {0}")]
     Generate(String),
 }
 
 impl SigningKey {
-    /// The key in a file; a new one if there is no file.
+    /// Loads the key, or generates one if there is no file.
     pub(crate) fn load_or_make(file: &Path) -> Result<Self, KeyError> {
         let pem = match Self::read(file)? {
             Some(pem) => pem,
             None => {
                 write(file, &generate()?)?;
-                // Whoever was faster has made the one that counts.
+                // Another process may have created the file first, so its key is loaded.
                 Self::read(file)?.unwrap_or_default()
             }
         };
@@ -86,12 +86,12 @@ impl SigningKey {
         published.common.public_key_use = Some(PublicKeyUse::Signature);
         let public = DecodingKey::from_jwk(&published).ok()?;
         let key = Self { private, public, published, id };
-        // A key on another curve is found here, not at the first sign-in.
+        // A key on another curve fails here rather than at the first sign-in.
         let probe = key.sign("JWT", &serde_json::json!({}))?;
         key.verify::<serde_json::Value>("JWT", &probe).map(|_| key)
     }
 
-    /// A token with these claims. `None` if the claims are no object.
+    /// Signs a token with these claims. `None` if the claims are not an object.
     pub(crate) fn sign<T: Serialize>(&self, kind: &str, claims: &T) -> Option<String> {
         let mut header = Header::new(Algorithm::ES256);
         header.typ = Some(kind.to_owned());
@@ -99,7 +99,7 @@ impl SigningKey {
         encode(&header, claims, &self.private).ok()
     }
 
-    /// The claims of a token of that kind which we have signed, whatever they say and whatever time it is.
+    /// Verifies signature and kind of a token and returns its claims. Expiry and audience are not checked here.
     pub(crate) fn verify<T: DeserializeOwned + Clone>(&self, kind: &str, token: &str) -> Option<T> {
         let mut validation = Validation::new(Algorithm::ES256);
         validation.required_spec_claims.clear();
@@ -109,7 +109,7 @@ impl SigningKey {
         (data.header.typ.as_deref() == Some(kind)).then_some(data.claims)
     }
 
-    /// What others verify tokens with.
+    /// The public key that verifies tokens.
     pub(crate) fn published(&self) -> &Jwk {
         &self.published
     }
@@ -120,23 +120,23 @@ fn generate() -> Result<String, KeyError> {
     Ok(pair.map_err(|error| KeyError::Generate(error.to_string()))?.serialize_pem())
 }
 
-/// Puts a complete file there, unless somebody else has.
+/// Creates the complete file atomically, unless it exists.
 fn write(file: &Path, pem: &str) -> Result<(), KeyError> {
-    let draft = file.with_extension("new");
+    let new_file = file.with_extension("new");
     let write = || -> io::Result<()> {
-        // What a crash has left behind.
-        match fs::remove_file(&draft) {
+        // A crash may have left this file.
+        match fs::remove_file(&new_file) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new_file)?;
         out.write_all(pem.as_bytes())?;
         out.sync_all()?;
-        match fs::hard_link(&draft, file) {
+        match fs::hard_link(&new_file, file) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        fs::remove_file(&draft)
+        fs::remove_file(&new_file)
     };
     write().map_err(|source| KeyError::Io { attempt: "write", file: file.to_owned(), source })
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_made_once_and_for_its_owner_only() {
+    fn the_key_is_created_once_and_only_its_owner_can_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("signing.key");
         let first = SigningKey::load_or_make(&file).unwrap();
@@ -166,20 +166,16 @@ mod tests {
         assert_eq!(first.published(), again.published());
         let token = first.sign("JWT", &json!({"a": 1})).unwrap();
         assert_eq!(again.verify::<Value>("JWT", &token), Some(json!({"a": 1})));
-        assert_eq!(
-            again.verify::<Value>("other+jwt", &token),
-            None,
-            "a token of one kind is none of another"
-        );
+        assert_eq!(again.verify::<Value>("other+jwt", &token), None, "the kind differs");
         assert_eq!(SigningKey::for_tests().verify::<Value>("JWT", &token), None);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
         let published = serde_json::to_value(first.published()).unwrap();
         assert_eq!(published["kty"], "EC");
-        assert!(published["d"].is_null(), "the private half stays here: {published}");
+        assert!(published["d"].is_null(), "the private key is not published: {published}");
     }
 
     #[test]
-    fn a_key_that_cannot_be_trusted_is_refused() {
+    fn an_exposed_or_unusable_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("signing.key");
         SigningKey::load_or_make(&file).unwrap();

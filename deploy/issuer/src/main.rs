@@ -1,4 +1,4 @@
-//! The `fairlead-issuer` program; everything is in its library.
+//! The `fairlead-issuer` program; its library has the implementation.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The pages that people see: plain, without scripts, readable in the light and in the dark.
+//! The HTML pages, without scripts, for light and dark colour schemes.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use crate::devices::UserCode;
 use crate::form::Form;
 use crate::users::{User, Users};
 
-/// A page, complete.
+/// A complete HTML page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page(pub(crate) String);
 
-/// What a form must bring back (see `service`).
+/// The CSRF secret of a form (see `service`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FormSecret<'a>(pub(crate) &'a str);
 
@@ -31,8 +31,8 @@ code{font-size:1.3rem;letter-spacing:.1em}";
 const NO_PASSWORDS: &str = "<p><small>This is a development issuer: there are no passwords, and it answers on this \
      machine only.</small></p>";
 
-/// What browsers may do with a page: show it. It has no scripts and no images, is in no frame, and its form goes here or, by
-/// a redirect, to a program on this machine.
+/// The Content-Security-Policy. Pages have no scripts and images and are in no frame. Their forms go to the issuer or, by a
+/// redirect, to a program on this machine.
 pub(crate) fn policy() -> String {
     let style = STANDARD.encode(Sha256::digest(STYLE));
     format!(
@@ -41,7 +41,7 @@ pub(crate) fn policy() -> String {
 }
 
 impl Page {
-    /// Who do you want to be? `request` is repeated, to be judged again.
+    /// Selection of a user. The form repeats the parameters of `request`, which are checked again.
     pub(crate) fn choose_user(users: &Users, request: &Form, secret: FormSecret<'_>) -> Self {
         let hidden: String = request
             .iter()
@@ -58,9 +58,9 @@ impl Page {
         Self::titled("Sign in", &body)
     }
 
-    /// The same for a program that showed a code.
+    /// Selection of a user for a device with a code.
     pub(crate) fn choose_user_of_device(users: &Users, code: &UserCode, secret: FormSecret<'_>) -> Self {
-        let shown = code.shown();
+        let shown = code.display();
         let body = format!(
             "<p>A program wants to act in your name. Go on only if it shows this code:</p>\
              <p><code>{shown}</code></p>\
@@ -72,12 +72,12 @@ impl Page {
         Self::titled("Sign in", &body)
     }
 
-    /// Which code? With a remark on the last answer.
-    pub(crate) fn enter_code(remark: Option<&str>) -> Self {
-        let remark =
-            remark.map_or(String::new(), |remark| format!("<p role=\"alert\">{}</p>", escaped(remark)));
+    /// Input of a user code, with a message about the previous input.
+    pub(crate) fn enter_code(notice: Option<&str>) -> Self {
+        let notice =
+            notice.map_or(String::new(), |notice| format!("<p role=\"alert\">{}</p>", escaped(notice)));
         let body = format!(
-            "{remark}<form method=\"get\" action=\"/device\">\
+            "{notice}<form method=\"get\" action=\"/device\">\
              <label for=\"code\">The code that the program shows</label>\
              <input id=\"code\" name=\"user_code\" autocomplete=\"off\" autocapitalize=\"characters\" spellcheck=\"false\" \
              maxlength=\"16\" placeholder=\"BCDF-GHJK\" required autofocus>\
@@ -86,8 +86,8 @@ impl Page {
         Self::titled("Sign in a program", &body)
     }
 
-    /// Something to know.
-    pub(crate) fn told(title: &str, sentence: &str) -> Self {
+    /// A message.
+    pub(crate) fn message(title: &str, sentence: &str) -> Self {
         Self::titled(title, &format!("<p>{}</p>", escaped(sentence)))
     }
 
@@ -101,7 +101,7 @@ impl Page {
     }
 }
 
-/// Fields of our own form, which a request cannot bring along.
+/// Fields of the form itself, which are not copied from a request.
 const OWN_FIELDS: [&str; 3] = ["csrf", "user", "refuse"];
 
 fn buttons(users: &Users, hint: Option<&str>) -> String {
@@ -117,7 +117,7 @@ fn buttons(users: &Users, hint: Option<&str>) -> String {
             groups(user)
         );
     }
-    text + "<button name=\"refuse\" value=\"1\">Nobody: refuse</button>"
+    text + "<button name=\"refuse\" value=\"1\">Refuse</button>"
 }
 
 fn groups(user: &User) -> String {
@@ -132,18 +132,18 @@ fn hidden(key: &str, value: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped_text = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
+            '&' => escaped_text.push_str("&amp;"),
+            '<' => escaped_text.push_str("&lt;"),
+            '>' => escaped_text.push_str("&gt;"),
+            '"' => escaped_text.push_str("&quot;"),
+            '\'' => escaped_text.push_str("&#39;"),
+            c => escaped_text.push(c),
         }
     }
-    safe
+    escaped_text
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_breaks_out_of_a_page() {
+    fn values_are_escaped() {
         let users = Users::of("users: [{name: \"<b>'&\\\"\", groups: ['<i>']}, {name: b}]");
         let request = Form::parse("state=%22%3E%3Cscript%3E&csrf=theirs&login_hint=b&x%22=1").unwrap();
         let Page(text) = Page::choose_user(&users, &request, FormSecret("ours"));
@@ -168,7 +168,7 @@ mod tests {
             assert!(text.contains(part), "no {part} in {text}");
         }
         assert!(!text.contains("<script") && !text.contains("theirs") && !text.contains("<b>"), "{text}");
-        assert!(!Page::told("a<", "b<").0.contains("b<<"));
+        assert!(!Page::message("a<", "b<").0.contains("b<<"));
         let Page(text) = Page::enter_code(Some("<u>"));
         assert!(text.contains("&lt;u&gt;"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! The process: configuration in, a served issuer until a signal comes.
+//! The process: loads the configuration and serves until a signal.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,13 +15,13 @@ use fairlead_process::{
 use crate::key::{KeyError, SigningKey};
 use crate::provider::Provider;
 use crate::service::IssuerService;
-use crate::tokens::Mint;
+use crate::tokens::TokenSigner;
 use crate::users::Users;
 
-/// Descriptors besides those of connections.
+/// File descriptors besides those of connections.
 const OWN_FILES: u64 = 32;
 
-/// Signs people in on this machine, without passwords: for development only.
+/// A development issuer without passwords, for this machine.
 #[derive(Debug, Parser)]
 #[command(name = "fairlead-issuer", version)]
 struct Arguments {
@@ -30,13 +30,13 @@ struct Arguments {
     config: PathBuf,
 }
 
-/// The program: reads its arguments, serves, and says in one sentence why it cannot.
+/// Runs the program. An error is printed as one sentence.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     fairlead_process::run(|| start(&arguments.config))
 }
 
-/// Why the process cannot start, or had to end.
+/// Errors that end the process.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration cannot be used.
@@ -51,7 +51,7 @@ pub enum StartError {
     /// A certificate, or the users, cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There is no key to sign with.
+    /// The signing key is missing or unusable.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The address cannot be listened on.
@@ -70,12 +70,14 @@ impl FatalError for StartError {
         match self {
             Self::Config(error) => FatalError::hint(error),
             Self::Bind(error) => error.hint(),
-            Self::Key(KeyError::Exposed { file, .. }) => {
-                Some(format!("chmod 600 {}, or remove it to have a new one made", file.display()))
-            }
-            Self::Key(KeyError::Unusable { .. }) => {
-                Some("move it away to have a new one made; tokens of the old one end with it".to_owned())
-            }
+            Self::Key(KeyError::Exposed { file, .. }) => Some(format!(
+                "run chmod 600 {}, or remove the file; a new key is generated then",
+                file.display()
+            )),
+            Self::Key(KeyError::Unusable { .. }) => Some(
+                "move the file away; a new key is generated then, and tokens of the old one become invalid"
+                    .to_owned(),
+            ),
             Self::Logging(_)
             | Self::Metrics(_)
             | Self::Load(_)
@@ -93,7 +95,7 @@ fn start(config: &Path) -> Result<(), StartError> {
     if let Some(warning) = files.warning {
         tracing::warn!("{warning}");
     }
-    // One thread: a handful of people sign in now and then.
+    // One thread is enough for a few sign-ins.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::System)?;
     runtime.block_on(serve_until_signal(config))
@@ -114,14 +116,14 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
     let health = Health::new();
     health.ping(ALL_PROBES);
     health.shutdown(&shutdown);
-    let mint = Mint {
+    let signer = TokenSigner {
         issuer: format!("https://{address}"),
         client_id: config.client_id.clone(),
         key,
         token_lifetime: config.token_lifetime.get(),
         sign_in_lifetime: config.sign_in_lifetime.get(),
     };
-    let provider = Arc::new(Provider::new(mint, users));
+    let provider = Arc::new(Provider::new(signer, users));
     let service = Arc::new(IssuerService::new(provider, health, metrics.clone())?);
     let options = ServerOptions {
         name: "issuer".to_owned(),
@@ -134,13 +136,13 @@ async fn serve_until_signal(config: IssuerConfig) -> Result<(), StartError> {
         metrics: ServerMetrics::new(&metrics)?,
     };
     tasks.spawn("reloads", reloads.run(shutdown));
-    let answer = move |request| {
+    let respond = move |request| {
         let service = Arc::clone(&service);
-        async move { service.answer(request).await }
+        async move { service.respond(request).await }
     };
-    tasks.spawn("listener", bound.serve(options, answer));
+    tasks.spawn("listener", bound.serve(options, respond));
     tracing::info!(%address, "serving");
-    // Beside the supervisor, because a second signal counts until the very end.
+    // In parallel with the supervisor, because a second signal must work until the end.
     tokio::select! {
         outcome = tasks.supervise() => Ok(outcome?),
         () = handled => Ok(tasks.supervise().await?),

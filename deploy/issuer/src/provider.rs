@@ -1,4 +1,4 @@
-//! The provider: every rule of the protocol, without HTTP.
+//! The provider: the rules of the protocol, without HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,22 @@ use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::devices::{Decision, Devices, INTERVAL, PATIENCE, UserCode};
-use crate::expiring::Expiring;
+use crate::authorization::{AuthorizationError, AuthorizationRequest, CodeGrant};
+use crate::clock::Time;
+use crate::devices::{DEVICE_CODE_LIFETIME, Decision, Devices, POLL_INTERVAL, UserCode};
+use crate::expiring_map::ExpiringMap;
 use crate::form::Form;
-use crate::moment::Moment;
-use crate::refusal::Refusal;
+use crate::oauth_error::OAuthError;
 use crate::secret::secret;
-use crate::sign_in::{AuthorizationRequest, Granted, Turned};
-use crate::tokens::{Mint, Scope, SignIn};
+use crate::tokens::{Scope, SignIn, TokenSigner};
 use crate::users::Users;
 
-/// How long a client has to come with its code.
+/// Lifetime of a code.
 const CODE_LIFETIME: Duration = Duration::from_secs(60);
-/// Codes that wait at the same time.
-const MOST_CODES: usize = 256;
+/// Maximum number of open codes.
+const MAX_CODES: usize = 256;
 
-/// What the token endpoint gives tokens for.
+/// A grant type of the token endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grant {
     Code,
@@ -30,17 +30,17 @@ pub(crate) enum Grant {
     Device,
 }
 
-/// One issuer.
+/// The provider of one issuer.
 pub(crate) struct Provider {
-    mint: Mint,
+    signer: TokenSigner,
     users: Arc<Reloadable<Users>>,
-    codes: Mutex<Expiring<Granted>>,
+    codes: Mutex<ExpiringMap<CodeGrant>>,
     devices: Mutex<Devices>,
 }
 
 impl Grant {
-    /// Its name in metrics.
-    pub(crate) fn word(self) -> &'static str {
+    /// The label in metrics.
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Code => "code",
             Self::Refresh => "refresh",
@@ -48,33 +48,33 @@ impl Grant {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, Refusal> {
+    fn parse(text: &str) -> Result<Self, OAuthError> {
         match text {
             "authorization_code" => Ok(Self::Code),
             "refresh_token" => Ok(Self::Refresh),
             "urn:ietf:params:oauth:grant-type:device_code" => Ok(Self::Device),
-            _ => Err(Refusal::UnsupportedGrantType),
+            _ => Err(OAuthError::UnsupportedGrantType),
         }
     }
 }
 
 impl Provider {
-    pub(crate) fn new(mint: Mint, users: Arc<Reloadable<Users>>) -> Self {
-        let codes = Mutex::new(Expiring::new(CODE_LIFETIME, MOST_CODES));
-        Self { mint, users, codes, devices: Mutex::new(Devices::new()) }
+    pub(crate) fn new(signer: TokenSigner, users: Arc<Reloadable<Users>>) -> Self {
+        let codes = Mutex::new(ExpiringMap::new(CODE_LIFETIME, MAX_CODES));
+        Self { signer, users, codes, devices: Mutex::new(Devices::new()) }
     }
 
-    /// Its URL, to the letter.
+    /// The issuer URL.
     pub(crate) fn issuer(&self) -> &str {
-        &self.mint.issuer
+        &self.signer.issuer
     }
 
-    /// Who can sign in.
+    /// The users.
     pub(crate) fn users(&self) -> Arc<Users> {
         self.users.load()
     }
 
-    /// What others need to know to sign in here (OpenID Connect Discovery 1.0, RFC 8414).
+    /// The discovery document (OpenID Connect Discovery 1.0, RFC 8414).
     pub(crate) fn discovery(&self) -> Value {
         let issuer = self.issuer();
         json!({
@@ -105,26 +105,26 @@ impl Provider {
 
     /// The keys that verify tokens (RFC 7517).
     pub(crate) fn keys(&self) -> Value {
-        json!({ "keys": [self.mint.key.published()] })
+        json!({ "keys": [self.signer.key.published()] })
     }
 
-    /// Judges a request for a code.
-    pub(crate) fn authorize(&self, form: &Form) -> Result<AuthorizationRequest, Turned> {
-        AuthorizationRequest::read(form, &self.mint.client_id, self.issuer())
+    /// Checks an authorization request.
+    pub(crate) fn authorize(&self, form: &Form) -> Result<AuthorizationRequest, AuthorizationError> {
+        AuthorizationRequest::read(form, &self.signer.client_id, self.issuer())
     }
 
-    /// A person has chosen a user: where the browser goes now.
+    /// Signs a user in. Returns the redirect with a code.
     pub(crate) fn sign_in(
         &self,
-        now: Moment,
+        now: Time,
         request: &AuthorizationRequest,
         user: &str,
-    ) -> Result<String, Turned> {
+    ) -> Result<String, AuthorizationError> {
         if self.users().named(user).is_none() {
-            return Err(Turned::Here("There is no such user any more.".to_owned()));
+            return Err(AuthorizationError::ShowToUser("The user no longer exists.".to_owned()));
         }
         let code = secret().map_err(|error| request.refused(error.into(), self.issuer()))?;
-        let granted = Granted {
+        let code_grant = CodeGrant {
             redirect: request.redirect.clone(),
             challenge: request.challenge.clone(),
             sign_in: SignIn {
@@ -134,38 +134,38 @@ impl Provider {
                 scope: request.scope,
             },
         };
-        self.codes.lock().insert(now, code.clone(), granted);
+        self.codes.lock().insert(now, code.clone(), code_grant);
         Ok(request.with_code(&code, self.issuer()))
     }
 
-    /// A person wants nobody to be signed in.
-    pub(crate) fn refuse(&self, request: &AuthorizationRequest) -> Turned {
-        request.refused(Refusal::AccessDenied, self.issuer())
+    /// Refuses a sign-in. Returns the redirect with the error.
+    pub(crate) fn refuse(&self, request: &AuthorizationRequest) -> AuthorizationError {
+        request.refused(OAuthError::AccessDenied, self.issuer())
     }
 
-    /// A program without a browser begins.
-    pub(crate) fn begin_device(&self, now: Moment, form: &Form) -> Result<Value, Refusal> {
+    /// Starts a device grant.
+    pub(crate) fn begin_device(&self, now: Time, form: &Form) -> Result<Value, OAuthError> {
         self.check_client(form)?;
         let scope = Scope::parse(form.get("scope"))?;
         let (device_code, user_code) = self.devices.lock().begin(now, scope)?;
-        let (issuer, shown) = (self.issuer(), user_code.shown());
+        let (issuer, shown) = (self.issuer(), user_code.display());
         Ok(json!({
             "device_code": device_code,
             "user_code": shown,
             "verification_uri": format!("{issuer}/device"),
             "verification_uri_complete": format!("{issuer}/device?user_code={shown}"),
-            "expires_in": PATIENCE.as_secs(),
-            "interval": INTERVAL.as_secs(),
+            "expires_in": DEVICE_CODE_LIFETIME.as_secs(),
+            "interval": POLL_INTERVAL.as_secs(),
         }))
     }
 
-    /// Whether a program waits under this code.
-    pub(crate) fn device_waits(&self, now: Moment, code: &UserCode) -> bool {
-        self.devices.lock().waits(now, code)
+    /// Whether a device with this code waits for a decision.
+    pub(crate) fn is_device_pending(&self, now: Time, code: &UserCode) -> bool {
+        self.devices.lock().is_pending(now, code)
     }
 
-    /// A person decides about a program that waits. False if none does any more.
-    pub(crate) fn decide(&self, now: Moment, code: &UserCode, decision: Decision) -> bool {
+    /// Sets the decision about a device. False if none with this code waits, or the user is unknown.
+    pub(crate) fn decide(&self, now: Time, code: &UserCode, decision: Decision) -> bool {
         if let Decision::SignIn { user, .. } = &decision
             && self.users().named(user).is_none()
         {
@@ -175,59 +175,61 @@ impl Provider {
     }
 
     /// The token endpoint.
-    pub(crate) fn token(&self, now: Moment, form: &Form) -> Result<(Grant, Value), Refusal> {
+    pub(crate) fn token(&self, now: Time, form: &Form) -> Result<(Grant, Value), OAuthError> {
         self.check_client(form)?;
-        let grant = form.get("grant_type").ok_or(Refusal::InvalidRequest("grant_type is missing"))?;
+        let grant = form.get("grant_type").ok_or(OAuthError::InvalidRequest("grant_type is missing"))?;
         let grant = Grant::parse(grant)?;
         let users = self.users();
         let tokens = match grant {
             Grant::Code => self.tokens(now, &users, &self.redeem(now, form)?)?,
             Grant::Device => {
                 let code =
-                    form.get("device_code").ok_or(Refusal::InvalidRequest("device_code is missing"))?;
-                let sign_in = self.devices.lock().ask(now, code)?;
+                    form.get("device_code").ok_or(OAuthError::InvalidRequest("device_code is missing"))?;
+                let sign_in = self.devices.lock().poll(now, code)?;
                 self.tokens(now, &users, &sign_in)?
             }
             Grant::Refresh => {
-                let token =
-                    form.get("refresh_token").ok_or(Refusal::InvalidRequest("refresh_token is missing"))?;
-                self.mint.for_refresh(now, token, |name| users.named(name))?
+                let token = form
+                    .get("refresh_token")
+                    .ok_or(OAuthError::InvalidRequest("refresh_token is missing"))?;
+                self.signer.for_refresh(now, token, |name| users.named(name))?
             }
         };
         Ok((grant, tokens))
     }
 
-    fn tokens(&self, now: Moment, users: &Users, sign_in: &SignIn) -> Result<Value, Refusal> {
+    fn tokens(&self, now: Time, users: &Users, sign_in: &SignIn) -> Result<Value, OAuthError> {
         let user = users.named(&sign_in.user);
-        let user = user.ok_or(Refusal::InvalidGrant("there is no such user any more"))?;
-        self.mint.for_sign_in(now, sign_in, user)
+        let user = user.ok_or(OAuthError::InvalidGrant("the user no longer exists"))?;
+        self.signer.for_sign_in(now, sign_in, user)
     }
 
-    /// A code is used up by the first who comes with it, whether or not the rest is right.
-    fn redeem(&self, now: Moment, form: &Form) -> Result<SignIn, Refusal> {
-        let need = |key: &str, what: &'static str| form.get(key).ok_or(Refusal::InvalidRequest(what));
+    /// Redeems a code. A code can be used once, even if the other parameters are wrong.
+    fn redeem(&self, now: Time, form: &Form) -> Result<SignIn, OAuthError> {
+        let need = |key: &str, what: &'static str| form.get(key).ok_or(OAuthError::InvalidRequest(what));
         let code = need("code", "code is missing")?;
         let redirect = need("redirect_uri", "redirect_uri is missing")?;
         let verifier = need("code_verifier", "code_verifier is missing")?;
-        let granted = self.codes.lock().take(now, code);
-        let granted = granted.ok_or(Refusal::InvalidGrant("the code is unknown, used or over"))?;
-        if granted.redirect.to_string() != redirect {
-            return Err(Refusal::InvalidGrant("redirect_uri is not that of the code"));
+        let code_grant = self.codes.lock().take(now, code);
+        let code_grant =
+            code_grant.ok_or(OAuthError::InvalidGrant("the code is unknown, used or expired"))?;
+        if code_grant.redirect.to_string() != redirect {
+            return Err(OAuthError::InvalidGrant("redirect_uri is not that of the code"));
         }
-        if !granted.challenge.is_answered_by(verifier) {
-            return Err(Refusal::InvalidGrant("code_verifier is not the one of the code"));
+        if !code_grant.challenge.matches(verifier) {
+            return Err(OAuthError::InvalidGrant("code_verifier does not match the code"));
         }
-        Ok(granted.sign_in)
+        Ok(code_grant.sign_in)
     }
 
-    fn check_client(&self, form: &Form) -> Result<(), Refusal> {
+    fn check_client(&self, form: &Form) -> Result<(), OAuthError> {
         if form.get("client_secret").or(form.get("client_assertion")).is_some() {
-            return Err(Refusal::InvalidClient("clients have no secrets here"));
+            return Err(OAuthError::InvalidClient("clients have no secrets here"));
         }
         match form.get("client_id") {
-            Some(client) if client == self.mint.client_id => Ok(()),
-            Some(_) => Err(Refusal::InvalidClient("there is no such client")),
-            None => Err(Refusal::InvalidClient("client_id is missing")),
+            Some(client) if client == self.signer.client_id => Ok(()),
+            Some(_) => Err(OAuthError::InvalidClient("there is no such client")),
+            None => Err(OAuthError::InvalidClient("client_id is missing")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of the protocol, one table per endpoint.
+//! Tests of the protocol rules, one table per endpoint.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -9,24 +9,24 @@ const REDIRECT: &str = "http://127.0.0.1:8000/callback";
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
-struct Stage {
+struct TestProvider {
     provider: Provider,
     users: Arc<Reloadable<Users>>,
-    now: Moment,
+    now: Time,
 }
 
-impl Stage {
-    fn set() -> Self {
+impl TestProvider {
+    fn new() -> Self {
         let users = Users::of("users: [{name: developer, groups: [developers]}, {name: visitor}]");
         let users = Arc::new(Reloadable::new(users));
-        let mint = Mint {
+        let signer = TokenSigner {
             issuer: ISSUER.to_owned(),
             client_id: "fairlead".to_owned(),
             key: crate::key::SigningKey::for_tests(),
             token_lifetime: Duration::from_secs(600),
             sign_in_lifetime: Duration::from_secs(3600),
         };
-        Self { provider: Provider::new(mint, Arc::clone(&users)), users, now: Moment::now() }
+        Self { provider: Provider::new(signer, Arc::clone(&users)), users, now: Time::now() }
     }
 
     fn later(&mut self, seconds: u64) {
@@ -38,14 +38,14 @@ impl Stage {
         let request = self.provider.authorize(&authorization(&[])).unwrap();
         let address = self.provider.sign_in(self.now, &request, "developer").unwrap();
         let (_, query) = address.split_once('?').unwrap();
-        let answer = Form::parse(query).unwrap();
-        assert_eq!((answer.get("state"), answer.get("iss")), (Some("s"), Some(ISSUER)));
-        answer.get("code").unwrap().to_owned()
+        let response = Form::parse(query).unwrap();
+        assert_eq!((response.get("state"), response.get("iss")), (Some("s"), Some(ISSUER)));
+        response.get("code").unwrap().to_owned()
     }
 
     fn token(&self, pairs: &[(&str, &str)]) -> Result<Value, &'static str> {
-        let answer = self.provider.token(self.now, &form(pairs));
-        answer.map(|(_, tokens)| tokens).map_err(Refusal::code)
+        let response = self.provider.token(self.now, &form(pairs));
+        response.map(|(_, tokens)| tokens).map_err(OAuthError::code)
     }
 
     fn redeem(&self, code: &str, changes: &[(&str, &str)]) -> Result<Value, &'static str> {
@@ -65,10 +65,10 @@ impl Stage {
 
     fn begin_device(&self) -> (String, UserCode) {
         let form = form(&[("client_id", "fairlead"), ("scope", "openid offline_access")]);
-        let answer = self.provider.begin_device(self.now, &form).unwrap();
-        assert_eq!(answer["verification_uri"], format!("{ISSUER}/device"));
-        let user_code = UserCode::parse(answer["user_code"].as_str().unwrap()).unwrap();
-        (answer["device_code"].as_str().unwrap().to_owned(), user_code)
+        let response = self.provider.begin_device(self.now, &form).unwrap();
+        assert_eq!(response["verification_uri"], format!("{ISSUER}/device"));
+        let user_code = UserCode::parse(response["user_code"].as_str().unwrap()).unwrap();
+        (response["device_code"].as_str().unwrap().to_owned(), user_code)
     }
 
     fn poll(&self, device_code: &str) -> Result<Value, &'static str> {
@@ -76,8 +76,8 @@ impl Stage {
         self.token(&[("grant_type", grant), ("client_id", "fairlead"), ("device_code", device_code)])
     }
 
-    fn claims(&self, answer: &Value) -> Value {
-        self.provider.mint.key.verify("JWT", answer["id_token"].as_str().unwrap()).unwrap()
+    fn claims(&self, response: &Value) -> Value {
+        self.provider.signer.key.verify("JWT", response["id_token"].as_str().unwrap()).unwrap()
     }
 
     fn decision(&self, user: &str) -> Decision {
@@ -90,7 +90,7 @@ fn form(pairs: &[(&str, &str)]) -> Form {
     Form::parse(redirect.split_once('?').map_or("", |(_, query)| query)).unwrap()
 }
 
-/// The usual pairs with some replaced; an empty value is as good as none.
+/// The usual pairs with some replaced. An empty value counts as absent.
 fn changed<'a>(usual: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let is_changed = |key: &str| changes.iter().any(|(changed, _)| *changed == key);
     let kept = usual.iter().filter(|(key, _)| !is_changed(key));
@@ -112,24 +112,24 @@ fn authorization(changes: &[(&str, &str)]) -> Form {
 }
 
 #[test]
-fn a_code_is_good_for_tokens_once() {
-    let stage = Stage::set();
-    let code = stage.code();
-    let answer = stage.redeem(&code, &[]).unwrap();
-    assert_eq!(answer["token_type"], "Bearer");
-    assert_eq!(answer["expires_in"], 600);
-    let claims = stage.claims(&answer);
+fn a_code_can_be_redeemed_once() {
+    let test = TestProvider::new();
+    let code = test.code();
+    let response = test.redeem(&code, &[]).unwrap();
+    assert_eq!(response["token_type"], "Bearer");
+    assert_eq!(response["expires_in"], 600);
+    let claims = test.claims(&response);
     assert_eq!(claims["iss"], ISSUER);
     assert_eq!(claims["aud"], "fairlead");
     assert_eq!(claims["sub"], "developer");
     assert_eq!(claims["groups"], json!(["developers"]));
     assert_eq!(claims["nonce"], "n");
-    assert_eq!(claims["exp"].as_u64(), Some(stage.now.unix + 600));
-    assert_eq!(stage.redeem(&code, &[]), Err("invalid_grant"), "used");
+    assert_eq!(claims["exp"].as_u64(), Some(test.now.unix + 600));
+    assert_eq!(test.redeem(&code, &[]), Err("invalid_grant"), "used");
 }
 
 #[test]
-fn a_code_is_for_who_has_asked_for_it_and_soon() {
+fn a_code_is_bound_to_its_client_and_expires() {
     for (change, error) in [
         (("code_verifier", "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXX"), "invalid_grant"),
         (("code_verifier", CHALLENGE), "invalid_grant"),
@@ -137,10 +137,10 @@ fn a_code_is_for_who_has_asked_for_it_and_soon() {
         (("redirect_uri", "http://127.0.0.1:8001/callback"), "invalid_grant"),
         (("redirect_uri", "http://localhost:8000/callback"), "invalid_grant"),
     ] {
-        let stage = Stage::set();
-        let code = stage.code();
-        assert_eq!(stage.redeem(&code, &[change]), Err(error), "{change:?}");
-        assert_eq!(stage.redeem(&code, &[]), Err("invalid_grant"), "{change:?}: used up by the wrong one");
+        let test = TestProvider::new();
+        let code = test.code();
+        assert_eq!(test.redeem(&code, &[change]), Err(error), "{change:?}");
+        assert_eq!(test.redeem(&code, &[]), Err("invalid_grant"), "{change:?}: used up");
     }
     for (change, error) in [
         (("code_verifier", ""), "invalid_request"),
@@ -153,22 +153,22 @@ fn a_code_is_for_who_has_asked_for_it_and_soon() {
         (("grant_type", ""), "invalid_request"),
         (("grant_type", "password"), "unsupported_grant_type"),
     ] {
-        let stage = Stage::set();
-        let code = stage.code();
-        assert_eq!(stage.redeem(&code, &[change]), Err(error), "{change:?}");
-        assert!(stage.redeem(&code, &[]).is_ok(), "{change:?}: not used up");
+        let test = TestProvider::new();
+        let code = test.code();
+        assert_eq!(test.redeem(&code, &[change]), Err(error), "{change:?}");
+        assert!(test.redeem(&code, &[]).is_ok(), "{change:?}: not used up");
     }
-    let mut stage = Stage::set();
-    let code = stage.code();
-    stage.later(60);
-    assert_eq!(stage.redeem(&code, &[]), Err("invalid_grant"), "over");
+    let mut test = TestProvider::new();
+    let code = test.code();
+    test.later(60);
+    assert_eq!(test.redeem(&code, &[]), Err("invalid_grant"), "expired");
 }
 
 #[test]
-fn what_is_no_good_request_for_a_code_is_told_to_the_right_one() {
-    let provider = Stage::set().provider;
+fn errors_are_redirected_only_to_valid_redirect_uris() {
+    let provider = TestProvider::new().provider;
     assert!(provider.authorize(&authorization(&[])).is_ok());
-    // Without a good client and address, the person; nobody is sent anywhere.
+    // Without a valid client and redirect URI, a page shows the error.
     for change in [
         ("client_id", "other"),
         ("client_id", ""),
@@ -177,8 +177,8 @@ fn what_is_no_good_request_for_a_code_is_told_to_the_right_one() {
         ("redirect_uri", "http://127.0.0.1.evil.example/callback"),
         ("redirect_uri", "http://127.0.0.1:8000/elsewhere"),
     ] {
-        let turned = provider.authorize(&authorization(&[change])).unwrap_err();
-        assert!(matches!(turned, Turned::Here(_)), "{change:?}: {turned:?}");
+        let error = provider.authorize(&authorization(&[change])).unwrap_err();
+        assert!(matches!(error, AuthorizationError::ShowToUser(_)), "{change:?}: {error:?}");
     }
     let long = "x".repeat(3_000);
     for (change, error) in [
@@ -196,123 +196,123 @@ fn what_is_no_good_request_for_a_code_is_told_to_the_right_one() {
         (("request_uri", "https://evil.example"), "request_not_supported"),
         (("nonce", long.as_str()), "invalid_request"),
     ] {
-        let turned = provider.authorize(&authorization(&[change])).unwrap_err();
-        let Turned::Back(address) = turned else { panic!("{change:?}: {turned:?}") };
+        let found = provider.authorize(&authorization(&[change])).unwrap_err();
+        let AuthorizationError::RedirectToClient(address) = found else { panic!("{change:?}: {found:?}") };
         let (to, query) = address.split_once('?').unwrap();
-        let answer = Form::parse(query).unwrap();
+        let response = Form::parse(query).unwrap();
         assert_eq!(to, REDIRECT);
-        assert_eq!((answer.get("error"), answer.get("state")), (Some(error), Some("s")), "{change:?}");
-        assert_eq!(answer.get("iss"), Some(ISSUER), "{change:?}");
+        assert_eq!((response.get("error"), response.get("state")), (Some(error), Some("s")), "{change:?}");
+        assert_eq!(response.get("iss"), Some(ISSUER), "{change:?}");
     }
     let request = provider.authorize(&authorization(&[])).unwrap();
     assert!(
-        matches!(provider.refuse(&request), Turned::Back(address) if address.contains("error=access_denied"))
+        matches!(provider.refuse(&request), AuthorizationError::RedirectToClient(address) if address.contains("error=access_denied"))
     );
-    let gone = provider.sign_in(Moment::now(), &request, "nobody");
-    assert!(matches!(gone, Err(Turned::Here(_))), "{gone:?}");
+    let gone = provider.sign_in(Time::now(), &request, "nobody");
+    assert!(matches!(gone, Err(AuthorizationError::ShowToUser(_))), "{gone:?}");
 }
 
 #[test]
-fn a_sign_in_is_refreshed_until_it_is_over() {
-    let mut stage = Stage::set();
-    let answer = stage.redeem(&stage.code(), &[]).unwrap();
-    let refresh = answer["refresh_token"].as_str().unwrap().to_owned();
-    stage.later(3_599);
-    let again = stage.refresh(&refresh).unwrap();
-    let claims = stage.claims(&again);
+fn a_sign_in_can_be_refreshed_until_it_ends() {
+    let mut test = TestProvider::new();
+    let response = test.redeem(&test.code(), &[]).unwrap();
+    let refresh = response["refresh_token"].as_str().unwrap().to_owned();
+    test.later(3_599);
+    let again = test.refresh(&refresh).unwrap();
+    let claims = test.claims(&again);
     assert_eq!(claims["sub"], "developer");
     assert!(claims["nonce"].is_null());
-    assert_eq!(claims["auth_time"], stage.claims(&answer)["auth_time"]);
-    assert_eq!(claims["exp"].as_u64(), Some(stage.now.unix + 600));
+    assert_eq!(claims["auth_time"], test.claims(&response)["auth_time"]);
+    assert_eq!(claims["exp"].as_u64(), Some(test.now.unix + 600));
     let newer = again["refresh_token"].as_str().unwrap().to_owned();
-    assert!(stage.refresh(&refresh).is_ok(), "another process may be as late as this one");
-    stage.later(1);
+    assert!(test.refresh(&refresh).is_ok(), "a refresh token can be used repeatedly");
+    test.later(1);
     for token in [refresh.as_str(), newer.as_str()] {
-        assert_eq!(stage.refresh(token), Err("invalid_grant"), "a refresh does not make a sign-in longer");
+        assert_eq!(test.refresh(token), Err("invalid_grant"), "a refresh does not extend the sign-in");
     }
 }
 
 #[test]
-fn a_refresh_token_is_for_us_and_for_users_that_there_are() {
-    let stage = Stage::set();
-    let answer = stage.redeem(&stage.code(), &[]).unwrap();
-    let refresh = answer["refresh_token"].as_str().unwrap();
-    let id_token = answer["id_token"].as_str().unwrap();
-    let foreign = Stage::set();
+fn a_refresh_token_is_valid_here_only_and_for_existing_users() {
+    let test = TestProvider::new();
+    let response = test.redeem(&test.code(), &[]).unwrap();
+    let refresh = response["refresh_token"].as_str().unwrap();
+    let id_token = response["id_token"].as_str().unwrap();
+    let foreign = TestProvider::new();
     let foreign = foreign.redeem(&foreign.code(), &[]).unwrap();
     for token in ["made.up.token", "x", id_token, foreign["refresh_token"].as_str().unwrap()] {
-        assert_eq!(stage.refresh(token), Err("invalid_grant"), "{token}");
+        assert_eq!(test.refresh(token), Err("invalid_grant"), "{token}");
     }
     let usual = [("grant_type", "refresh_token"), ("client_id", "fairlead"), ("refresh_token", refresh)];
-    assert_eq!(stage.token(&changed(&usual, &[("refresh_token", "")])), Err("invalid_request"));
-    assert_eq!(stage.token(&changed(&usual, &[("client_id", "other")])), Err("invalid_client"));
-    let claims: Value = stage.provider.mint.key.verify("refresh+jwt", refresh).unwrap();
-    assert_eq!(claims["aud"], ISSUER, "no server that expects tokens for its client takes it");
-    stage.users.replace(Users::of("users: [{name: visitor}]"));
-    assert_eq!(stage.refresh(refresh), Err("invalid_grant"), "the user has been removed");
+    assert_eq!(test.token(&changed(&usual, &[("refresh_token", "")])), Err("invalid_request"));
+    assert_eq!(test.token(&changed(&usual, &[("client_id", "other")])), Err("invalid_client"));
+    let claims: Value = test.provider.signer.key.verify("refresh+jwt", refresh).unwrap();
+    assert_eq!(claims["aud"], ISSUER, "servers reject it, because they expect the client as audience");
+    test.users.replace(Users::of("users: [{name: visitor}]"));
+    assert_eq!(test.refresh(refresh), Err("invalid_grant"), "the user has been removed");
 }
 
 #[test]
-fn nothing_outlives_a_sign_in_that_is_not_asked_to() {
-    let stage = Stage::set();
-    let request = stage.provider.authorize(&authorization(&[("scope", "openid")])).unwrap();
-    let address = stage.provider.sign_in(stage.now, &request, "visitor").unwrap();
-    let answer = Form::parse(address.split_once('?').unwrap().1).unwrap();
-    let answer = stage.redeem(answer.get("code").unwrap(), &[]).unwrap();
-    assert!(answer["refresh_token"].is_null() && answer["scope"] == "openid", "{answer}");
-    assert_eq!(stage.claims(&answer)["groups"], json!([]));
+fn there_is_no_refresh_token_without_offline_access() {
+    let test = TestProvider::new();
+    let request = test.provider.authorize(&authorization(&[("scope", "openid")])).unwrap();
+    let address = test.provider.sign_in(test.now, &request, "visitor").unwrap();
+    let response = Form::parse(address.split_once('?').unwrap().1).unwrap();
+    let response = test.redeem(response.get("code").unwrap(), &[]).unwrap();
+    assert!(response["refresh_token"].is_null() && response["scope"] == "openid", "{response}");
+    assert_eq!(test.claims(&response)["groups"], json!([]));
 }
 
 #[test]
-fn a_device_waits_for_a_person() {
-    let mut stage = Stage::set();
-    let (device_code, user_code) = stage.begin_device();
-    assert_eq!(stage.poll(&device_code), Err("authorization_pending"));
-    assert_eq!(stage.poll(&device_code), Err("slow_down"), "asked at once");
-    stage.later(1);
-    assert_eq!(stage.poll(&device_code), Err("authorization_pending"));
-    assert!(stage.provider.device_waits(stage.now, &user_code));
-    assert!(!stage.provider.decide(stage.now, &user_code, stage.decision("nobody")), "no such user");
-    assert!(stage.provider.decide(stage.now, &user_code, stage.decision("visitor")));
-    assert!(!stage.provider.device_waits(stage.now, &user_code), "decided");
-    assert!(!stage.provider.decide(stage.now, &user_code, stage.decision("developer")), "once");
-    let answer = stage.poll(&device_code).unwrap();
-    assert_eq!(stage.claims(&answer)["sub"], "visitor");
-    assert!(answer["refresh_token"].is_string());
-    assert_eq!(stage.poll(&device_code), Err("invalid_grant"), "used");
+fn a_device_waits_for_the_decision_of_a_user() {
+    let mut test = TestProvider::new();
+    let (device_code, user_code) = test.begin_device();
+    assert_eq!(test.poll(&device_code), Err("authorization_pending"));
+    assert_eq!(test.poll(&device_code), Err("slow_down"), "polled at once");
+    test.later(1);
+    assert_eq!(test.poll(&device_code), Err("authorization_pending"));
+    assert!(test.provider.is_device_pending(test.now, &user_code));
+    assert!(!test.provider.decide(test.now, &user_code, test.decision("nobody")), "no such user");
+    assert!(test.provider.decide(test.now, &user_code, test.decision("visitor")));
+    assert!(!test.provider.is_device_pending(test.now, &user_code), "decided");
+    assert!(!test.provider.decide(test.now, &user_code, test.decision("developer")), "once");
+    let response = test.poll(&device_code).unwrap();
+    assert_eq!(test.claims(&response)["sub"], "visitor");
+    assert!(response["refresh_token"].is_string());
+    assert_eq!(test.poll(&device_code), Err("invalid_grant"), "used");
 }
 
 #[test]
-fn a_device_is_refused_or_too_late() {
-    let mut stage = Stage::set();
-    let (refused, user_code) = stage.begin_device();
-    assert!(stage.provider.decide(stage.now, &user_code, Decision::Refuse));
-    assert_eq!(stage.poll(&refused), Err("access_denied"));
-    let (late, user_code) = stage.begin_device();
-    stage.later(600);
-    assert!(!stage.provider.decide(stage.now, &user_code, stage.decision("developer")));
-    assert_eq!(stage.poll(&late), Err("expired_token"));
-    stage.later(600);
-    assert_eq!(stage.poll(&late), Err("invalid_grant"), "forgotten");
-    assert_eq!(stage.poll("made-up"), Err("invalid_grant"));
+fn a_device_is_refused_or_expires() {
+    let mut test = TestProvider::new();
+    let (refused, user_code) = test.begin_device();
+    assert!(test.provider.decide(test.now, &user_code, Decision::Refuse));
+    assert_eq!(test.poll(&refused), Err("access_denied"));
+    let (late, user_code) = test.begin_device();
+    test.later(600);
+    assert!(!test.provider.decide(test.now, &user_code, test.decision("developer")));
+    assert_eq!(test.poll(&late), Err("expired_token"));
+    test.later(600);
+    assert_eq!(test.poll(&late), Err("invalid_grant"), "removed");
+    assert_eq!(test.poll("made-up"), Err("invalid_grant"));
     for (pairs, error) in [
         (&[("client_id", "other"), ("scope", "openid")][..], "invalid_client"),
         (&[("scope", "openid")], "invalid_client"),
         (&[("client_id", "fairlead")], "invalid_scope"),
     ] {
-        let refusal = stage.provider.begin_device(stage.now, &form(pairs)).unwrap_err();
-        assert_eq!(refusal.code(), error, "{pairs:?}");
+        let found = test.provider.begin_device(test.now, &form(pairs)).unwrap_err();
+        assert_eq!(found.code(), error, "{pairs:?}");
     }
 }
 
 #[test]
-fn memory_is_bounded() {
-    let stage = Stage::set();
-    let (first_code, (first_device, _)) = (stage.code(), stage.begin_device());
-    for _ in 0..MOST_CODES {
-        stage.code();
-        stage.begin_device();
+fn the_number_of_codes_and_devices_is_bounded() {
+    let test = TestProvider::new();
+    let (first_code, (first_device, _)) = (test.code(), test.begin_device());
+    for _ in 0..MAX_CODES {
+        test.code();
+        test.begin_device();
     }
-    assert_eq!(stage.redeem(&first_code, &[]), Err("invalid_grant"), "the oldest are forgotten");
-    assert_eq!(stage.poll(&first_device), Err("invalid_grant"));
+    assert_eq!(test.redeem(&first_code, &[]), Err("invalid_grant"), "the oldest are removed");
+    assert_eq!(test.poll(&first_device), Err("invalid_grant"));
 }

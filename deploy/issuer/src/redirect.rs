@@ -1,44 +1,45 @@
-//! Where a browser may be sent with a code: to a program on this machine.
+//! Redirect URIs: only programs on this machine.
 
 use std::fmt;
 
 use http::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but what is unreserved (RFC 3986 2.3).
+/// All characters but the unreserved ones (RFC 3986 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// `http://127.0.0.1:<port>/callback` and its kin: loopback, any port (RFC 8252 7.3), and one of two paths. Compared as
-/// text, to the letter.
+/// `http://127.0.0.1:<port>/callback` and variants: a loopback host, any port (RFC 8252 7.3), and one of two paths. Compared
+/// as exact text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RedirectUri(String);
 
-/// An address that nobody is sent to.
+/// A redirect URI that is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not http://127.0.0.1:PORT/callback, nor the same with [::1], localhost, or the path /")]
-pub(crate) struct ForeignRedirect;
+pub(crate) struct InvalidRedirect;
 
 impl RedirectUri {
-    pub(crate) fn parse(text: &str) -> Result<Self, ForeignRedirect> {
-        // What a parser might tolerate but a browser reads in another way: user names, blanks, backslashes, fragments.
-        let odd = |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'@' | b'\\' | b'#' | b'?' | b'%');
-        if text.len() > 256 || text.bytes().any(odd) {
-            return Err(ForeignRedirect);
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidRedirect> {
+        // Parsers and browsers differ on user names, blanks, backslashes and fragments.
+        let ambiguous =
+            |byte: u8| !byte.is_ascii_graphic() || matches!(byte, b'@' | b'\\' | b'#' | b'?' | b'%');
+        if text.len() > 256 || text.bytes().any(ambiguous) {
+            return Err(InvalidRedirect);
         }
-        let uri: Uri = text.parse().map_err(|_| ForeignRedirect)?;
+        let uri: Uri = text.parse().map_err(|_| InvalidRedirect)?;
         let is_here = matches!(uri.host(), Some("127.0.0.1" | "[::1]" | "localhost"));
         let is_known = matches!(uri.path(), "" | "/" | "/callback");
-        // A port that is none, such as 99999, is no port to the parser, and the host is shorter than what stands there.
+        // The parser drops an invalid port such as 99999, so the authority is compared with the parsed host and port.
         let written = match (uri.host(), uri.port_u16()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
             (host, None) => host.unwrap_or_default().to_owned(),
-            (None, Some(_)) => return Err(ForeignRedirect),
+            (None, Some(_)) => return Err(InvalidRedirect),
         };
         let is_whole = uri.authority().is_some_and(|authority| authority.as_str() == written);
         if uri.scheme_str() == Some("http") && is_here && is_known && is_whole {
             Ok(Self(text.to_owned()))
         } else {
-            Err(ForeignRedirect)
+            Err(InvalidRedirect)
         }
     }
 
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browsers_are_sent_to_this_machine_only() {
+    fn only_redirects_to_this_machine_are_accepted() {
         for good in [
             "http://127.0.0.1:8000/callback",
             "http://127.0.0.1:65535/",
@@ -101,12 +102,12 @@ mod tests {
             "javascript://127.0.0.1/callback",
             "http:127.0.0.1/callback",
         ] {
-            assert_eq!(RedirectUri::parse(bad), Err(ForeignRedirect), "{bad}");
+            assert_eq!(RedirectUri::parse(bad), Err(InvalidRedirect), "{bad}");
         }
     }
 
     #[test]
-    fn parameters_cannot_break_out() {
+    fn parameters_are_escaped() {
         let address = RedirectUri::parse("http://localhost:1/callback").unwrap();
         let with = address.with(&[("code", "a-b"), ("state", "x&y=z #\r\nLocation: ä")]);
         assert_eq!(

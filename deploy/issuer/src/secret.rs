@@ -1,15 +1,15 @@
-//! What nobody can guess.
+//! Random secrets and user codes.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// The system has no randomness to give. Another try may help.
+/// The random number generator of the system has failed. Another attempt may succeed.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no randomness: {0}")]
-pub(crate) struct NoRandomness(String);
+#[error("the system has no random numbers: {0}")]
+pub(crate) struct RandomnessError(String);
 
 /// 256 random bits, as text for URLs: 43 characters.
-pub(crate) fn secret() -> Result<String, NoRandomness> {
+pub(crate) fn secret() -> Result<String, RandomnessError> {
     let mut bytes = [0; 32];
     fill(&mut bytes)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
@@ -20,14 +20,14 @@ pub(crate) fn is_secret(text: &str) -> bool {
     text.len() == 43 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// Eight letters that people can tell apart and that make no words (RFC 8628 6.1): 34 bits.
-pub(crate) fn user_code() -> Result<String, NoRandomness> {
+/// Eight distinguishable letters without vowels (RFC 8628 6.1): 34 bits.
+pub(crate) fn user_code() -> Result<String, RandomnessError> {
     const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
     let mut code = String::with_capacity(8);
     while code.len() < 8 {
         let mut byte = [0];
         fill(&mut byte)?;
-        // 240 is the largest multiple of 20 in a byte: all letters are as likely.
+        // 240 is the largest multiple of 20 in a byte, so all letters are equally likely.
         if byte[0] < 240 {
             code.push(char::from(LETTERS[usize::from(byte[0] % 20)]));
         }
@@ -35,8 +35,8 @@ pub(crate) fn user_code() -> Result<String, NoRandomness> {
     Ok(code)
 }
 
-fn fill(bytes: &mut [u8]) -> Result<(), NoRandomness> {
-    getrandom::fill(bytes).map_err(|error| NoRandomness(error.to_string()))
+fn fill(bytes: &mut [u8]) -> Result<(), RandomnessError> {
+    getrandom::fill(bytes).map_err(|error| RandomnessError(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! HTTP before the provider: which path and method, whose host, how much and how long, and whose form it is.
+//! The HTTP service: paths and methods, host check, body limits, protection of forms.
 //!
-//! A form is believed only if it comes from a page of ours: browsers say where a form comes from (`Origin`), and it brings
-//! back the secret of its page, which the browser also keeps in a cookie that goes with no request from elsewhere.
+//! A form is accepted only from a page of this issuer (CSRF): `Origin` must be the issuer, and the secret in the form must be
+//! that of a `SameSite=Strict` cookie.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,35 +19,35 @@ use prometheus::IntCounterVec;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use crate::authorization::AuthorizationError;
+use crate::clock::Time;
 use crate::devices::{Decision, UserCode};
 use crate::form::Form;
-use crate::moment::Moment;
+use crate::oauth_error::OAuthError;
 use crate::page::{FormSecret, Page, policy};
 use crate::provider::Provider;
-use crate::refusal::Refusal;
 use crate::secret::{is_secret, secret};
-use crate::sign_in::Turned;
 
-/// Larger forms are not read: one is a few hundred bytes.
-const LARGEST_FORM: usize = 16 << 10;
-/// Whoever sends even more is not waited for.
-const LARGEST_THROWN_AWAY: usize = 1 << 20;
-/// How long a form may take to arrive.
-const FORM_PATIENCE: Duration = Duration::from_secs(10);
-/// The cookie beside the secret of a form. The prefix keeps other hosts from setting it.
+/// Maximum size of a form. A usual one has a few hundred bytes.
+const MAX_FORM_SIZE: usize = 16 << 10;
+/// Maximum size of a body that is read and discarded.
+const MAX_DISCARDED_SIZE: usize = 1 << 20;
+/// Timeout of a form.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+/// The cookie with the secret of forms. The `__Host-` prefix keeps other hosts from setting it.
 const COOKIE_NAME: &str = "__Host-fairlead-sign-in";
 
-/// Answers requests.
+/// The HTTP service of the issuer.
 pub(crate) struct IssuerService {
     provider: Arc<Provider>,
     health: Health,
     metrics: Metrics,
-    answers: IntCounterVec,
+    responses: IntCounterVec,
     tokens: IntCounterVec,
     policy: HeaderValue,
 }
 
-/// What there is, by path.
+/// An endpoint, by path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Discovery,
@@ -60,13 +60,13 @@ enum Endpoint {
     Health,
 }
 
-/// What a browser brings along.
+/// State of a browser.
 struct Browser {
-    /// The cookie, if it has one of ours.
+    /// The secret in the cookie of this issuer.
     cookie: Option<String>,
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpResponse = Response<Full<Bytes>>;
 
 impl Endpoint {
     fn of(path: &str) -> Option<Self> {
@@ -83,8 +83,8 @@ impl Endpoint {
         })
     }
 
-    /// Its name in metrics.
-    fn word(self) -> &'static str {
+    /// The label in metrics.
+    fn label(self) -> &'static str {
         match self {
             Self::Discovery => "discovery",
             Self::Keys => "keys",
@@ -111,63 +111,64 @@ impl Endpoint {
 }
 
 impl IssuerService {
-    /// Registers its metrics: once per process.
+    /// Creates the service and registers its metrics: once per process.
     pub(crate) fn new(
         provider: Arc<Provider>,
         health: Health,
         metrics: Metrics,
     ) -> Result<Self, MetricsError> {
-        let answers = metrics.counters(
-            "fairlead_issuer_answers_total",
-            "Answers by endpoint and status code.",
+        let responses = metrics.counters(
+            "fairlead_issuer_responses_total",
+            "Responses by endpoint and status code.",
             &["endpoint", "code"],
         )?;
         let tokens =
             metrics.counters("fairlead_issuer_tokens_total", "ID tokens issued, by grant.", &["grant"])?;
         let policy =
             HeaderValue::from_str(&policy()).unwrap_or(HeaderValue::from_static("default-src 'none'"));
-        Ok(Self { provider, health, metrics, answers, tokens, policy })
+        Ok(Self { provider, health, metrics, responses, tokens, policy })
     }
 
-    /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<RequestBody>) -> Answer {
+    /// Responds to one request.
+    pub(crate) async fn respond(&self, request: Request<RequestBody>) -> HttpResponse {
         let endpoint = Endpoint::of(request.uri().path());
-        let mut answer = self.dispatch(endpoint, request).await;
-        let word = endpoint.map_or("none", Endpoint::word);
-        self.answers.with_label_values(&[word, answer.status().as_str()]).inc();
-        let headers = answer.headers_mut();
+        let mut response = self.dispatch(endpoint, request).await;
+        let word = endpoint.map_or("none", Endpoint::label);
+        self.responses.with_label_values(&[word, response.status().as_str()]).inc();
+        let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // Not "no-referrer": with that, browsers do not say where our own forms come from.
+        // Not "no-referrer": with it, browsers send `Origin: null` with forms.
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-        answer
+        response
     }
 
-    async fn dispatch(&self, endpoint: Option<Endpoint>, request: Request<RequestBody>) -> Answer {
-        if !self.is_for_us(&request) {
-            let told = format!("this is {} and goes by no other name\n", self.provider.issuer());
-            return text(StatusCode::MISDIRECTED_REQUEST, told);
+    async fn dispatch(&self, endpoint: Option<Endpoint>, request: Request<RequestBody>) -> HttpResponse {
+        if !self.is_own_host(&request) {
+            let message =
+                format!("this is {}, and requests for other hosts are refused\n", self.provider.issuer());
+            return text(StatusCode::MISDIRECTED_REQUEST, message);
         }
         let Some(endpoint) = endpoint else {
             return text(StatusCode::NOT_FOUND, "there is nothing here\n".to_owned());
         };
         let method = request.method().clone();
         if !endpoint.takes(&method) {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, format!("use {}\n", endpoint.methods()));
-            answer.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.methods()));
-            return answer;
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("use {}\n", endpoint.methods()));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.methods()));
+            return response;
         }
         let is_post = method == Method::POST;
         match endpoint {
             Endpoint::Discovery => json(StatusCode::OK, &self.provider.discovery()),
             Endpoint::Keys => json(StatusCode::OK, &self.provider.keys()),
-            Endpoint::Metrics => self.tell_metrics(),
+            Endpoint::Metrics => self.metrics_page(),
             Endpoint::Health => {
                 let uri = request.uri();
-                let answer = self.health.respond(uri.path(), uri.query());
-                answer.map_or_else(
+                let response = self.health.respond(uri.path(), uri.query());
+                response.map_or_else(
                     || text(StatusCode::NOT_FOUND, String::new()),
-                    |answer| answer.map(Full::new),
+                    |response| response.map(Full::new),
                 )
             }
             Endpoint::Authorize if is_post => self.with_own_form(request, Self::signed_in).await,
@@ -175,12 +176,12 @@ impl IssuerService {
             Endpoint::Device if is_post => self.with_own_form(request, Self::decided).await,
             Endpoint::Device => self.with_query(&request, Self::device),
             Endpoint::DeviceAuthorization => {
-                self.with_client_form(request, |form| self.provider.begin_device(Moment::now(), form)).await
+                self.with_client_form(request, |form| self.provider.begin_device(Time::now(), form)).await
             }
             Endpoint::Token => {
                 let tokens = |form: &Form| {
-                    let (grant, tokens) = self.provider.token(Moment::now(), form)?;
-                    self.tokens.with_label_values(&[grant.word()]).inc();
+                    let (grant, tokens) = self.provider.token(Time::now(), form)?;
+                    self.tokens.with_label_values(&[grant.label()]).inc();
                     Ok(tokens)
                 };
                 self.with_client_form(request, tokens).await
@@ -188,8 +189,8 @@ impl IssuerService {
         }
     }
 
-    /// A page on the way here by another name (DNS rebinding) is none of ours.
-    fn is_for_us(&self, request: &Request<RequestBody>) -> bool {
+    /// Whether the request names this host. Another name may be DNS rebinding.
+    fn is_own_host(&self, request: &Request<RequestBody>) -> bool {
         let named = match request.uri().authority() {
             Some(authority) => Some(authority.as_str()),
             None => request.headers().get(HOST).and_then(|host| host.to_str().ok()),
@@ -198,59 +199,59 @@ impl IssuerService {
         matches!((named, ours), (Some(named), Some(ours)) if named.eq_ignore_ascii_case(ours))
     }
 
-    fn tell_metrics(&self) -> Answer {
+    fn metrics_page(&self) -> HttpResponse {
         match self.metrics.text() {
             Ok(metrics) => with_type(StatusCode::OK, METRICS_CONTENT_TYPE, metrics),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }
     }
 
-    // Programs.
+    // Requests of clients.
 
     async fn with_client_form(
         &self,
         request: Request<RequestBody>,
-        act: impl Fn(&Form) -> Result<Value, Refusal>,
-    ) -> Answer {
-        let asks_as_somebody = request.headers().contains_key(AUTHORIZATION);
+        act: impl Fn(&Form) -> Result<Value, OAuthError>,
+    ) -> HttpResponse {
+        let has_authorization = request.headers().contains_key(AUTHORIZATION);
         let outcome = match read_form(request).await {
-            Ok(_) if asks_as_somebody => {
-                Err(Refusal::InvalidClient("clients have no secrets here: leave out Authorization"))
+            Ok(_) if has_authorization => {
+                Err(OAuthError::InvalidClient("clients have no secrets: send no Authorization header"))
             }
             Ok(form) => act(&form),
-            Err(Unread::Refused(refusal)) => Err(refusal),
-            Err(Unread::Answered(code, why)) => {
-                let refusal = Refusal::InvalidRequest(why);
-                return json(code, &refusal.to_json());
+            Err(FormReadError::OAuth(error)) => Err(error),
+            Err(FormReadError::Http(code, reason)) => {
+                let error = OAuthError::InvalidRequest(reason);
+                return json(code, &error.to_json());
             }
         };
         match outcome {
             Ok(value) => json(StatusCode::OK, &value),
-            Err(refusal) => {
-                let mut answer = json(refusal.status(), &refusal.to_json());
-                if asks_as_somebody && refusal.status() == StatusCode::UNAUTHORIZED {
+            Err(error) => {
+                let mut response = json(error.status(), &error.to_json());
+                if has_authorization && error.status() == StatusCode::UNAUTHORIZED {
                     let challenge = HeaderValue::from_static("Basic realm=\"fairlead-issuer\"");
-                    answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+                    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 }
-                answer
+                response
             }
         }
     }
 
-    // People.
+    // Requests of browsers.
 
     fn with_query(
         &self,
         request: &Request<RequestBody>,
-        show: impl Fn(&Self, &Form, &str) -> Answer,
-    ) -> Answer {
+        show: impl Fn(&Self, &Form, &str) -> HttpResponse,
+    ) -> HttpResponse {
         let form = match Form::parse(request.uri().query().unwrap_or_default()) {
             Ok(form) => form,
             Err(error) => {
-                return self.told(
+                return self.message(
                     StatusCode::BAD_REQUEST,
-                    "Not understood",
-                    &format!("In the address, {error}."),
+                    "Invalid request",
+                    &format!("In the query, {error}."),
                 );
             }
         };
@@ -260,25 +261,29 @@ impl IssuerService {
             None => match secret() {
                 Ok(secret) => (secret, true),
                 Err(error) => {
-                    return self.told(StatusCode::INTERNAL_SERVER_ERROR, "Not now", &error.to_string());
+                    return self.message(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "Internal error",
+                        &error.to_string(),
+                    );
                 }
             },
         };
-        let mut answer = show(self, &form, &secret);
-        if is_new && answer.status() == StatusCode::OK {
+        let mut response = show(self, &form, &secret);
+        if is_new && response.status() == StatusCode::OK {
             let cookie = format!("{COOKIE_NAME}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict");
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-                answer.headers_mut().insert(SET_COOKIE, cookie);
+                response.headers_mut().insert(SET_COOKIE, cookie);
             }
         }
-        answer
+        response
     }
 
     async fn with_own_form(
         &self,
         request: Request<RequestBody>,
-        act: impl Fn(&Self, &Form) -> Answer,
-    ) -> Answer {
+        act: impl Fn(&Self, &Form) -> HttpResponse,
+    ) -> HttpResponse {
         let is_from_here = request
             .headers()
             .get(ORIGIN)
@@ -286,45 +291,45 @@ impl IssuerService {
         let browser = Browser::of(request.headers());
         let form = match read_form(request).await {
             Ok(form) => form,
-            Err(Unread::Refused(refusal)) => {
-                let told = format!("In the form, {}.", refusal.description());
-                return self.told(StatusCode::BAD_REQUEST, "Not understood", &told);
+            Err(FormReadError::OAuth(error)) => {
+                let message = format!("In the form, {}.", error.description());
+                return self.message(StatusCode::BAD_REQUEST, "Invalid request", &message);
             }
-            Err(Unread::Answered(code, why)) => {
-                return self.told(code, "Not understood", &format!("In the form, {why}."));
+            Err(FormReadError::Http(code, reason)) => {
+                return self.message(code, "Invalid request", &format!("In the form, {reason}."));
             }
         };
         let is_own = browser.cookie.is_some() && browser.cookie.as_deref() == form.get("csrf");
         if !is_from_here || !is_own {
-            let told = "This form does not come from a page of this issuer. Begin again in the program that you want to sign in.";
-            return self.told(StatusCode::FORBIDDEN, "Not from here", told);
+            let message = "This form does not come from a page of this issuer. Start the sign-in again in your program.";
+            return self.message(StatusCode::FORBIDDEN, "Foreign form", message);
         }
         act(self, &form)
     }
 
-    fn choose_user(&self, form: &Form, secret: &str) -> Answer {
+    fn choose_user(&self, form: &Form, secret: &str) -> HttpResponse {
         match self.provider.authorize(form) {
             Ok(_) => {
                 self.page(StatusCode::OK, Page::choose_user(&self.provider.users(), form, FormSecret(secret)))
             }
-            Err(turned) => self.turn(turned),
+            Err(error) => self.authorization_error(error),
         }
     }
 
-    fn signed_in(&self, form: &Form) -> Answer {
+    fn signed_in(&self, form: &Form) -> HttpResponse {
         let next = self.provider.authorize(form).and_then(|request| match form.get("user") {
-            Some(user) => self.provider.sign_in(Moment::now(), &request, user),
+            Some(user) => self.provider.sign_in(Time::now(), &request, user),
             None => Err(self.provider.refuse(&request)),
         });
-        next.map_or_else(|turned| self.turn(turned), |address| self.sent_to(&address))
+        next.map_or_else(|error| self.authorization_error(error), |address| self.redirect_to(&address))
     }
 
-    fn device(&self, form: &Form, secret: &str) -> Answer {
+    fn device(&self, form: &Form, secret: &str) -> HttpResponse {
         let Some(typed) = form.get("user_code") else {
             return self.page(StatusCode::OK, Page::enter_code(None));
         };
         match UserCode::parse(typed) {
-            Some(code) if self.provider.device_waits(Moment::now(), &code) => {
+            Some(code) if self.provider.is_device_pending(Time::now(), &code) => {
                 let users = self.provider.users();
                 self.page(StatusCode::OK, Page::choose_user_of_device(&users, &code, FormSecret(secret)))
             }
@@ -332,65 +337,67 @@ impl IssuerService {
         }
     }
 
-    fn decided(&self, form: &Form) -> Answer {
-        let now = Moment::now();
+    fn decided(&self, form: &Form) -> HttpResponse {
+        let now = Time::now();
         let decision = match form.get("user") {
             Some(user) => Decision::SignIn { user: user.to_owned(), at: now.unix },
             None => Decision::Refuse,
         };
-        let told = match &decision {
+        let message = match &decision {
             Decision::SignIn { user, .. } => {
-                format!("The program acts as {user} now. You can close this page.")
+                format!("The program is signed in as {user}. You can close this page.")
             }
             Decision::Refuse => "The program has been refused. You can close this page.".to_owned(),
         };
         let code = form.get("user_code").and_then(UserCode::parse);
         if code.is_some_and(|code| self.provider.decide(now, &code, decision)) {
-            self.told(StatusCode::OK, "Done", &told)
+            self.message(StatusCode::OK, "Done", &message)
         } else {
             self.unknown_code()
         }
     }
 
-    fn unknown_code(&self) -> Answer {
-        let remark = "No program waits under this code, or none any more.";
-        self.page(StatusCode::BAD_REQUEST, Page::enter_code(Some(remark)))
+    fn unknown_code(&self) -> HttpResponse {
+        let notice = "No program waits for this code.";
+        self.page(StatusCode::BAD_REQUEST, Page::enter_code(Some(notice)))
     }
 
-    fn turn(&self, turned: Turned) -> Answer {
-        match turned {
-            Turned::Here(sentence) => self.told(StatusCode::BAD_REQUEST, "No sign-in", &sentence),
-            Turned::Back(address) => self.sent_to(&address),
+    fn authorization_error(&self, error: AuthorizationError) -> HttpResponse {
+        match error {
+            AuthorizationError::ShowToUser(sentence) => {
+                self.message(StatusCode::BAD_REQUEST, "No sign-in", &sentence)
+            }
+            AuthorizationError::RedirectToClient(address) => self.redirect_to(&address),
         }
     }
 
-    fn sent_to(&self, address: &str) -> Answer {
+    fn redirect_to(&self, address: &str) -> HttpResponse {
         let Ok(location) = HeaderValue::from_str(address) else {
-            return self.told(
+            return self.message(
                 StatusCode::BAD_REQUEST,
                 "No sign-in",
-                "The address to go to cannot be written.",
+                "The redirect is not a valid header.",
             );
         };
-        let mut answer = text(StatusCode::SEE_OTHER, String::new());
-        answer.headers_mut().insert(LOCATION, location);
-        answer
+        let mut response = text(StatusCode::SEE_OTHER, String::new());
+        response.headers_mut().insert(LOCATION, location);
+        response
     }
 
-    fn told(&self, code: StatusCode, title: &str, sentence: &str) -> Answer {
-        self.page(code, Page::told(title, sentence))
+    fn message(&self, code: StatusCode, title: &str, sentence: &str) -> HttpResponse {
+        self.page(code, Page::message(title, sentence))
     }
 
-    fn page(&self, code: StatusCode, page: Page) -> Answer {
-        let mut answer = with_type(code, "text/html; charset=utf-8", page.0);
-        let headers = answer.headers_mut();
+    fn page(&self, code: StatusCode, page: Page) -> HttpResponse {
+        let mut response = with_type(code, "text/html; charset=utf-8", page.0);
+        let headers = response.headers_mut();
         headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
         headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
         headers.insert(
             HeaderName::from_static("cross-origin-opener-policy"),
             HeaderValue::from_static("same-origin"),
         );
-        answer
+        response
     }
 }
 
@@ -405,61 +412,67 @@ impl Browser {
     }
 }
 
-/// A form that is not read.
-enum Unread {
-    Refused(Refusal),
-    Answered(StatusCode, &'static str),
+/// Errors of reading a form.
+enum FormReadError {
+    OAuth(OAuthError),
+    Http(StatusCode, &'static str),
 }
 
-async fn read_form(request: Request<RequestBody>) -> Result<Form, Unread> {
+async fn read_form(request: Request<RequestBody>) -> Result<Form, FormReadError> {
     let is_form = request.headers().get(CONTENT_TYPE).is_some_and(|kind| {
         let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         kind.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
     });
     if !is_form {
-        let why = "the body has to be application/x-www-form-urlencoded";
-        return Err(Unread::Answered(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        let reason = "the body must be application/x-www-form-urlencoded";
+        return Err(FormReadError::Http(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
     }
-    let body = match timeout(FORM_PATIENCE, read_body(request.into_body())).await {
+    let body = match timeout(FORM_TIMEOUT, read_body(request.into_body())).await {
         Ok(Ok(body)) => body,
-        Ok(Err(unread)) => return Err(unread),
-        Err(_) => return Err(Unread::Answered(StatusCode::REQUEST_TIMEOUT, "the body takes too long")),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => {
+            return Err(FormReadError::Http(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body was not received in time",
+            ));
+        }
     };
     let text = std::str::from_utf8(&body)
-        .map_err(|_| Unread::Refused(Refusal::InvalidRequest("a parameter is not text")))?;
-    Form::parse(text).map_err(|error| Unread::Refused(error.into()))
+        .map_err(|_| FormReadError::OAuth(OAuthError::InvalidRequest("a parameter is not text")))?;
+    Form::parse(text).map_err(|error| FormReadError::OAuth(error.into()))
 }
 
-/// What is too large is taken in and thrown away up to a point, because clients that are still sending miss the answer.
-async fn read_body(mut body: RequestBody) -> Result<Vec<u8>, Unread> {
-    let (mut whole, mut seen) = (Vec::new(), 0);
+/// Reads a body. The excess of a large one is read and discarded up to a limit, because a client that is still sending may
+/// not read the response.
+async fn read_body(mut body: RequestBody) -> Result<Vec<u8>, FormReadError> {
+    let (mut whole, mut received) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        let broken = |_| Unread::Answered(StatusCode::BAD_REQUEST, "the body breaks off");
+        let broken = |_| FormReadError::Http(StatusCode::BAD_REQUEST, "the body is incomplete");
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-        seen += data.len();
-        if seen <= LARGEST_FORM {
+        received += data.len();
+        if received <= MAX_FORM_SIZE {
             whole.extend_from_slice(&data);
-        } else if seen > LARGEST_THROWN_AWAY {
+        } else if received > MAX_DISCARDED_SIZE {
             break;
         }
     }
-    if seen > LARGEST_FORM {
-        return Err(Unread::Answered(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+    if received > MAX_FORM_SIZE {
+        return Err(FormReadError::Http(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
     }
     Ok(whole)
 }
 
-fn json(code: StatusCode, value: &Value) -> Answer {
+fn json(code: StatusCode, value: &Value) -> HttpResponse {
     with_type(code, "application/json", value.to_string())
 }
 
-fn text(code: StatusCode, body: String) -> Answer {
+fn text(code: StatusCode, body: String) -> HttpResponse {
     with_type(code, "text/plain; charset=utf-8", body)
 }
 
-fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = code;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
+fn with_type(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> HttpResponse {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }

@@ -1,45 +1,45 @@
-//! Tokens: what they say, and how new ones are had for old ones.
+//! ID tokens and refresh tokens.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::clock::Time;
 use crate::key::SigningKey;
-use crate::moment::Moment;
-use crate::refusal::Refusal;
+use crate::oauth_error::OAuthError;
 use crate::secret::secret;
 use crate::users::User;
 
-/// Makes tokens. They are not remembered: what has been signed is good until its time is over.
-pub(crate) struct Mint {
+/// Signs tokens. They are not stored, and valid until they expire.
+pub(crate) struct TokenSigner {
     pub(crate) issuer: String,
     pub(crate) client_id: String,
     pub(crate) key: SigningKey,
-    /// How long a token proves an identity.
+    /// Lifetime of an ID token.
     pub(crate) token_lifetime: Duration,
-    /// How long a sign-in can be refreshed.
+    /// Lifetime of a sign-in, within which it can be refreshed.
     pub(crate) sign_in_lifetime: Duration,
 }
 
-/// Somebody has just signed in.
+/// A sign-in of a user.
 #[derive(Clone, Debug)]
 pub(crate) struct SignIn {
-    /// The user's name.
+    /// Name of the user.
     pub(crate) user: String,
-    /// When, in seconds since 1970.
+    /// Time in seconds since 1970.
     pub(crate) at: u64,
-    /// What the client wants to find in the token.
+    /// Nonce of the client, for the ID token.
     pub(crate) nonce: Option<String>,
     pub(crate) scope: Scope,
 }
 
-/// What a client asks for.
+/// The requested scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// A token.
+    /// An ID token.
     Once,
-    /// Tokens for as long as the sign-in lasts (`offline_access`).
+    /// An ID token and a refresh token (`offline_access`).
     Refreshable,
 }
 
@@ -58,13 +58,13 @@ struct IdClaims<'a> {
     groups: &'a [String],
 }
 
-/// A refresh token: for us, and for nobody else. Not used up by its use, because several processes of a person may refresh
-/// at once; it ends with the sign-in.
+/// A refresh token. Its audience is the issuer. It can be used repeatedly until the sign-in ends, because several processes
+/// of a user may refresh at once.
 #[derive(Clone, Serialize, Deserialize)]
 struct RefreshClaims {
     iss: String,
     sub: String,
-    /// Us. Whoever expects tokens for a client takes none of these.
+    /// The issuer, so that servers, which expect the client as audience, reject refresh tokens.
     aud: String,
     azp: String,
     exp: u64,
@@ -76,16 +76,16 @@ const ID: &str = "JWT";
 const REFRESH: &str = "refresh+jwt";
 
 impl Scope {
-    /// Reads the parameter; scopes that are not known are ignored (RFC 6749 3.3).
-    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Refusal> {
+    /// Parses the parameter; unknown scopes are ignored (RFC 6749 3.3).
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, OAuthError> {
         let mut words = text.unwrap_or_default().split(' ');
         if !words.clone().any(|word| word == "openid") {
-            return Err(Refusal::InvalidScope);
+            return Err(OAuthError::InvalidScope);
         }
         Ok(if words.any(|word| word == "offline_access") { Self::Refreshable } else { Self::Once })
     }
 
-    fn granted(self) -> &'static str {
+    fn grant_of_code(self) -> &'static str {
         match self {
             Self::Once => "openid",
             Self::Refreshable => "openid offline_access",
@@ -93,38 +93,38 @@ impl Scope {
     }
 }
 
-impl Mint {
-    /// The answer of the token endpoint to somebody who has just signed in.
-    pub(crate) fn for_sign_in(&self, now: Moment, sign_in: &SignIn, user: &User) -> Result<Value, Refusal> {
+impl TokenSigner {
+    /// The token response of a new sign-in.
+    pub(crate) fn for_sign_in(&self, now: Time, sign_in: &SignIn, user: &User) -> Result<Value, OAuthError> {
         let end = sign_in.at.saturating_add(self.sign_in_lifetime.as_secs());
-        self.answer(now, sign_in, user, end)
+        self.response(now, sign_in, user, end)
     }
 
-    /// The answer for a refresh token; `find` knows the users that there are.
+    /// The token response for a refresh token; `find` looks a user up.
     pub(crate) fn for_refresh<'u>(
         &self,
-        now: Moment,
+        now: Time,
         token: &str,
         find: impl FnOnce(&str) -> Option<&'u User>,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, OAuthError> {
         let claims: RefreshClaims = self
             .key
             .verify(REFRESH, token)
-            .ok_or(Refusal::InvalidGrant("the refresh token is not from here"))?;
+            .ok_or(OAuthError::InvalidGrant("the refresh token is not from this issuer"))?;
         if claims.iss != self.issuer || claims.aud != self.issuer || claims.azp != self.client_id {
-            return Err(Refusal::InvalidGrant("the refresh token is not for this"));
+            return Err(OAuthError::InvalidGrant("the refresh token is for another client"));
         }
         if claims.exp <= now.unix {
-            return Err(Refusal::InvalidGrant("the sign-in is over"));
+            return Err(OAuthError::InvalidGrant("the sign-in has expired"));
         }
-        let user = find(&claims.sub).ok_or(Refusal::InvalidGrant("there is no such user any more"))?;
+        let user = find(&claims.sub).ok_or(OAuthError::InvalidGrant("the user no longer exists"))?;
         let sign_in =
             SignIn { user: claims.sub, at: claims.auth_time, nonce: None, scope: Scope::Refreshable };
-        self.answer(now, &sign_in, user, claims.exp)
+        self.response(now, &sign_in, user, claims.exp)
     }
 
-    /// `end` is that of the sign-in.
-    fn answer(&self, now: Moment, sign_in: &SignIn, user: &User, end: u64) -> Result<Value, Refusal> {
+    /// `end` is the end of the sign-in.
+    fn response(&self, now: Time, sign_in: &SignIn, user: &User, end: u64) -> Result<Value, OAuthError> {
         let lifetime = self.token_lifetime.as_secs();
         let id_token = self.signed(
             ID,
@@ -140,13 +140,13 @@ impl Mint {
                 groups: &user.groups,
             },
         )?;
-        let mut answer = json!({
-            // Required by OAuth; there is nothing here that takes it.
+        let mut response = json!({
+            // Required by OAuth. No endpoint accepts it.
             "access_token": secret()?,
             "token_type": "Bearer",
             "expires_in": lifetime,
             "id_token": id_token,
-            "scope": sign_in.scope.granted(),
+            "scope": sign_in.scope.grant_of_code(),
         });
         if sign_in.scope == Scope::Refreshable {
             let claims = RefreshClaims {
@@ -157,12 +157,12 @@ impl Mint {
                 exp: end,
                 auth_time: sign_in.at,
             };
-            answer["refresh_token"] = self.signed(REFRESH, &claims)?.into();
+            response["refresh_token"] = self.signed(REFRESH, &claims)?.into();
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn signed<T: Serialize>(&self, kind: &str, claims: &T) -> Result<String, Refusal> {
-        self.key.sign(kind, claims).ok_or(Refusal::ServerError)
+    fn signed<T: Serialize>(&self, kind: &str, claims: &T) -> Result<String, OAuthError> {
+        self.key.sign(kind, claims).ok_or(OAuthError::ServerError)
     }
 }

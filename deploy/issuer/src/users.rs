@@ -1,15 +1,15 @@
-//! Who can sign in: a file that people write.
+//! The users file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// Everybody who can sign in.
+/// All users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Users(Vec<User>);
 
-/// Somebody who can sign in.
+/// A user of the issuer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct User {
@@ -20,7 +20,7 @@ pub(crate) struct User {
     pub(crate) groups: Vec<String>,
 }
 
-/// A file of users that cannot be used. The operator has to change it.
+/// Errors of the users file. The operator has to correct it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UsersError {
     #[error("{} cannot be read: {source}", file.display())]
@@ -35,10 +35,10 @@ struct UsersFile {
     users: Vec<User>,
 }
 
-/// More do not fit on a page.
-const MOST: usize = 1_000;
-/// Longer names are no names.
-const LONGEST: usize = 256;
+/// Maximum number of users: they have to fit on one page.
+const MAX_USERS: usize = 1_000;
+/// Maximum length of a name.
+const MAX_NAME_LENGTH: usize = 256;
 
 impl Users {
     pub(crate) fn load(file: &Path) -> Result<Self, UsersError> {
@@ -50,17 +50,20 @@ impl Users {
     fn parse(text: &str) -> Result<Self, String> {
         let UsersFile { users } =
             serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
-        if users.is_empty() || users.len() > MOST {
-            return Err(format!("there are {} users, and 1 to {MOST} are possible", users.len()));
+        if users.is_empty() || users.len() > MAX_USERS {
+            return Err(format!("there are {} users; 1 to {MAX_USERS} are allowed", users.len()));
         }
         for (index, user) in users.iter().enumerate() {
             for name in user.groups.iter().chain([&user.name]) {
-                if name.trim().is_empty() || name.len() > LONGEST || name.chars().any(char::is_control) {
-                    return Err(format!("{name:?} is no name of a user or group"));
+                if name.trim().is_empty()
+                    || name.len() > MAX_NAME_LENGTH
+                    || name.chars().any(char::is_control)
+                {
+                    return Err(format!("{name:?} is not a valid name of a user or group"));
                 }
             }
             if users[..index].iter().any(|before| before.name == user.name) {
-                return Err(format!("{:?} stands there twice", user.name));
+                return Err(format!("{:?} occurs twice", user.name));
             }
         }
         Ok(Self(users))
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_read_strictly() {
+    fn users_are_parsed_strictly() {
         let users = Users::parse("users:\n- name: a\n  groups: [x, y]\n- name: b\n").unwrap();
         assert_eq!(users.named("a").unwrap().groups, ["x", "y"]);
         assert!(users.named("b").unwrap().groups.is_empty() && users.named("c").is_none());
@@ -97,9 +100,9 @@ mod tests {
             ("", "end of input"),
             ("users: []", "there are 0 users"),
             ("users: [{name: a}, {name: a}]", "twice"),
-            ("users: [{name: ''}]", "no name"),
-            ("users: [{name: \"a\\nb\"}]", "no name"),
-            ("users: [{name: a, groups: [' ']}]", "no name"),
+            ("users: [{name: ''}]", "not a valid name"),
+            ("users: [{name: \"a\\nb\"}]", "not a valid name"),
+            ("users: [{name: a, groups: [' ']}]", "not a valid name"),
             ("users: [{name: a, password: b}]", "password"),
             ("people: [{name: a}]", "people"),
         ] {

@@ -1,45 +1,45 @@
-//! What a client is told that does not get what it wants.
+//! OAuth error responses.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::form::FormError;
-use crate::secret::NoRandomness;
+use crate::secret::RandomnessError;
 
-/// An error of the token endpoint and its kin (RFC 6749 5.2, RFC 8628 3.5), or of an authorization (4.1.2.1). The texts are
-/// the second half of a sentence.
+/// An error of the token endpoint (RFC 6749 5.2, RFC 8628 3.5) or of an authorization (RFC 6749 4.1.2.1). The descriptions
+/// are parts of sentences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The request is malformed: the client's fault.
+pub(crate) enum OAuthError {
+    /// The request is malformed.
     InvalidRequest(&'static str),
-    /// It is not known who asks.
+    /// The client is unknown.
     InvalidClient(&'static str),
-    /// A code, token or verifier that is not good, or not any more. The way out is another sign-in.
+    /// The code, token or verifier is invalid or expired. A new sign-in is required.
     InvalidGrant(&'static str),
-    /// There is no such grant here.
+    /// The grant type is not supported.
     UnsupportedGrantType,
-    /// There is no such flow here.
+    /// The response type is not supported.
     UnsupportedResponseType,
-    /// Without `openid` there is nothing to give.
+    /// The scope lacks `openid`.
     InvalidScope,
-    /// A request as an object is not read.
+    /// Request objects are not supported.
     RequestNotSupported,
-    /// Nobody is signed in, and nobody may be asked.
+    /// A sign-in needs a user, and `prompt=none` forbids the page.
     LoginRequired,
-    /// The person has not decided yet: ask again later.
+    /// The user has not decided yet.
     AuthorizationPending,
-    /// As before, and asked too soon.
+    /// The user has not decided yet, and the client polls too often.
     SlowDown,
-    /// The person has said no.
+    /// The user has refused.
     AccessDenied,
-    /// The person has not decided in time.
+    /// The user has not decided in time.
     ExpiredToken,
-    /// Our fault; another try may help.
+    /// The issuer has failed. Another attempt may succeed.
     ServerError,
 }
 
-impl Refusal {
-    /// The word for it in the protocol.
+impl OAuthError {
+    /// The error code of the protocol.
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::InvalidRequest(_) => "invalid_request",
@@ -58,21 +58,21 @@ impl Refusal {
         }
     }
 
-    /// A sentence for people.
+    /// The description.
     pub(crate) fn description(self) -> &'static str {
         match self {
-            Self::InvalidRequest(why) | Self::InvalidClient(why) | Self::InvalidGrant(why) => why,
+            Self::InvalidRequest(reason) | Self::InvalidClient(reason) | Self::InvalidGrant(reason) => reason,
             Self::UnsupportedGrantType => {
                 "the grants are authorization_code, refresh_token and urn:ietf:params:oauth:grant-type:device_code"
             }
             Self::UnsupportedResponseType => "the only response_type is code",
             Self::InvalidScope => "the scope lacks openid",
             Self::RequestNotSupported => "request and request_uri are not supported",
-            Self::LoginRequired => "nobody stays signed in here, so prompt=none cannot work",
-            Self::AuthorizationPending => "the person has not decided yet",
-            Self::SlowDown => "asked too soon: wait 5 seconds longer between questions",
-            Self::AccessDenied => "the person has refused",
-            Self::ExpiredToken => "the person has not decided in time",
+            Self::LoginRequired => "this issuer has no sessions, so prompt=none is not possible",
+            Self::AuthorizationPending => "the user has not decided yet",
+            Self::SlowDown => "polled too soon: wait 5 seconds longer between polls",
+            Self::AccessDenied => "the user has refused",
+            Self::ExpiredToken => "the user has not decided in time",
             Self::ServerError => "the issuer failed; try again",
         }
     }
@@ -85,24 +85,24 @@ impl Refusal {
         }
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub(crate) fn to_json(self) -> Value {
         json!({ "error": self.code(), "error_description": self.description() })
     }
 }
 
-impl From<FormError> for Refusal {
+impl From<FormError> for OAuthError {
     fn from(error: FormError) -> Self {
         Self::InvalidRequest(match error {
             FormError::Encoding => "a parameter is not text",
-            FormError::Twice => "a parameter stands there twice",
+            FormError::Twice => "a parameter occurs twice",
             FormError::TooMany => "there are too many parameters",
         })
     }
 }
 
-impl From<NoRandomness> for Refusal {
-    fn from(error: NoRandomness) -> Self {
+impl From<RandomnessError> for OAuthError {
+    fn from(error: RandomnessError) -> Self {
         tracing::error!(%error, "cannot make a secret");
         Self::ServerError
     }
