@@ -1,4 +1,4 @@
-//! `fairlead certs`: the certificates of an installation that is run by other means than `up`.
+//! `fairlead certs`: certificates of an installation that `up` does not run.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -9,53 +9,53 @@ use fairlead_certs::{Error, Inventory, InventoryError, Layout, Plan, Renewal};
 use crate::kubeconfigs::{Addresses, Folder, InnerAddresses};
 use crate::output::print;
 
-/// Issue what is missing, renew what is near its end, write kubeconfigs.
+/// Issue missing certificates, renew expiring ones, write kubeconfigs
 #[derive(Debug, Args)]
 pub(crate) struct CertsInit {
-    /// Where the certificates go
+    /// Directory of the certificates
     #[arg(long, default_value = ".fairlead/pki", value_name = "DIR")]
     dir: PathBuf,
     /// Names of the shards
     #[arg(long, value_delimiter = ',', default_value = "root", value_name = "NAME,..")]
     shards: Vec<String>,
-    /// Names and addresses of the servers besides localhost
+    /// Host names and addresses of the servers besides localhost
     #[arg(long = "host", value_delimiter = ',', value_name = "HOST,..")]
     hosts: Vec<String>,
-    /// Where people reach the gateway, for admin.kubeconfig
+    /// URL of the gateway, for admin.kubeconfig
     #[arg(long, default_value = "https://localhost:6443", value_name = "URL")]
     gateway_url: String,
-    /// Where servers reach the root shard, for their kubeconfigs
+    /// URL of the root shard for servers, for their kubeconfigs
     #[arg(long, requires = "cache_url", value_name = "URL")]
     root_shard_url: Option<String>,
-    /// Where shards reach the cache server, for their kubeconfigs
+    /// URL of the cache server for shards, for their kubeconfigs
     #[arg(long, requires = "root_shard_url", value_name = "URL")]
     cache_url: Option<String>,
-    /// Renew all certificates now, however long they are still valid; authorities stay
+    /// Renew all certificates now; authorities stay
     #[arg(long)]
     renew: bool,
 }
 
-/// Why there are no certificates.
+/// Errors of `fairlead certs`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) enum CertsError {
-    /// A name on the command line.
+    /// An invalid name on the command line.
     Inventory(#[from] InventoryError),
-    /// The directory.
+    /// A directory that cannot be used.
     Directory(#[from] Error),
 }
 
 impl CertsInit {
-    /// Makes the directory as it should be and prints a table of it.
+    /// Applies the plan to the directory and prints a table of its certificates.
     pub(crate) fn run(&self) -> Result<(), CertsError> {
         let inventory = Inventory::parse(&self.shards, &self.hosts)?;
         let layout = Layout::new(&self.dir);
         let renewal = if self.renew { Renewal::EveryLeaf } else { Renewal::WhenDue };
         let report = Plan::for_inventory(&inventory).apply(&layout, SystemTime::now(), renewal)?;
         print(report);
-        if self.dir.parent().is_some_and(|site| site.join("state.json").exists()) {
+        if self.dir.parent().is_some_and(|installation| installation.join("state.json").exists()) {
             print(
-                "`fairlead up` runs here: its kubeconfigs embed certificates, and are renewed when it starts again.\n",
+                "`fairlead up` has an installation here: its kubeconfigs embed certificates, and are renewed at its next start.\n",
             );
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! The command line: what there is, and how failures are told.
+//! The command line: the subcommands, and the output of errors.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -8,19 +8,19 @@ use clap::{Parser, Subcommand};
 use crate::certs::{CertsError, CertsInit};
 use crate::config::ConfigCommand;
 use crate::gateway::{GatewayError, GatewayVerb};
+use crate::installation::InstallationError;
 use crate::login::{LoginCommand, LoginError, LogoutCommand};
-use crate::site::SiteError;
 use crate::status::{StatusCommand, StatusError};
 use crate::up::{DownCommand, UpCommand, UpError};
 use crate::ws::{Plugin, WsCommand, WsError};
 
-/// Runs the command that the arguments name. Linked or copied as `kubectl-ws` or `kubectl-create-workspace`, the
-/// program is that plugin of kubectl.
+/// Runs the command in the arguments. Linked or copied as `kubectl-ws` or `kubectl-create-workspace`, the program is that
+/// kubectl plugin.
 pub fn main() -> ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().collect();
-    let called = arguments.first().map(PathBuf::from).unwrap_or_default();
-    if let Some(plugin) = Plugin::called_as(&called) {
-        arguments.splice(..1, plugin.spelled_out().iter().map(Into::into));
+    let program = arguments.first().map(PathBuf::from).unwrap_or_default();
+    if let Some(plugin) = Plugin::from_program_name(&program) {
+        arguments.splice(..1, plugin.arguments().iter().map(Into::into));
     }
     let outcome = match Command::parse_from(arguments).verb {
         Verb::Up(up) => up.run().map_err(Failure::from),
@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprint!("{}", failure.told());
+            eprint!("{}", failure.message());
             ExitCode::FAILURE
         }
     }
@@ -55,25 +55,25 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Start a gateway, shards, a cache server and a development issuer here, and keep them running
+    /// Start a gateway, shards, a cache server and a development issuer on this machine
     Up(UpCommand),
-    /// Stop what `up` has started
+    /// Stop the processes that `up` has started
     Down(DownCommand),
-    /// Show processes, doors, shards and workspaces
+    /// Show processes, listeners, shards and workspaces
     Status(StatusCommand),
-    /// Go to, make and list workspaces, as kcp's `kubectl ws` does
+    /// Enter, create and list workspaces, like kcp's `kubectl ws`
     Ws(WsCommand),
-    /// Check, reload, drain, upgrade and ask a gateway
+    /// Operate and inspect a gateway
     #[command(subcommand)]
     Gateway(GatewayVerb),
     /// Sign in at an OpenID issuer and print the token for kubectl
     Login(LoginCommand),
-    /// Forget the tokens of earlier sign-ins
+    /// Delete the tokens of earlier sign-ins
     Logout(LogoutCommand),
-    /// Certificates
+    /// Manage certificates
     #[command(subcommand)]
     Certs(CertsVerb),
-    /// Configuration files of the servers
+    /// Print and check configuration files of the servers
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
@@ -82,21 +82,16 @@ enum Verb {
 
 #[derive(Debug, Subcommand)]
 enum CertsVerb {
-    /// Issue what is missing, renew what is near its end, write kubeconfigs
+    /// Issue missing certificates, renew expiring ones, write kubeconfigs
     Init(CertsInit),
 }
 
-/// Where an installation on this machine lies unless `--dir` says otherwise.
-pub(crate) fn default_directory() -> &'static Path {
-    Path::new(".fairlead")
-}
-
-/// Why a command did not do what it was asked for.
+/// The error of a command.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum Failure {
     Up(#[from] UpError),
-    Site(#[from] SiteError),
+    Installation(#[from] InstallationError),
     Status(#[from] StatusError),
     Certs(#[from] CertsError),
     Ws(#[from] WsError),
@@ -105,12 +100,12 @@ enum Failure {
 }
 
 impl Failure {
-    /// One sentence and advice, if there is some. `ws` speaks as kcp's plugin does.
-    fn told(&self) -> String {
+    /// The message and its hint. `ws` prints errors like kcp's plugin.
+    fn message(&self) -> String {
         let hint = match self {
             Self::Ws(error) => return format!("Error: {error}\n"),
             Self::Up(error) => error.hint(),
-            Self::Site(error) => error.hint(),
+            Self::Installation(error) => error.hint(),
             Self::Status(error) => error.hint(),
             Self::Gateway(error) => error.hint(),
             Self::Login(error) => error.hint(),

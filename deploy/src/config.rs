@@ -1,4 +1,4 @@
-//! `fairlead config`: print default settings, check a file.
+//! `fairlead config`: prints default settings, checks a file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,15 +9,15 @@ use fairlead_lint::lint;
 
 use crate::output::print;
 
-/// What can be done with configurations.
+/// Subcommands of `fairlead config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print a complete configuration with every default and its meaning
+    /// Print a complete configuration with every default and its description
     Defaults {
         /// gateway, shard, cache or issuer
         kind: ProcessKind,
     },
-    /// Check a configuration and the files that it names; exit code 1 if anything is wrong
+    /// Check a configuration and the files that it names; exit code 1 if there are findings
     Lint {
         /// gateway, shard, cache or issuer
         kind: ProcessKind,
@@ -27,7 +27,7 @@ pub(crate) enum ConfigCommand {
 }
 
 impl ConfigCommand {
-    /// Prints what was asked for.
+    /// Runs the subcommand.
     pub(crate) fn run(&self) -> ExitCode {
         match self {
             Self::Defaults { kind } => {
@@ -36,16 +36,16 @@ impl ConfigCommand {
             }
             Self::Lint { kind, file } => {
                 let findings = lint(*kind, file);
-                print(told(&findings, file));
+                print(report(&findings, file));
                 if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
         }
     }
 }
 
-fn told(findings: &[Finding], file: &Path) -> String {
+fn report(findings: &[Finding], file: &Path) -> String {
     if findings.is_empty() {
-        return format!("{}: nothing to complain about\n", file.display());
+        return format!("{}: no findings\n", file.display());
     }
     let lines = findings.iter().map(|finding| match &finding.hint {
         Some(hint) => format!("{finding}\n  hint: {hint}\n"),
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_told_with_place_and_hint() {
+    fn findings_are_printed_with_place_and_hint() {
         let file = Path::new("a.yaml");
-        assert_eq!(told(&[], file), "a.yaml: nothing to complain about\n");
+        assert_eq!(report(&[], file), "a.yaml: no findings\n");
         let finding = Finding {
             file: file.to_owned(),
             place: Some((3, 5)),
@@ -71,6 +71,6 @@ mod tests {
         };
         let blunt = Finding { hint: None, place: None, ..finding.clone() };
         let text = "a.yaml:3:5: serving: is odd\n  hint: make it even\na.yaml: serving: is odd\n";
-        assert_eq!(told(&[finding, blunt], file), text);
+        assert_eq!(report(&[finding, blunt], file), text);
     }
 }

@@ -1,28 +1,28 @@
-//! The kubeconfigs of an installation: who reaches whom with which certificate.
+//! The kubeconfigs of an installation: one per pair of client and server.
 
 use std::path::{Path, PathBuf};
 
 use fairlead_certs::{Client, Error, Kubeconfig, Layout};
 
-/// Where the servers are.
+/// URLs of the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
-    /// The gateway, for people.
+    /// URL of the gateway, for users.
     pub gateway: String,
-    /// The servers, for each other; `None` if only people are to get a kubeconfig.
+    /// URLs for requests between servers; `None` writes only the kubeconfig of the administrator.
     pub inner: Option<InnerAddresses>,
 }
 
-/// How the servers reach each other.
+/// URLs for requests between servers.
 #[derive(Clone, Debug)]
 pub(crate) struct InnerAddresses {
-    /// The root shard.
+    /// URL of the root shard.
     pub root_shard: String,
-    /// The cache server.
+    /// URL of the cache server.
     pub cache: String,
 }
 
-/// The folder with the kubeconfigs of servers. File names are kcp's where it has one.
+/// The folder with the kubeconfigs of servers. File names are those of kcp where it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -36,7 +36,7 @@ impl Folder {
         self.0.join("root-shard.kubeconfig")
     }
 
-    /// Every shard as `shard-admin`; the server in it is the root shard's, which readers replace.
+    /// Every shard as `shard-admin`. Its server is the root shard; readers replace it.
     pub(crate) fn shards(&self) -> PathBuf {
         self.0.join("shards.kubeconfig")
     }
@@ -51,7 +51,7 @@ impl Folder {
         self.0.join("logical-cluster-admin.kubeconfig")
     }
 
-    /// Writes all that the addresses allow; `admin` is the path of the people's one. Returns what was written.
+    /// Writes the kubeconfigs that the addresses allow; `admin` is the path of the administrator's one. Returns their paths.
     pub(crate) fn write(
         &self,
         layout: &Layout,

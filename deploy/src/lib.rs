@@ -1,17 +1,16 @@
-//! The command that runs and operates all of it.
+//! The `fairlead` command, which runs and operates an installation.
 //!
-//! It starts the servers as processes of their own and talks to them as any client does; it must not know their
-//! insides. What it knows of them are their settings (`fairlead-config`), their certificates (`fairlead-certs`) and
-//! the requests that people could send themselves (`fairlead-client`).
+//! It starts the servers as processes and uses them as any client does. It must not know their internals: it knows their
+//! settings (`fairlead-config`), their certificates (`fairlead-certs`) and their APIs (`fairlead-client`).
 
 mod certs;
 mod command;
 mod config;
 mod gateway;
+mod installation;
 mod kubeconfigs;
 mod login;
 mod output;
-mod site;
 mod status;
 mod up;
 mod ws;

@@ -1,4 +1,4 @@
-//! The `fairlead` program; everything is in its library.
+//! The `fairlead` program; its library has the implementation.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What goes to standard output.
+//! Output to standard output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -6,47 +6,48 @@ use std::process;
 
 use clap::ValueEnum;
 
-/// How a command prints.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Text,
     Json,
 }
 
-/// The text without what moves a terminal's cursor or the direction of what is read: names in it are anybody's choice.
-pub(crate) fn harmless(text: &str) -> String {
-    let is_odd = |character: char| {
+/// Escapes control characters and characters that change the direction of text. Text from requests may contain any, and
+/// could otherwise control the terminal.
+pub(crate) fn escape_control_characters(text: &str) -> String {
+    let is_unsafe = |character: char| {
         character.is_control()
             || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
     };
-    let shown = |character: char| match character {
-        odd if is_odd(odd) => odd.escape_unicode().to_string(),
+    let escape = |character: char| match character {
+        character if is_unsafe(character) => character.escape_unicode().to_string(),
         other => other.to_string(),
     };
-    text.chars().map(shown).collect()
+    text.chars().map(escape).collect()
 }
 
-/// Prints. A reader that has left (`| head`) has what it wanted; anything else that keeps the text from being printed
-/// ends the program with one sentence, because what was asked for has not been done.
+/// Prints. A closed pipe (`| head`) is no error. Any other error ends the program with a message, because its result is
+/// lost.
 pub(crate) fn print(text: impl Display) {
-    let _ = is_printed(text);
+    let _ = try_print(text);
 }
 
-/// The same, and tells whether there is still a reader.
-pub(crate) fn is_printed(text: impl Display) -> bool {
+/// Prints like [`print`]. Returns whether there is still a reader.
+pub(crate) fn try_print(text: impl Display) -> bool {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
         Err(error) => {
-            // Nor can it be told, perhaps.
+            // Standard error may fail, too.
             let _ = writeln!(io::stderr(), "Error: cannot print: {error}");
             process::exit(1);
         }
     }
 }
 
-/// Columns as wide as their widest cell.
+/// Rows with aligned columns.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width =

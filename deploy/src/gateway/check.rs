@@ -8,15 +8,15 @@ use clap::Args;
 use super::GatewayError;
 use super::process::PROGRAM;
 
-/// What is to be checked.
+/// The configuration to check.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckCommand {
-    /// The configuration
+    /// The configuration file
     file: PathBuf,
 }
 
 impl CheckCommand {
-    /// The program itself is the judge.
+    /// Runs the program of the gateway with `--check`.
     pub(super) fn run(&self) -> Result<ExitCode, GatewayError> {
         let own = std::env::current_exe().unwrap_or_default();
         let program = own.with_file_name(PROGRAM);

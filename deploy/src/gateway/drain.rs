@@ -4,23 +4,23 @@ use clap::Args;
 use rustix::process::Signal;
 
 use super::GatewayError;
-use super::process::Which;
+use super::process::ProcessSelector;
 use crate::output::print;
 
-/// Which gateway ends.
+/// The gateway to drain.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DrainCommand {
     #[command(flatten)]
-    which: Which,
+    process: ProcessSelector,
 }
 
 impl DrainCommand {
     pub(super) fn run(&self) -> Result<(), GatewayError> {
-        let gateway = self.which.find()?;
+        let gateway = self.process.find()?;
         gateway.signal(Signal::TERM)?;
         print(format!("process {}: draining\n", gateway.pid));
         gateway.until(|| (!gateway.is_alive()).then_some(()))?;
-        print(format!("process {}: has ended\n", gateway.pid));
+        print(format!("process {}: ended\n", gateway.pid));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `fairlead gateway explain`: what would become of a request, and why.
+//! `fairlead gateway explain`: dry run of a request.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -11,52 +11,53 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ask::AskError;
-use super::reach::Reach;
-use crate::output::{Format, harmless, print};
+use super::address::GatewayAddress;
+use super::admin_client::AdminClientError;
+use crate::output::{Format, escape_control_characters, print};
 
-/// Where the gateway explains.
+/// Endpoint of the gateway.
 const PATH: &str = "/services/fairlead/v1/explain";
 
-/// Tell how a request would be routed, who it would be, and why, step by step. The request itself is not sent, and nothing
-/// is counted; who judges the credential is asked as usual (for service accounts, shards).
+/// Explain step by step how a request would be authenticated and routed. The request is not forwarded and not counted.
+/// Credentials are checked as usual, which may send requests to webhooks, issuers and shards.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExplainCommand {
     /// A workspace (root:org), a path (/clusters/root:org/api/v1/pods?watch=1), or a whole URL
     #[arg(value_name = "PATH")]
-    about: String,
-    /// File with the credential of whoever would ask: a certificate (PEM), a token, or a kubeconfig; - for standard input
+    target: String,
+    /// File with the credential of the request: a certificate (PEM), a token, or a kubeconfig; - for standard input
     #[arg(long = "as", value_name = "FILE")]
     credential: Option<PathBuf>,
-    /// The listener that the request would come to; by default the one that is asked
+    /// Listener of the request; by default the one of this connection
     #[arg(short, long)]
     listener: Option<String>,
+    /// Method of the request
     #[arg(short = 'X', long, default_value = "GET")]
     method: String,
-    /// A header of the request, as "Impersonate-User: bob"
+    /// Header of the request, such as "Impersonate-User: bob"
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The host that is asked for; by default the URL's, or one that the listener has
+    /// Host of the request; by default that of the URL, or one of the listener
     #[arg(long)]
     host: Option<String>,
-    /// The name that the client gives in the TLS handshake
+    /// Server name in the TLS handshake
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
-    /// Where the connection would come from; by default here
+    /// Source address of the connection; by default that of this one
     #[arg(long, value_name = "ADDRESS")]
     peer: Option<IpAddr>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    gateway: GatewayAddress,
 }
 
-/// What the gateway says, as far as it is shown to people.
+/// The parts of the response that are printed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation {
-    request: Asked,
+    request: RequestSummary,
     steps: Vec<Step>,
     user: Option<User>,
     forward: Option<Destination>,
@@ -64,7 +65,7 @@ struct Explanation {
 }
 
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct RequestSummary {
     method: String,
     url: String,
     listener: String,
@@ -104,10 +105,10 @@ struct Answer {
 }
 
 impl ExplainCommand {
-    pub(super) async fn run(&self) -> Result<(), AskError> {
-        let body = self.question()?.to_string();
+    pub(super) async fn run(&self) -> Result<(), AdminClientError> {
+        let body = self.request_body()?.to_string();
         let request = Request::new(Method::POST, PATH).with_body("application/json", body);
-        let answer = self.reach.client()?.request(request).await?.body;
+        let answer = self.gateway.client()?.request(request).await?.body;
         match self.output {
             Format::Text => print(text(&serde_json::from_slice(&answer)?)),
             Format::Json => {
@@ -118,36 +119,36 @@ impl ExplainCommand {
         Ok(())
     }
 
-    fn question(&self) -> Result<Value, AskError> {
-        let (path, host) = target(&self.about);
-        let mut question = json!({"path": path, "method": self.method, "headers": self.headers()?});
-        let mut say = |key: &str, value: Option<String>| {
+    fn request_body(&self) -> Result<Value, AdminClientError> {
+        let (path, host) = target(&self.target);
+        let mut request_body = json!({"path": path, "method": self.method, "headers": self.headers()?});
+        let mut set = |key: &str, value: Option<String>| {
             if let Some(value) = value {
-                question[key] = value.into();
+                request_body[key] = value.into();
             }
         };
-        say("listener", self.listener.clone());
-        say("host", self.host.clone().or(host));
-        say("serverName", self.server_name.clone());
-        say("peer", self.peer.map(|peer| peer.to_string()));
+        set("listener", self.listener.clone());
+        set("host", self.host.clone().or(host));
+        set("serverName", self.server_name.clone());
+        set("peer", self.peer.map(|peer| peer.to_string()));
         match self.credential.as_deref().map(credential).transpose()? {
-            Some(Credential::Certificate(pem)) => say("certificate", Some(pem)),
-            Some(Credential::Token(token)) => say("token", Some(token)),
+            Some(Credential::Certificate(pem)) => set("certificate", Some(pem)),
+            Some(Credential::Token(token)) => set("token", Some(token)),
             None => {}
         }
-        Ok(question)
+        Ok(request_body)
     }
 
-    fn headers(&self) -> Result<BTreeMap<&str, &str>, AskError> {
+    fn headers(&self) -> Result<BTreeMap<&str, &str>, AdminClientError> {
         let parsed = self.headers.iter().map(|text| {
-            let (name, value) = text.split_once(':').ok_or_else(|| AskError::Header(text.clone()))?;
+            let (name, value) = text.split_once(':').ok_or_else(|| AdminClientError::Header(text.clone()))?;
             Ok((name.trim(), value.trim()))
         });
         parsed.collect()
     }
 }
 
-/// The path that is meant, and the host if it says one.
+/// The path, and the host of a URL.
 fn target(about: &str) -> (String, Option<String>) {
     if let Some((_, rest)) = about.split_once("://") {
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -157,15 +158,15 @@ fn target(about: &str) -> (String, Option<String>) {
     if about.starts_with('/') { (about.to_owned(), None) } else { (format!("/clusters/{about}"), None) }
 }
 
-/// What somebody would show.
+/// The credential of the request.
 #[derive(Debug, PartialEq)]
 enum Credential {
     Certificate(String),
     Token(String),
 }
 
-fn credential(file: &Path) -> Result<Credential, AskError> {
-    let read = |source| AskError::Read { file: file.to_owned(), source };
+fn credential(file: &Path) -> Result<Credential, AdminClientError> {
+    let read = |source| AdminClientError::Read { file: file.to_owned(), source };
     let text = if file == Path::new("-") {
         let mut text = String::new();
         io::stdin().read_to_string(&mut text).map_err(read)?;
@@ -173,7 +174,7 @@ fn credential(file: &Path) -> Result<Credential, AskError> {
     } else {
         std::fs::read_to_string(file).map_err(read)?
     };
-    if let Some(credential) = in_text(&text) {
+    if let Some(credential) = credential_in_text(&text) {
         return Ok(credential);
     }
     let user = Kubeconfig::load(file)?.resolve(None)?.user;
@@ -181,7 +182,7 @@ fn credential(file: &Path) -> Result<Credential, AskError> {
         Some(Material::Inline(bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Some(Material::File(file)) => match std::fs::read_to_string(&file) {
             Ok(text) => Ok(Some(text)),
-            Err(source) => Err(AskError::Read { file, source }),
+            Err(source) => Err(AdminClientError::Read { file, source }),
         },
         None => Ok(None),
     };
@@ -189,11 +190,11 @@ fn credential(file: &Path) -> Result<Credential, AskError> {
         return Ok(Credential::Certificate(pem));
     }
     let token = content(user.token)?.map(|token| Credential::Token(token.trim().to_owned()));
-    token.ok_or_else(|| AskError::NoCredential(file.to_owned()))
+    token.ok_or_else(|| AdminClientError::NoCredential(file.to_owned()))
 }
 
-/// What the text itself is, if it is no kubeconfig. A key in it stays here.
-fn in_text(text: &str) -> Option<Credential> {
+/// The credential in a text that is not a kubeconfig. Private keys in it are not sent.
+fn credential_in_text(text: &str) -> Option<Credential> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
     let mut certificates = String::new();
@@ -216,7 +217,7 @@ fn in_text(text: &str) -> Option<Credential> {
 
 fn text(explanation: &Explanation) -> String {
     let Explanation { request, steps, user, forward, answer } = explanation;
-    let Asked { method, url, listener, class, client } = request;
+    let RequestSummary { method, url, listener, class, client } = request;
     let mut lines = vec![
         format!("{method} {url}"),
         format!("a {class} at listener {listener}, from {client}"),
@@ -235,7 +236,7 @@ fn text(explanation: &Explanation) -> String {
     }
     lines.push(String::new());
     if let Some(User { name, groups, by, dropped_groups }) = user {
-        lines.push(format!("User {name}, known by {by}, in groups {}", groups.join(", ")));
+        lines.push(format!("User {name}, authenticated by {by}, in groups {}", groups.join(", ")));
         if !dropped_groups.is_empty() {
             lines.push(format!("  without the groups {}", dropped_groups.join(", ")));
         }
@@ -247,12 +248,12 @@ fn text(explanation: &Explanation) -> String {
         }
         (None, Some(Answer { code, why, message, location })) => {
             let message = message.as_deref().map_or(String::new(), |message| format!(": {message}"));
-            lines.push(format!("Answered with {code} ({why}){message}"));
+            lines.push(format!("Response {code} ({why}){message}"));
             lines.extend(location.iter().map(|location| format!("  location: {location}")));
         }
-        (None, None) => lines.push("The connection is closed without an answer".to_owned()),
+        (None, None) => lines.push("The connection is closed without a response".to_owned()),
     }
-    lines.iter().map(|line| format!("{}\n", harmless(line).trim_end())).collect()
+    lines.iter().map(|line| format!("{}\n", escape_control_characters(line).trim_end())).collect()
 }
 
 #[cfg(test)]
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_about_is_a_workspace_a_path_or_a_url() {
+    fn the_target_is_a_workspace_a_path_or_a_url() {
         for (about, path, host) in [
             ("root:org", "/clusters/root:org", None),
             ("/clusters/root/api?watch=1", "/clusters/root/api?watch=1", None),
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_told_from_what_it_looks_like_and_a_key_stays_here() {
+    fn the_kind_of_credential_is_detected_and_private_keys_are_not_sent() {
         let pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
         let key = "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n";
         let certificate = || Some(Credential::Certificate(pem.to_owned()));
@@ -289,12 +290,12 @@ mod tests {
             (r#"{"kind":"Config"}"#.to_owned(), None),
             (key.to_owned(), None),
         ] {
-            assert_eq!(in_text(&text), expected, "{text}");
+            assert_eq!(credential_in_text(&text), expected, "{text}");
         }
     }
 
     #[test]
-    fn it_reads_from_top_to_bottom_and_no_name_moves_the_cursor() {
+    fn steps_are_printed_in_order_and_control_characters_are_escaped() {
         let explanation: Explanation = serde_json::from_value(json!({
             "request": {"method": "GET", "url": "https://localhost/clusters/root:org", "listener": "internal",
                 "class": "read", "client": "127.0.0.1"},
@@ -318,9 +319,9 @@ mod tests {
                           x no workspace of that name
               credential    token file: nothing
 
-            User eve\u{1b}[2J, known by token, in groups a
+            User eve\u{1b}[2J, authenticated by token, in groups a
               without the groups system:masters
-            Answered with 403 (unknown_workspace): no
+            Response 403 (unknown_workspace): no
         "#]]
         .assert_eq(&text(&explanation));
     }

@@ -1,11 +1,11 @@
-//! `fairlead gateway`: what an operator does with a gateway and asks of it, and what came of it.
+//! `fairlead gateway`: operates and inspects a gateway.
 
-mod ask;
+mod address;
+mod admin_client;
 mod check;
 mod drain;
 mod explain;
 mod process;
-mod reach;
 mod reload;
 mod tail;
 mod top;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use ask::AskError;
+use admin_client::AdminClientError;
 use check::CheckCommand;
 use drain::DrainCommand;
 use explain::ExplainCommand;
@@ -28,37 +28,37 @@ use upgrade::UpgradeCommand;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum GatewayVerb {
-    /// Load a configuration as the gateway would, without listening; exit code 1 if anything is wrong
+    /// Load a configuration like the gateway, without listening; exit code 1 on errors
     Check(CheckCommand),
-    /// Have a gateway read its files again, and tell whether they are in force
+    /// Make a gateway reload its files, and wait until they are in effect
     Reload(ReloadCommand),
-    /// Have a gateway end, and wait until everything that was open has come to its end
+    /// Make a gateway drain, and wait until it has ended
     Drain(DrainCommand),
-    /// Have a gateway hand its sockets to a new process, and wait until that one serves
+    /// Make a gateway hand its sockets to a new process, and wait until that one is ready
     Upgrade(UpgradeCommand),
-    /// Tell how a request would be routed, who it would be, and why, step by step
+    /// Explain step by step how a request would be authenticated and routed
     Explain(ExplainCommand),
-    /// Show requests as they end
+    /// Print requests as they complete
     Tail(TailCommand),
-    /// Show what the gateway is doing, anew every second
+    /// Show rates, latency, listeners, shards and busy workspaces, every second
     Top(TopCommand),
 }
 
-/// A gateway has not done what it was asked for.
+/// Errors of `fairlead gateway`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GatewayError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
-    Ask(#[from] AskError),
-    #[error("the program {} is missing, which checks configurations", .0.display())]
+    AdminClient(#[from] AdminClientError),
+    #[error("the program {}, which checks configurations, is missing", .0.display())]
     NoProgram(PathBuf),
-    #[error("the last good one is in effect, because this cannot be loaded: {}", .0.join("; "))]
+    #[error("the last good configuration stays in effect, because these cannot be loaded: {}", .0.join("; "))]
     NotReloaded(Vec<String>),
-    #[error("process {pid} has ended before it was done")]
+    #[error("process {pid} has ended before it had finished")]
     Ended { pid: u32 },
-    #[error("process {pid} goes on as it was: {why}")]
-    NotUpgraded { pid: u32, why: String },
+    #[error("process {pid} was not upgraded and keeps serving: {reason}")]
+    NotUpgraded { pid: u32, reason: String },
 }
 
 impl GatewayVerb {
@@ -68,9 +68,9 @@ impl GatewayVerb {
             Self::Reload(reload) => reload.run()?,
             Self::Drain(drain) => drain.run()?,
             Self::Upgrade(upgrade) => upgrade.run()?,
-            Self::Explain(explain) => ask::running(explain.run())?,
-            Self::Tail(tail) => ask::running(tail.run())?,
-            Self::Top(top) => ask::running(top.run())?,
+            Self::Explain(explain) => admin_client::block_on(explain.run())?,
+            Self::Tail(tail) => admin_client::block_on(tail.run())?,
+            Self::Top(top) => admin_client::block_on(top.run())?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -80,12 +80,12 @@ impl GatewayError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Process(error) => error.hint(),
-            Self::Ask(error) => error.hint(),
-            Self::NoProgram(_) => Some("it has to lie beside this one".to_owned()),
-            Self::NotReloaded(_) => {
-                Some("mend it; it is tried again every ten seconds, and at the next reload".to_owned())
-            }
-            Self::Ended { .. } => Some("its log says why".to_owned()),
+            Self::AdminClient(error) => error.hint(),
+            Self::NoProgram(_) => Some("it must be in the folder of this program".to_owned()),
+            Self::NotReloaded(_) => Some(
+                "correct the file; it is loaded again within ten seconds, and at the next reload".to_owned(),
+            ),
+            Self::Ended { .. } => Some("see its log".to_owned()),
             Self::NotUpgraded { .. } => None,
         }
     }

@@ -5,22 +5,22 @@ use fairlead_config::ProcessPhase;
 use rustix::process::Signal;
 
 use super::GatewayError;
-use super::process::Which;
+use super::process::ProcessSelector;
 use crate::output::print;
 
-/// Which gateway reads its files again.
+/// The gateway to reload.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReloadCommand {
     #[command(flatten)]
-    which: Which,
+    process: ProcessSelector,
 }
 
 impl ReloadCommand {
     pub(super) fn run(&self) -> Result<(), GatewayError> {
-        let gateway = self.which.find()?;
+        let gateway = self.process.find()?;
         let before = gateway.state();
         gateway.signal(Signal::HUP)?;
-        // One that has begun already may have missed what was changed last.
+        // A reload in progress may have read a file before its last change, so a later one is waited for.
         let before = before?.reloads_begun;
         let state = gateway.until(|| match gateway.state() {
             Ok(state) if state.reloads_done > before && state.phase != ProcessPhase::Reloading => {
@@ -32,7 +32,7 @@ impl ReloadCommand {
         if !state.not_reloaded.is_empty() {
             return Err(GatewayError::NotReloaded(state.not_reloaded));
         }
-        print(format!("process {}: all files are in force as they are now\n", gateway.pid));
+        print(format!("process {}: all files are in effect\n", gateway.pid));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `fairlead gateway tail`: requests as they end.
+//! `fairlead gateway tail`: prints requests as they complete.
 
 use std::io::{self, IsTerminal};
 
@@ -8,45 +8,45 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-use super::ask::AskError;
-use super::reach::Reach;
-use crate::output::{Format, harmless, is_printed};
+use super::address::GatewayAddress;
+use super::admin_client::AdminClientError;
+use crate::output::{Format, escape_control_characters, try_print};
 
-/// Where the gateway tells of requests.
+/// Endpoint of the gateway.
 const PATH: &str = "/services/fairlead/v1/tail";
 
-/// Show requests as they end, until Ctrl-C. Whoever reads too slowly is told how many were left out.
+/// Print requests as they complete, until Ctrl-C. A slow reader gets the number of requests that it has missed.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TailCommand {
-    /// Of this workspace only, by its path or id
+    /// Only requests of this workspace, by its path or logical cluster name
     #[arg(short, long)]
     workspace: Option<String>,
-    /// Of this user only
+    /// Only requests of this user
     #[arg(short, long)]
     user: Option<String>,
-    /// With this status only: a code such as 404, or a class such as 5xx
+    /// Only requests with this status: a code such as 404, or a class such as 5xx
     #[arg(short, long)]
     status: Option<String>,
-    /// With a status from 400 only
+    /// Only requests with a status of 400 or above
     #[arg(short, long)]
     errors: bool,
-    /// Of this listener only
+    /// Only requests of this listener
     #[arg(short, long)]
-    door: Option<String>,
-    /// For this shard only
+    listener: Option<String>,
+    /// Only requests to this shard
     #[arg(long)]
     shard: Option<String>,
-    /// End after so many
+    /// End after this number of requests
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// How to print it; json is one object per line
+    /// Output format; json is one object per line
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
-    reach: Reach,
+    gateway: GatewayAddress,
 }
 
-/// A request, or how many were left out.
+/// A request, or the number of missed ones.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Entry {
@@ -68,11 +68,11 @@ struct Entry {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Phases {
-    /// In microseconds.
+    /// Total duration in microseconds.
     total: u64,
 }
 
-/// Whether codes are coloured.
+/// Whether status codes are coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Colours {
     On,
@@ -80,10 +80,10 @@ enum Colours {
 }
 
 impl TailCommand {
-    pub(super) async fn run(&self) -> Result<(), AskError> {
+    pub(super) async fn run(&self) -> Result<(), AdminClientError> {
         let colours = if io::stdout().is_terminal() { Colours::On } else { Colours::Off };
         let request = Request::new(Method::GET, format!("{PATH}?{}", self.query()));
-        let mut body = self.reach.client()?.stream(request).await?.body;
+        let mut body = self.gateway.client()?.stream(request).await?.body;
         let (mut rest, mut left) = (Vec::new(), self.count.unwrap_or(u64::MAX));
         while let Some(chunk) = body.chunk().await {
             rest.extend_from_slice(&chunk?);
@@ -91,10 +91,10 @@ impl TailCommand {
                 let line: Vec<u8> = rest.drain(..=end).collect();
                 let entry: Entry = serde_json::from_slice(&line)?;
                 let text = match self.output {
-                    Format::Text => shown(&entry, colours),
+                    Format::Text => format_entry(&entry, colours),
                     Format::Json => String::from_utf8_lossy(&line).into_owned(),
                 };
-                if !is_printed(text) {
+                if !try_print(text) {
                     return Ok(());
                 }
                 left = left.saturating_sub(u64::from(entry.lost.is_none()));
@@ -107,25 +107,25 @@ impl TailCommand {
     }
 
     fn query(&self) -> String {
-        let said = [
+        let filters = [
             ("workspace", self.workspace.as_deref()),
             ("user", self.user.as_deref()),
             ("status", self.status.as_deref()),
             ("errors", self.errors.then_some("1")),
-            ("door", self.door.as_deref()),
+            ("listener", self.listener.as_deref()),
             ("shard", self.shard.as_deref()),
         ];
-        let pairs = said.into_iter().filter_map(|(name, value)| {
+        let pairs = filters.into_iter().filter_map(|(name, value)| {
             Some(format!("&{name}={}", utf8_percent_encode(value?, NON_ALPHANUMERIC)))
         });
         format!("watch=1{}", pairs.collect::<String>())
     }
 }
 
-/// One request on one line.
-fn shown(entry: &Entry, colours: Colours) -> String {
+/// One request as one line.
+fn format_entry(entry: &Entry, colours: Colours) -> String {
     if let Some(lost) = entry.lost {
-        return format!("... {lost} more that were not read in time\n");
+        return format!("... {lost} requests missed, because they were not read in time\n");
     }
     let colour = match (colours, entry.code) {
         (Colours::Off, _) => None,
@@ -150,10 +150,11 @@ fn shown(entry: &Entry, colours: Colours) -> String {
     };
     let (listener, client, method, path) = (&entry.listener, &entry.client, &entry.method, &entry.path);
     let (took, bytes) = (milliseconds(entry.phases.total), entry.response_bytes);
-    // The colours are ours, so everything else is made harmless first.
-    let before = harmless(clock);
-    let after =
-        harmless(&format!("{took:>9} ms {bytes:>8} B  {listener} {by} {user} {client}  {method} {path}"));
+    // Everything but the colour codes is escaped.
+    let before = escape_control_characters(clock);
+    let after = escape_control_characters(&format!(
+        "{took:>9} ms {bytes:>8} B  {listener} {by} {user} {client}  {method} {path}"
+    ));
     format!("{before} {code} {after}\n")
 }
 
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_one_line_and_no_name_moves_the_cursor() {
+    fn a_request_is_one_line_and_control_characters_are_escaped() {
         let entries = [
             json!({"time": "2026-11-18T11:06:40.007Z", "listener": "internal", "client": "192.0.2.1", "method": "GET",
                 "path": "/clusters/root:org/api", "code": 200, "user": "alice", "shard": "alpha", "responseBytes": 1024,
@@ -182,13 +183,15 @@ mod tests {
         ];
         let text = |colours| -> String {
             let entries = entries.iter().cloned();
-            entries.filter_map(|entry| Some(shown(&serde_json::from_value(entry).ok()?, colours))).collect()
+            entries
+                .filter_map(|entry| Some(format_entry(&serde_json::from_value(entry).ok()?, colours)))
+                .collect()
         };
         expect![[r#"
             11:06:40.007 200       1.2 ms     1024 B  internal alpha alice 192.0.2.1  GET /clusters/root:org/api
             11:06:40.007 404       0.0 ms        0 B  edge (unmapped) eve\u{202e} as bob 192.0.2.1  GET /x\u{1b}[2J
             ? 400       0.0 ms        0 B  edge (bad_request) - 192.0.2.1   
-            ... 7 more that were not read in time
+            ... 7 requests missed, because they were not read in time
         "#]]
         .assert_eq(&text(Colours::Off));
         let coloured = text(Colours::On);
@@ -196,6 +199,6 @@ mod tests {
             coloured.contains(" \x1b[32m200\x1b[0m ") && coloured.contains(" \x1b[33m404\x1b[0m "),
             "{coloured}"
         );
-        assert_eq!(coloured.matches('\x1b').count(), 6, "only ours");
+        assert_eq!(coloured.matches('\x1b').count(), 6, "colours only");
     }
 }

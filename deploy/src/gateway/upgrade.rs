@@ -5,19 +5,19 @@ use fairlead_config::ProcessPhase;
 use rustix::process::Signal;
 
 use super::GatewayError;
-use super::process::Which;
+use super::process::ProcessSelector;
 use crate::output::print;
 
-/// Which gateway starts its successor.
+/// The gateway to upgrade.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UpgradeCommand {
     #[command(flatten)]
-    which: Which,
+    process: ProcessSelector,
 }
 
 impl UpgradeCommand {
     pub(super) fn run(&self) -> Result<(), GatewayError> {
-        let gateway = self.which.find()?;
+        let gateway = self.process.find()?;
         let pid = gateway.pid;
         let before = gateway.state();
         gateway.signal(Signal::QUIT)?;
@@ -25,16 +25,16 @@ impl UpgradeCommand {
         let after = gateway.until(|| match gateway.state() {
             Ok(state) if state.pid != pid && state.phase == ProcessPhase::Ready => Some(Ok(state)),
             Ok(state) if state.pid == pid && state.upgrades_failed > before.upgrades_failed => {
-                let why = state.upgrade_failure.unwrap_or_default();
-                Some(Err(GatewayError::NotUpgraded { pid, why }))
+                let reason = state.upgrade_failure.unwrap_or_default();
+                Some(Err(GatewayError::NotUpgraded { pid, reason }))
             }
-            // The successor takes its time over the state file, but not without its predecessor.
+            // The predecessor lives until the successor has written the state file.
             Ok(state) if state.pid == pid && !gateway.is_alive() => Some(Err(GatewayError::Ended { pid })),
             Err(_) if !gateway.is_alive() => Some(Err(GatewayError::Ended { pid })),
             _ => None,
         })??;
         print(format!(
-            "process {} ({}) serves in place of process {pid} ({}), which ends when everything there has\n",
+            "process {} ({}) serves in place of process {pid} ({}), which ends after it has drained\n",
             after.pid, after.version, before.version
         ));
         Ok(())

@@ -1,20 +1,20 @@
-//! Opening a browser, where there evidently is one.
+//! Opens a browser, if there is one on this machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A program that shows an address to the person here.
+/// A program that opens an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Browser(OsString);
 
 impl Browser {
-    /// What `BROWSER` names; else the desktop's own, if there is a desktop.
-    pub(super) fn here() -> Option<Self> {
-        Self::among(|name| std::env::var_os(name).filter(|value| !value.is_empty()), in_path)
+    /// The program in `BROWSER`, else the default browser if there is a desktop.
+    pub(super) fn detect() -> Option<Self> {
+        Self::select(|name| std::env::var_os(name).filter(|value| !value.is_empty()), in_path)
     }
 
-    fn among(
+    fn select(
         variable: impl Fn(&str) -> Option<OsString>,
         found: impl Fn(&str) -> Option<PathBuf>,
     ) -> Option<Self> {
@@ -28,9 +28,9 @@ impl Browser {
         found("xdg-open").map(|path| Self(path.into()))
     }
 
-    /// Opens the address. Whether that worked, only the person sees.
+    /// Opens the address. Success of the browser itself is not known.
     pub(super) fn open(&self, address: &str) -> std::io::Result<()> {
-        // Nothing of it may come between what is printed for others.
+        // Output of the browser must not mix with that for the client.
         let mut command = Command::new(&self.0);
         command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map(drop)
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     #[cfg(not(target_os = "macos"))]
-    fn a_browser_needs_a_screen_or_to_be_named() {
+    fn a_browser_needs_a_desktop_or_the_variable() {
         for (variables, installed, expected) in [
             (&[][..], true, None),
             (&[("DISPLAY", ":0")], true, Some("/bin/xdg-open")),
@@ -61,7 +61,7 @@ mod tests {
             };
             let found = |program: &str| installed.then(|| PathBuf::from("/bin").join(program));
             let expected = expected.map(|program| Browser(program.into()));
-            assert_eq!(Browser::among(variable, found), expected, "{variables:?}");
+            assert_eq!(Browser::select(variable, found), expected, "{variables:?}");
         }
     }
 }

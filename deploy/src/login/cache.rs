@@ -1,5 +1,5 @@
-//! Tokens on disk: one file per issuer, client and authorities, for its owner only. A file is replaced as a whole, so
-//! processes that run at once see either what was or what is.
+//! Tokens on disk: one file with mode 0600 per issuer, client and authorities. A file is replaced by rename, so concurrent
+//! processes read either the old or the new one.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What a sign-in has brought. `Debug` shows no tokens.
+/// The tokens of a sign-in. `Debug` prints no tokens.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tokens {
     pub(super) id_token: String,
-    /// When the ID token ends, in seconds since 1970.
+    /// Expiry of the ID token, in seconds since 1970.
     pub(super) expires: i64,
     pub(super) refresh_token: Option<String>,
-    /// Who has signed in, for people.
+    /// Name of the user, for messages.
     pub(super) user: String,
 }
 
@@ -38,7 +38,7 @@ struct Content {
 /// A cache that cannot be used. The operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CacheError {
-    #[error("it is not known where tokens may be kept: neither XDG_CACHE_HOME nor HOME is set")]
+    #[error("there is no folder for tokens: neither XDG_CACHE_HOME nor HOME is set")]
     NoHome,
     #[error("cannot {attempt} {}: {source}", path.display())]
     Io { attempt: &'static str, path: PathBuf, source: io::Error },
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
-/// Where tokens are kept: `given`, else where the desktop's rules say (XDG base directories).
+/// The folder of the tokens: `given`, else that of the XDG Base Directory Specification.
 pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, CacheError> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     given
@@ -70,8 +70,8 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, CacheError> {
         .ok_or(CacheError::NoHome)
 }
 
-/// Forgets the sign-ins at an issuer, or all. Returns how many there were.
-pub(super) fn forget(folder: &Path, issuer: Option<&str>) -> Result<usize, CacheError> {
+/// Deletes the tokens of an issuer, or all. Returns the number of files.
+pub(super) fn delete(folder: &Path, issuer: Option<&str>) -> Result<usize, CacheError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
@@ -83,7 +83,7 @@ pub(super) fn forget(folder: &Path, issuer: Option<&str>) -> Result<usize, Cache
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        // A file that cannot be read belongs to no issuer and is forgotten with all.
+        // A file that cannot be read belongs to no issuer. It is deleted when all are.
         let of = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Content>(&text).ok());
         if issuer.is_none_or(|issuer| of.is_some_and(|content| content.issuer == issuer)) {
             match fs::remove_file(&path) {
@@ -97,8 +97,8 @@ pub(super) fn forget(folder: &Path, issuer: Option<&str>) -> Result<usize, Cache
 }
 
 impl CacheFile {
-    /// The file for tokens of an issuer. `authorities` are part of what it is: another installation at the same address
-    /// has other ones, and would take no token of this one.
+    /// The file for tokens of an issuer. `authorities` are part of its name: another installation at the same address has
+    /// other ones, and rejects tokens of this one.
     pub(super) fn of(folder: &Path, issuer: &str, client_id: &str, authorities: &[u8]) -> Self {
         let mut digest = Sha256::new();
         for part in [issuer.as_bytes(), client_id.as_bytes(), authorities] {
@@ -109,7 +109,7 @@ impl CacheFile {
         Self { path: folder.join(format!("{name}.json")), issuer: issuer.to_owned() }
     }
 
-    /// The tokens; none if there are none, or if others could have changed or read them.
+    /// The tokens; `None` without any, or if other users can read or write the file.
     pub(super) fn read(&self) -> Option<Tokens> {
         let mode = fs::metadata(&self.path).ok()?.permissions().mode();
         if mode & 0o077 != 0 {
@@ -119,7 +119,7 @@ impl CacheFile {
         (content.issuer == self.issuer).then_some(content.tokens)
     }
 
-    /// Puts tokens in the place of those that were.
+    /// Replaces the tokens.
     pub(super) fn write(&self, tokens: &Tokens) -> Result<(), CacheError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         DirBuilder::new()
@@ -127,21 +127,21 @@ impl CacheFile {
             .mode(0o700)
             .create(folder)
             .map_err(CacheError::io("make", folder))?;
-        // Nobody else writes to a name with our process id.
-        let draft = self.path.with_extension(format!("{}.new", std::process::id()));
+        // The process id makes the name unique.
+        let new = self.path.with_extension(format!("{}.new", std::process::id()));
         let write = || -> io::Result<()> {
-            match fs::remove_file(&draft) {
+            match fs::remove_file(&new) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
             let content = Content { issuer: self.issuer.clone(), tokens: tokens.clone() };
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(&serde_json::to_vec(&content)?)?;
-            fs::rename(&draft, &self.path)
+            fs::rename(&new, &self.path)
         };
         write().map_err(|error| {
-            // It is of no use to anybody.
-            let _ = fs::remove_file(&draft);
+            // The incomplete file is of no use.
+            let _ = fs::remove_file(&new);
             CacheError::io("write", &self.path)(error)
         })
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_kept_for_their_owner_only() {
+    fn only_the_owner_can_read_tokens() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("a/b");
         let file = CacheFile::of(&folder, "https://i", "c", b"ca");
@@ -172,9 +172,9 @@ mod tests {
         assert_eq!(file.read(), Some(tokens("two")));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&file.path)), (0o700, 0o600));
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no drafts are left");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary files are left");
         fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(file.read(), None, "others have read it");
+        assert_eq!(file.read(), None, "others can read it");
         file.write(&tokens("three")).unwrap();
         assert_eq!(mode(&file.path), 0o600);
         fs::write(&file.path, "{half").unwrap();
@@ -197,19 +197,19 @@ mod tests {
     }
 
     #[test]
-    fn sign_ins_are_forgotten_by_issuer_or_all() {
+    fn tokens_are_deleted_by_issuer_or_all() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path();
-        assert_eq!(forget(&folder.join("none"), None).unwrap(), 0);
+        assert_eq!(delete(&folder.join("none"), None).unwrap(), 0);
         for (issuer, client) in
             [("https://i", "c"), ("https://i", "d"), ("https://j", "c"), ("https://k", "c")]
         {
             CacheFile::of(folder, issuer, client, b"").write(&tokens("t")).unwrap();
         }
         fs::write(folder.join("note.txt"), "not ours").unwrap();
-        assert_eq!(forget(folder, Some("https://i")).unwrap(), 2);
-        assert_eq!(forget(folder, Some("https://i")).unwrap(), 0);
-        assert_eq!(forget(folder, None).unwrap(), 2);
+        assert_eq!(delete(folder, Some("https://i")).unwrap(), 2);
+        assert_eq!(delete(folder, Some("https://i")).unwrap(), 0);
+        assert_eq!(delete(folder, None).unwrap(), 2);
         assert!(folder.join("note.txt").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Where the browser brings the code: a listener on the loopback that takes one (RFC 8252 7.3).
+//! The redirect endpoint of the code flow: a server on a loopback address that accepts one code (RFC 8252 7.3).
 
 use std::convert::Infallible;
 use std::io;
@@ -18,41 +18,41 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use url::form_urlencoded;
 
-/// Connections at the same time: browsers open some ahead.
-const MOST_CONNECTIONS: usize = 16;
-/// How long a connection may take to ask.
-const ASK: Duration = Duration::from_secs(10);
-/// How long the last page may take to be read.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Maximum number of connections. Browsers open some in advance.
+const MAX_CONNECTIONS: usize = 16;
+/// Timeout of a request head.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the browser to read the last page.
+const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for a browser.
+/// A server that waits for the redirect of a browser.
 pub(super) struct Callback {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// What a browser has to bring.
+/// The parameters of the expected redirect.
 #[derive(Clone, Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedCallback {
     pub(super) state: String,
     pub(super) issuer: String,
 }
 
-/// No code came.
+/// Errors of the redirect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoCode {
+pub(super) enum CallbackError {
     #[error("the sign-in was refused: {0}")]
     Refused(String),
-    #[error("the answer of the browser is of another issuer")]
+    #[error("the redirect comes from another issuer")]
     OtherIssuer,
 }
 
-/// What a visit of a browser means.
+/// The meaning of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Visit {
-    /// It is over.
-    Over(Result<String, NoCode>),
-    /// It was about something else: the answer.
+enum CallbackResult {
+    /// The redirect that ends the sign-in.
+    Finished(Result<String, CallbackError>),
+    /// Another request, with its response.
     Other(StatusCode, &'static str),
 }
 
@@ -63,83 +63,90 @@ impl Callback {
         Ok(Self { listener, address })
     }
 
-    /// Where the browser is to come.
+    /// The redirect URI.
     pub(super) fn redirect(&self) -> String {
         format!("http://{}/callback", self.address)
     }
 
-    /// The code that a browser brings. Waits until one does; what does not know the state is turned away.
-    pub(super) async fn code(self, expected: &Expected) -> Result<String, NoCode> {
+    /// Waits for the redirect and returns its code. Requests without the expected state are rejected.
+    pub(super) async fn code(self, expected: &ExpectedCallback) -> Result<String, CallbackError> {
         let (sender, mut outcomes) = mpsc::channel(1);
         let mut connections = JoinSet::new();
         let outcome = loop {
             tokio::select! {
                 Some(outcome) = outcomes.recv() => break outcome,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                // Out of descriptors, at worst: the next one may work, and somebody waits at a browser.
-                Ok((stream, _)) = self.listener.accept(), if connections.len() < MOST_CONNECTIONS => {
+                // `accept` fails when descriptors run out. A later connection may succeed.
+                Ok((stream, _)) = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                     connections.spawn(serve(stream, expected.clone(), sender.clone()));
                 }
             }
         };
         drop(self.listener);
         drop(outcomes);
-        // The browser's page; idle connections are cut.
-        let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        // The browser gets its page; idle connections are closed.
+        let _ = timeout(LAST_PAGE_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
         outcome
     }
 }
 
-async fn serve(stream: TcpStream, expected: Expected, sender: mpsc::Sender<Result<String, NoCode>>) {
-    let answer = service_fn(move |request: Request<Incoming>| {
-        let visit = judge(request.method(), request.uri().path(), request.uri().query(), &expected);
+async fn serve(
+    stream: TcpStream,
+    expected: ExpectedCallback,
+    sender: mpsc::Sender<Result<String, CallbackError>>,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let result = evaluate(request.method(), request.uri().path(), request.uri().query(), &expected);
         let sender = sender.clone();
-        async move { Ok::<_, Infallible>(respond(visit, &sender)) }
+        async move { Ok::<_, Infallible>(respond(result, &sender)) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(ASK)
+        .header_read_timeout(REQUEST_TIMEOUT)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), answer);
-    // How a browser's connection ends says nothing.
+        .serve_connection(TokioIo::new(stream), service);
+    // Errors of a browser's connection do not matter.
     let _ = connection.await;
 }
 
-fn judge(method: &Method, path: &str, query: Option<&str>, expected: &Expected) -> Visit {
+fn evaluate(method: &Method, path: &str, query: Option<&str>, expected: &ExpectedCallback) -> CallbackResult {
     if path != "/callback" {
-        return Visit::Other(StatusCode::NOT_FOUND, "There is nothing here.");
+        return CallbackResult::Other(StatusCode::NOT_FOUND, "There is nothing here.");
     }
     if method != Method::GET {
-        return Visit::Other(StatusCode::METHOD_NOT_ALLOWED, "Browsers come with GET.");
+        return CallbackResult::Other(StatusCode::METHOD_NOT_ALLOWED, "Use GET.");
     }
     let pairs: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
     let value = |key: &str| pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_ref());
     if value("state") != Some(expected.state.as_str()) {
-        return Visit::Other(StatusCode::BAD_REQUEST, "This is not the sign-in that is waited for.");
+        return CallbackResult::Other(StatusCode::BAD_REQUEST, "This is not the expected sign-in.");
     }
-    // RFC 9207; without it the token endpoint and the nonce tell the same.
+    // RFC 9207. Without `iss`, the token endpoint and the nonce prevent a mix-up of issuers.
     if value("iss").is_some_and(|issuer| issuer != expected.issuer) {
-        return Visit::Over(Err(NoCode::OtherIssuer));
+        return CallbackResult::Finished(Err(CallbackError::OtherIssuer));
     }
     match (value("code"), value("error")) {
-        (Some(code), None) => Visit::Over(Ok(code.to_owned())),
+        (Some(code), None) => CallbackResult::Finished(Ok(code.to_owned())),
         (_, Some(error)) => {
             let description = value("error_description").map_or(String::new(), |text| format!(": {text}"));
-            Visit::Over(Err(NoCode::Refused(printable(&format!("{error}{description}")))))
+            CallbackResult::Finished(Err(CallbackError::Refused(printable(&format!("{error}{description}")))))
         }
-        (None, None) => Visit::Other(StatusCode::BAD_REQUEST, "There is no code."),
+        (None, None) => CallbackResult::Other(StatusCode::BAD_REQUEST, "There is no code."),
     }
 }
 
-fn respond(visit: Visit, sender: &mpsc::Sender<Result<String, NoCode>>) -> Response<Full<Bytes>> {
-    let (code, sentence) = match visit {
-        Visit::Other(code, sentence) => (code, sentence),
-        Visit::Over(outcome) => {
+fn respond(
+    result: CallbackResult,
+    sender: &mpsc::Sender<Result<String, CallbackError>>,
+) -> Response<Full<Bytes>> {
+    let (code, sentence) = match result {
+        CallbackResult::Other(code, sentence) => (code, sentence),
+        CallbackResult::Finished(outcome) => {
             let sentence = match &outcome {
                 Ok(_) => "You are signed in. You can close this page and go back to the terminal.",
                 Err(_) => "You are not signed in. The terminal says why; you can close this page.",
             };
-            // The first outcome counts.
+            // Only the first result counts.
             let _ = sender.try_send(outcome);
             (StatusCode::OK, sentence)
         }
@@ -154,12 +161,12 @@ fn respond(visit: Visit, sender: &mpsc::Sender<Result<String, NoCode>>) -> Respo
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The address has the code in it.
+    // The address contains the code.
     headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
-/// A terminal is not for a stranger to write to.
+/// Removes control characters, which could control the terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }
@@ -169,20 +176,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_awaited_browser_ends_the_wait() {
-        let expected = Expected { state: "s".to_owned(), issuer: "https://i".to_owned() };
-        let over = |outcome| Visit::Over(outcome);
-        let refused = |text: &str| Visit::Over(Err(NoCode::Refused(text.to_owned())));
-        for (method, path, query, visit) in [
-            ("GET", "/callback", "code=c%2Bd&state=s&iss=https%3A%2F%2Fi", over(Ok("c+d".to_owned()))),
-            ("GET", "/callback", "state=s&code=c", over(Ok("c".to_owned()))),
-            ("GET", "/callback", "state=s&code=c&iss=https://j", over(Err(NoCode::OtherIssuer))),
+    fn only_the_expected_redirect_ends_the_wait() {
+        let expected = ExpectedCallback { state: "s".to_owned(), issuer: "https://i".to_owned() };
+        let finished = |outcome| CallbackResult::Finished(outcome);
+        let refused = |text: &str| CallbackResult::Finished(Err(CallbackError::Refused(text.to_owned())));
+        for (method, path, query, result) in [
+            ("GET", "/callback", "code=c%2Bd&state=s&iss=https%3A%2F%2Fi", finished(Ok("c+d".to_owned()))),
+            ("GET", "/callback", "state=s&code=c", finished(Ok("c".to_owned()))),
+            ("GET", "/callback", "state=s&code=c&iss=https://j", finished(Err(CallbackError::OtherIssuer))),
             ("GET", "/callback", "error=access_denied&state=s", refused("access_denied")),
             ("GET", "/callback", "error=e&error_description=a%1Bb&state=s", refused("e: ab")),
             ("GET", "/callback", "error=e&code=c&state=s", refused("e")),
         ] {
             let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
-            assert_eq!(judge(&method, path, Some(query), &expected), visit, "{query}");
+            assert_eq!(evaluate(&method, path, Some(query), &expected), result, "{query}");
         }
         for (method, path, query, code) in [
             ("GET", "/favicon.ico", "", 404),
@@ -194,8 +201,11 @@ mod tests {
             ("GET", "/callback", "state=s", 400),
         ] {
             let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
-            let visit = judge(&method, path, Some(query), &expected);
-            assert!(matches!(&visit, Visit::Other(found, _) if found.as_u16() == code), "{query}: {visit:?}");
+            let result = evaluate(&method, path, Some(query), &expected);
+            assert!(
+                matches!(&result, CallbackResult::Other(found, _) if found.as_u16() == code),
+                "{query}: {result:?}"
+            );
         }
     }
 }

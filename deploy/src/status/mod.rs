@@ -1,7 +1,7 @@
-//! `fairlead status`: processes, doors, shards and workspaces of an installation on this machine.
+//! `fairlead status`: processes, listeners, shards and workspaces of an installation on this machine.
 
-mod process;
-mod show;
+mod table;
+mod usage;
 
 use std::io;
 use std::path::PathBuf;
@@ -14,33 +14,32 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::command::default_directory;
+use crate::installation::{Installation, InstallationError, SavedProcess, SavedState, default_directory};
 use crate::output::{Format, print};
-use crate::site::{ProcessRecord, Record, Site, SiteError};
 use crate::up::{ProbeError, client};
-use process::Usage;
+use usage::Usage;
 
-/// How long a server may take to say that it is ready.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Where the gateway tells how it is.
+/// Timeout of `/readyz`.
+const READYZ_TIMEOUT: Duration = Duration::from_secs(2);
+/// Status endpoint of the gateway.
 const GATEWAY_STATUS: &str = "/services/fairlead/v1/status";
 
-/// Show processes, doors, shards and workspaces.
+/// Show processes, listeners, shards and workspaces
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatusCommand {
-    /// Where everything is kept
+    /// Directory of the installation
     #[arg(long, default_value = default_directory().as_os_str())]
     dir: PathBuf,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
-/// Why there is nothing to show.
+/// Errors of `fairlead status`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatusError {
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Installation(#[from] InstallationError),
     #[error("nothing is running in {}", .0.display())]
     NotRunning(PathBuf),
     #[error("cannot prepare to run: {0}")]
@@ -52,27 +51,27 @@ pub(crate) enum StatusError {
 impl StatusError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Site(error) => error.hint(),
+            Self::Installation(error) => error.hint(),
             Self::NotRunning(_) => Some("`fairlead up` starts it".to_owned()),
             Self::Runtime(_) | Self::Print(_) => None,
         }
     }
 }
 
-/// All that is known.
+/// The status of an installation.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status {
-    /// Where everything is kept.
+    /// Directory of the installation.
     directory: PathBuf,
     /// Process id of `up`.
     pid: u32,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     started: String,
     processes: Vec<ProcessStatus>,
-    /// What the gateway says; nothing if it does not answer.
+    /// Status of the gateway; `None` if the request has failed.
     gateway: Option<GatewayStatus>,
-    /// Why the gateway does not answer.
+    /// Error of the request to the gateway.
     gateway_error: Option<String>,
 }
 
@@ -82,10 +81,10 @@ struct Status {
 struct ProcessStatus {
     name: String,
     url: String,
-    /// `starting`, `ready`, `waiting`, `stopping`, `stopped`; `silent` if it was ready and does not say so now.
+    /// `starting`, `ready`, `waiting`, `stopping`, `stopped`; `silent` if the process was ready and `/readyz` fails now.
     condition: String,
     pid: Option<u32>,
-    /// When the running process was started, RFC 3339.
+    /// Start time of the running process, RFC 3339.
     since: Option<String>,
     restarts: u32,
     last_exit: Option<String>,
@@ -93,7 +92,7 @@ struct ProcessStatus {
     usage: Option<Usage>,
 }
 
-/// What the gateway says of itself and of the shards.
+/// Status of the gateway and of its shards.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct GatewayStatus {
@@ -101,14 +100,14 @@ struct GatewayStatus {
     uptime_seconds: u64,
     /// Whether the routing table is complete.
     synced: bool,
-    doors: Vec<DoorStatus>,
+    listeners: Vec<ListenerStatus>,
     shards: Vec<ShardStatus>,
 }
 
-/// Where the gateway listens.
+/// A listener of the gateway.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct DoorStatus {
+struct ListenerStatus {
     name: String,
     address: String,
 }
@@ -121,71 +120,78 @@ struct ShardStatus {
     url: String,
     synced: bool,
     watching: bool,
-    /// How old the gateway's knowledge of the shard may be.
+    /// Age of the gateway's index of the shard.
     age_seconds: Option<f64>,
     /// Logical clusters of workspaces on the shard.
     workspaces: u64,
     unschedulable: bool,
     draining: bool,
-    /// The most workspaces that it gets.
+    /// Maximum number of workspaces.
     capacity: Option<u64>,
     last_error: Option<String>,
 }
 
 impl StatusCommand {
-    /// Prints what is known.
+    /// Prints the status.
     pub(crate) fn run(&self) -> Result<(), StatusError> {
-        let site = Site::at(&self.dir)?;
-        let running = site.occupant()?.is_some();
-        let record = site.read_record().filter(|_| running);
-        let mut record = record.ok_or_else(|| StatusError::NotRunning(site.directory().to_owned()))?;
+        let installation = Installation::at(&self.dir)?;
+        let running = installation.running_up()?.is_some();
+        let state = installation.read_state().filter(|_| running);
+        let mut state = state.ok_or_else(|| StatusError::NotRunning(installation.directory().to_owned()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let gateway = runtime.map_err(StatusError::Runtime)?.block_on(async {
-            let answers = join_all(record.processes.iter().map(|process| answers(&site, process)));
-            let (gateway, answers) = tokio::join!(ask_gateway(&site, &record), answers);
-            for (process, answers) in record.processes.iter_mut().zip(answers) {
-                if !answers && process.condition == "ready" {
+            let ready = join_all(state.processes.iter().map(|process| is_ready(&installation, process)));
+            let (gateway, ready) = tokio::join!(gateway_status(&installation, &state), ready);
+            for (process, ready) in state.processes.iter_mut().zip(ready) {
+                if !ready && process.condition == "ready" {
                     process.condition = "silent".to_owned();
                 }
             }
             gateway
         });
-        let status = Status::of(&site, record, gateway);
+        let status = Status::of(&installation, state, gateway);
         match self.output {
-            Format::Text => print(show::table(&status, jiff::Timestamp::now())),
+            Format::Text => print(table::table(&status, jiff::Timestamp::now())),
             Format::Json => print(format_args!("{}\n", serde_json::to_string_pretty(&status)?)),
         }
         Ok(())
     }
 }
 
-/// The gateway did not tell how it is.
+/// Errors of the request to the gateway.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-enum AskError {
+enum GatewayStatusError {
     Client(#[from] ProbeError),
     Request(#[from] ClientError),
 }
 
-async fn ask_gateway(site: &Site, record: &Record) -> Result<GatewayStatus, AskError> {
-    let gateway = client(&record.gateway, &Identity::Admin, &site.certificates())?;
+async fn gateway_status(
+    installation: &Installation,
+    state: &SavedState,
+) -> Result<GatewayStatus, GatewayStatusError> {
+    let gateway = client(&state.gateway, &Identity::Admin, &installation.certificates())?;
     Ok(gateway.get_json(GATEWAY_STATUS).await?)
 }
 
-/// Whether a server says just now that it is ready.
-async fn answers(site: &Site, process: &ProcessRecord) -> bool {
+/// Whether a server is ready now.
+async fn is_ready(installation: &Installation, process: &SavedProcess) -> bool {
     let identity = if matches!(process.name.as_str(), "gateway" | "issuer") {
         Identity::Admin
     } else {
         Identity::ShardAdmin
     };
-    let Ok(server) = client(&process.url, &identity, &site.certificates()) else { return false };
-    matches!(timeout(PATIENCE, server.get("/readyz")).await, Ok(Ok(_)))
+    let Ok(server) = client(&process.url, &identity, &installation.certificates()) else { return false };
+    matches!(timeout(READYZ_TIMEOUT, server.get("/readyz")).await, Ok(Ok(_)))
 }
 
 impl Status {
-    fn of(site: &Site, record: Record, gateway: Result<GatewayStatus, AskError>) -> Self {
-        let processes = record.processes.into_iter().map(|process| ProcessStatus {
+    fn of(
+        installation: &Installation,
+        state: SavedState,
+        gateway: Result<GatewayStatus, GatewayStatusError>,
+    ) -> Self {
+        let processes = state.processes.into_iter().map(|process| ProcessStatus {
             usage: process.pid.and_then(Usage::of),
             name: process.name,
             url: process.url,
@@ -201,9 +207,9 @@ impl Status {
             Err(error) => (None, Some(error.to_string())),
         };
         Self {
-            directory: site.directory().to_owned(),
-            pid: record.pid,
-            started: record.started,
+            directory: installation.directory().to_owned(),
+            pid: state.pid,
+            started: state.started,
             processes,
             gateway,
             gateway_error,

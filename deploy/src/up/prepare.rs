@@ -1,4 +1,4 @@
-//! Everything that is done before the first process is started: refusals, certificates, files.
+//! Preparation of an installation before its processes start: checks, certificates, configuration files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,100 +10,104 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::UpError;
 use super::settings::{USERS, config_files, login_arguments};
 use super::topology::{EDGE, Ports, Role, Topology, shards_with_data};
+use crate::installation::{Installation, InstallationLock, SavedState, make_private, replace};
 use crate::kubeconfigs::{Addresses, InnerAddresses};
-use crate::site::{Occupation, Record, Site, make_private, replace};
 
-/// With fewer open files a server cannot even hold its own files and a handful of connections.
+/// Lower limit of open files: below it a server has no room for its own files and a few connections.
 const OPEN_FILES_NEEDED: u64 = 1_024;
-/// With fewer open files a few thousand watches are refused.
-const OPEN_FILES_WANTED: u64 = 16_384;
-/// How long the servers of an `up` that was killed may take to notice.
-const ORPHANS_GONE: Duration = Duration::from_secs(3);
+/// Recommended limit of open files: below it a few thousand watches are refused.
+const OPEN_FILES_RECOMMENDED: u64 = 16_384;
+/// Time that the servers of a killed `up` get to end.
+const ORPHAN_EXIT_TIME: Duration = Duration::from_secs(3);
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
-    /// The number of shards; `None` for what fits.
+pub(crate) struct UpOptions {
+    /// Number of shards; `None` for the default.
     pub shards: Option<u32>,
     pub port: u16,
-    /// The port of the door for tokens; `None` for any.
+    /// Port of the listener for tokens; `None` for any.
     pub edge_port: Option<u16>,
     pub fresh: bool,
 }
 
-/// Whether an installation has been run before.
+/// Whether an installation has data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// It begins with nothing.
+pub(crate) enum DataState {
+    /// It has no data.
     New,
-    /// It has data.
-    Known,
+    /// It has data of an earlier run.
+    Existing,
 }
 
 /// An installation that can be started.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedInstallation {
     pub topology: Topology,
-    /// Its ports are nobody else's while this lives.
+    /// Reservation of its ports.
     pub ports: Ports,
     /// The program of each role.
     pub programs: BTreeMap<&'static str, PathBuf>,
-    /// Sentences that somebody should read.
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
-    pub age: Age,
-    /// When the preparation began.
-    pub begin: Instant,
-    /// Nobody else works in the directory while this lives.
-    pub occupation: Occupation,
+    pub data_state: DataState,
+    /// Start of the preparation.
+    pub started_at: Instant,
+    /// Exclusive use of the directory.
+    pub lock: InstallationLock,
 }
 
-impl Prepared {
-    /// Refuses what cannot work before it changes anything; then writes certificates, kubeconfigs and configurations.
-    pub(crate) fn in_site(site: &Site, wishes: &Wishes) -> Result<Self, UpError> {
-        let begin = Instant::now();
+impl PreparedInstallation {
+    /// Checks ports, programs and limits before it changes anything; then writes certificates, kubeconfigs and configurations.
+    pub(crate) fn prepare_installation(
+        installation: &Installation,
+        options: &UpOptions,
+    ) -> Result<Self, UpError> {
+        let started_at = Instant::now();
         let mut notes: Vec<_> = raise_open_files()?.into_iter().collect();
         let programs = programs()?;
-        let occupation = site.occupy()?;
-        let before = site.read_record();
-        // A refused port must not cost the data.
-        let with_data = if wishes.fresh { 0 } else { shards_with_data(&site.processes_with_data()) };
-        let shards = wishes.shards.unwrap_or(with_data.max(2));
-        let (topology, ports) = plan(shards, wishes, before.as_ref(), &occupation)?;
-        if wishes.fresh {
-            site.clear(&occupation)?;
+        let lock = installation.lock()?;
+        let before = installation.read_state();
+        // Ports are checked before `--fresh` deletes data.
+        let with_data = if options.fresh { 0 } else { shards_with_data(&installation.processes_with_data()) };
+        let shards = options.shards.unwrap_or(with_data.max(2));
+        let (topology, ports) = plan(shards, options, before.as_ref(), &lock)?;
+        if options.fresh {
+            installation.clear(&lock)?;
         }
         if shards < with_data {
             notes.push(format!(
-                "there is data of {with_data} shards, and workspaces of those not started are away"
+                "there is data of {with_data} shards; workspaces on shards that are not started are unavailable"
             ));
         }
-        notes.extend(write_files(site, &topology)?);
-        let age = if with_data == 0 { Age::New } else { Age::Known };
-        Ok(Self { topology, ports, programs, notes, age, begin, occupation })
+        notes.extend(write_files(installation, &topology)?);
+        let data_state = if with_data == 0 { DataState::New } else { DataState::Existing };
+        Ok(Self { topology, ports, programs, notes, data_state, started_at, lock })
     }
 }
 
 /// The ports of an earlier run by process name.
-fn earlier_ports(record: Option<&Record>) -> BTreeMap<String, u16> {
-    let processes = record.map(|record| record.processes.as_slice()).unwrap_or_default();
+fn earlier_ports(state: Option<&SavedState>) -> BTreeMap<String, u16> {
+    let processes = state.map(|state| state.processes.as_slice()).unwrap_or_default();
     let port = |url: &str| url.rsplit(':').next()?.parse().ok();
     let urls = processes.iter().map(|process| (process.name.as_str(), process.url.as_str()));
-    let urls = urls.chain(record.map(|record| (EDGE, record.edge.as_str())));
+    let urls = urls.chain(state.map(|state| (EDGE, state.edge.as_str())));
     urls.filter_map(|(name, url)| Some((name.to_owned(), port(url)?))).collect()
 }
 
 fn plan(
     shards: u32,
-    wishes: &Wishes,
-    before: Option<&Record>,
-    occupation: &Occupation,
+    options: &UpOptions,
+    before: Option<&SavedState>,
+    lock: &InstallationLock,
 ) -> Result<(Topology, Ports), UpError> {
     let before = earlier_ports(before);
-    let patience = Instant::now() + ORPHANS_GONE;
+    let deadline = Instant::now() + ORPHAN_EXIT_TIME;
     loop {
-        match Topology::plan(shards, wishes.port, wishes.edge_port, &before) {
-            // Nothing tells when a stranger's process has ended; ours do so within milliseconds.
-            Err(UpError::PortInUse { .. }) if occupation.is_after_a_crash() && Instant::now() < patience => {
+        match Topology::plan(shards, options.port, options.edge_port, &before) {
+            // The servers of a killed `up` end within milliseconds, and there is no event for the end of a process that is not
+            // a child.
+            Err(UpError::PortInUse { .. }) if lock.is_after_crash() && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             outcome => return outcome,
@@ -111,9 +115,9 @@ fn plan(
     }
 }
 
-/// Returns what should be told about certificates.
-fn write_files(site: &Site, topology: &Topology) -> Result<Vec<String>, UpError> {
-    let certificates = site.certificates();
+/// Returns notes about certificates.
+fn write_files(installation: &Installation, topology: &Topology) -> Result<Vec<String>, UpError> {
+    let certificates = installation.certificates();
     let names = topology.shards().map(|shard| shard.name.as_str());
     let inventory = Inventory::parse(names, std::iter::empty::<&str>())?.with_issuer();
     let report = Plan::for_inventory(&inventory).apply(&certificates, SystemTime::now(), Renewal::WhenDue)?;
@@ -124,27 +128,27 @@ fn write_files(site: &Site, topology: &Topology) -> Result<Vec<String>, UpError>
     }
     let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
     let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
-    site.kubeconfigs().write(&certificates, &addresses, &site.admin_kubeconfig())?;
+    installation.kubeconfigs().write(&certificates, &addresses, &installation.admin_kubeconfig())?;
     let program = std::env::current_exe().map_err(UpError::NoOwnPath)?;
-    let arguments = login_arguments(site, topology);
+    let arguments = login_arguments(installation, topology);
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     Kubeconfig::signed_in(&certificates, &topology.edge_url(), &program.to_string_lossy(), &arguments)?
-        .write(&site.edge_kubeconfig())?;
-    if !site.users().exists() {
-        replace(&site.users(), USERS.as_bytes())?;
+        .write(&installation.edge_kubeconfig())?;
+    if !installation.users().exists() {
+        replace(&installation.users(), USERS.as_bytes())?;
     }
-    make_private(&site.logs())?;
-    make_private(&site.configs())?;
-    for file in config_files(site, topology)? {
-        replace(&site.config(&file.process), file.text.as_bytes())?;
+    make_private(&installation.logs())?;
+    make_private(&installation.configs())?;
+    for file in config_files(installation, topology)? {
+        replace(&installation.config(&file.process), file.text.as_bytes())?;
     }
     for process in &topology.processes {
-        make_private(&site.data(&process.name))?;
+        make_private(&installation.data(&process.name))?;
     }
     Ok(notes)
 }
 
-/// The servers' programs, which lie beside this one.
+/// The programs of the servers, which are in the folder of this program.
 fn programs() -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
     let own = std::env::current_exe().map_err(UpError::NoOwnPath)?;
     let folder = own.parent().unwrap_or(&own).to_owned();
@@ -163,17 +167,17 @@ fn programs() -> Result<BTreeMap<&'static str, PathBuf>, UpError> {
 /// Raises the limit on open files as far as it goes; the servers inherit it. Returns a note if it is low.
 fn raise_open_files() -> Result<Option<String>, UpError> {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Some systems refuse it; then the limit simply stays.
+    // On failure the limit stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    judge_open_files(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    check_open_files(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-fn judge_open_files(limit: u64) -> Result<Option<String>, UpError> {
+fn check_open_files(limit: u64) -> Result<Option<String>, UpError> {
     match limit {
         ..OPEN_FILES_NEEDED => Err(UpError::OpenFiles { limit, needed: OPEN_FILES_NEEDED }),
-        OPEN_FILES_NEEDED..OPEN_FILES_WANTED => Ok(Some(format!(
-            "only {limit} files may be open per process, which is enough to try things out; \
-             `ulimit -n {OPEN_FILES_WANTED}` makes room for more connections"
+        OPEN_FILES_NEEDED..OPEN_FILES_RECOMMENDED => Ok(Some(format!(
+            "only {limit} files may be open per process, which is enough to try Fairlead out; \
+             `ulimit -n {OPEN_FILES_RECOMMENDED}` allows more connections"
         ))),
         _ => Ok(None),
     }
@@ -183,18 +187,18 @@ fn judge_open_files(limit: u64) -> Result<Option<String>, UpError> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::site::ProcessRecord;
+    use crate::installation::SavedProcess;
 
     #[test]
     fn too_few_open_files_are_refused_and_few_are_mentioned() {
-        assert!(matches!(judge_open_files(1_023), Err(UpError::OpenFiles { limit: 1_023, .. })));
-        assert!(judge_open_files(1_024).unwrap().unwrap().contains("1024"));
-        assert_eq!(judge_open_files(16_384).unwrap(), None);
+        assert!(matches!(check_open_files(1_023), Err(UpError::OpenFiles { limit: 1_023, .. })));
+        assert!(check_open_files(1_024).unwrap().unwrap().contains("1024"));
+        assert_eq!(check_open_files(16_384).unwrap(), None);
     }
 
     #[test]
-    fn ports_are_remembered_by_process() {
-        let process = |name: &str, url: &str| ProcessRecord {
+    fn ports_of_an_earlier_run_are_read_by_process() {
+        let process = |name: &str, url: &str| SavedProcess {
             name: name.to_owned(),
             url: url.to_owned(),
             condition: "ready".to_owned(),
@@ -203,7 +207,7 @@ mod tests {
             restarts: 0,
             last_exit: None,
         };
-        let record = Record {
+        let state = SavedState {
             pid: 1,
             started: String::new(),
             gateway: String::new(),
@@ -211,25 +215,25 @@ mod tests {
             processes: vec![process("root", "https://127.0.0.1:4711"), process("odd", "nowhere")],
         };
         assert_eq!(
-            earlier_ports(Some(&record)),
+            earlier_ports(Some(&state)),
             BTreeMap::from([("edge".to_owned(), 4712), ("root".to_owned(), 4711)])
         );
         assert!(earlier_ports(None).is_empty());
     }
 
     #[test]
-    fn a_refusal_leaves_the_data_alone() {
+    fn a_port_in_use_leaves_the_data_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::at(folder.path()).unwrap();
-        drop(site.occupy().unwrap());
-        let data = site.data("root").join("store.redb");
+        let installation = Installation::at(folder.path()).unwrap();
+        drop(installation.lock().unwrap());
+        let data = installation.data("root").join("store.redb");
         std::fs::create_dir_all(data.parent().unwrap()).unwrap();
         std::fs::write(&data, "precious").unwrap();
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
-        let occupation = site.occupy().unwrap();
-        let wishes = Wishes { shards: None, port, edge_port: None, fresh: true };
-        let refused = plan(2, &wishes, None, &occupation).unwrap_err();
+        let lock = installation.lock().unwrap();
+        let options = UpOptions { shards: None, port, edge_port: None, fresh: true };
+        let refused = plan(2, &options, None, &lock).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { .. }), "{refused}");
         assert_eq!(std::fs::read_to_string(&data).unwrap(), "precious");
     }

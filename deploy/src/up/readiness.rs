@@ -1,4 +1,4 @@
-//! Waiting until a server says that it is ready, as any client could.
+//! Readiness of servers, by requests to `/readyz`.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::topology::{Process, Role};
 
-/// A server's `/readyz`, asked over TLS with a certificate that the server knows.
+/// Requests `/readyz` of a server over TLS, with a client certificate that the server accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadinessProbe {
     client: Client,
 }
 
-/// A probe cannot be made: a defect of the certificates just written.
+/// Errors of a probe: defects of the certificates just written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     #[error("cannot read {path}: {source}")]
@@ -31,16 +31,16 @@ impl ReadinessProbe {
     /// The probe of a process.
     pub(crate) fn of(process: &Process, certificates: &Layout) -> Result<Self, ProbeError> {
         let identity = match process.role {
-            // The issuer asks for no certificate, and gets none.
+            // The issuer does not request a client certificate.
             Role::Gateway | Role::Issuer => Identity::Admin,
             Role::Shard | Role::Cache => Identity::ShardAdmin,
         };
         Ok(Self { client: client(&process.url(), &identity, certificates)? })
     }
 
-    /// Returns when the server is ready. Asks often at first, because that is what people wait for, and less often
-    /// later. Never gives up: whoever waits has a deadline or is told when the process ends.
-    pub(crate) async fn passed(&self) {
+    /// Returns when the server is ready. Polls every 20 ms at first, because users wait for the start, and less often later.
+    /// There is no deadline here: the caller has one, and stops waiting when the process ends.
+    pub(crate) async fn until_ready(&self) {
         let begin = Instant::now();
         while self.client.get("/readyz").await.is_err() {
             tokio::time::sleep(pause(begin.elapsed())).await;

@@ -1,4 +1,4 @@
-//! Runs a prepared installation: starts all processes at once, tells what happens, stops them in order.
+//! Runs a prepared installation: starts all processes at once, sends events, stops the processes in state.
 
 use std::time::Duration;
 
@@ -9,195 +9,212 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::UpError;
-use super::board::{Announcement, Board, Change, News};
-use super::child::{Launch, Order};
-use super::journal::Journal;
-use super::logs::{Log, last_lines};
-use super::prepare::{Age, Prepared};
+use super::development_rights::{DevelopmentRights, GrantOutcome, NAME};
+use super::log_file::{LogFile, last_lines};
+use super::prepare::{DataState, PreparedInstallation};
+use super::process_table::{Change, Event, ProcessEvent, ProcessTable};
 use super::readiness::ReadinessProbe;
-use super::rights::{Granted, NAME, Rights};
-use super::screen::Audience;
+use super::supervisor::{DesiredState, SupervisedProcess};
+use super::terminal::EventSink;
 use super::topology::{Role, Topology};
-use crate::site::{Site, now_as_text};
+use super::up_log::UpLog;
+use crate::installation::{Installation, now_as_text};
 
-/// A process that has ended so often without ever having been ready will not be.
-const HOPELESS: u32 = 3;
-/// All must be ready for the first time by then.
+/// A process that has ended this often before it was ever ready fails the start.
+const MAX_FAILED_STARTS: u32 = 3;
+/// Deadline until all processes are ready for the first time.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs until a signal says otherwise, or until it is clear that not all processes start.
-pub(crate) async fn run(site: &Site, prepared: Prepared, audience: &mut dyn Audience) -> Result<(), UpError> {
-    // Named, because they must live until the last process has ended.
-    let Prepared { topology, ports: _ports, programs, notes, begin, age, occupation: _occupation } = prepared;
+/// Runs until a signal, or until a process fails to start.
+pub(crate) async fn run(
+    installation: &Installation,
+    prepared: PreparedInstallation,
+    events: &mut dyn EventSink,
+) -> Result<(), UpError> {
+    // `_ports` and `_lock` must live until the last process has ended.
+    let PreparedInstallation {
+        topology,
+        ports: _ports,
+        programs,
+        notes,
+        started_at,
+        data_state,
+        lock: _lock,
+    } = prepared;
     let mut signals = Signals::listen().map_err(UpError::Runtime)?;
-    let (news, mut inbox) = mpsc::channel(64);
-    let (mut processes, mut orders) = (JoinSet::new(), Vec::new());
+    let (event_sender, mut process_events) = mpsc::channel(64);
+    let (mut processes, mut desired_states) = (JoinSet::new(), Vec::new());
     for (index, process) in topology.processes.iter().enumerate() {
-        let launch = Launch {
+        let supervised = SupervisedProcess {
             index,
             program: programs[process.role.program()].clone(),
-            config: site.config(&process.name),
-            log: Log::at(site.log(&process.name)),
-            probe: ReadinessProbe::of(process, &site.certificates())?,
+            config: installation.config(&process.name),
+            log: LogFile::at(installation.log(&process.name)),
+            probe: ReadinessProbe::of(process, &installation.certificates())?,
         };
-        let (order, orders_of_one) = watch::channel(Order::Run);
-        processes.spawn(launch.supervise(news.clone(), orders_of_one));
-        orders.push(order);
+        let (sender, desired_state) = watch::channel(DesiredState::Run);
+        processes.spawn(supervised.supervise(event_sender.clone(), desired_state));
+        desired_states.push(sender);
     }
-    drop(news);
-    let rights = Rights::at(&topology.gateway().url(), &site.certificates())?;
-    let mut house = House {
-        site,
+    drop(event_sender);
+    let rights = DevelopmentRights::at(&topology.gateway().url(), &installation.certificates())?;
+    let mut running = RunningInstallation {
+        installation,
         topology: &topology,
         started: now_as_text(),
-        board: Board::new(topology.processes.iter().map(|process| process.name.clone())),
-        journal: Journal::of(site),
-        audience,
-        orders,
+        table: ProcessTable::new(topology.processes.iter().map(|process| process.name.clone())),
+        up_log: UpLog::of(installation),
+        events,
+        desired_states,
     };
-    house.announce(&Announcement::Beginning(house.board.rows.iter().map(|row| row.name.clone()).collect()));
+    running.send(&Event::Starting(running.table.rows.iter().map(|row| row.name.clone()).collect()));
     for note in notes {
-        house.announce(&Announcement::Note(note));
+        running.send(&Event::Note(note));
     }
 
     let limit = tokio::time::sleep(START_LIMIT);
     tokio::pin!(limit);
-    let granting = Fuse::terminated();
-    tokio::pin!(granting);
+    let grant = Fuse::terminated();
+    tokio::pin!(grant);
     let (mut all_ready, mut complete) = (false, false);
     let outcome = loop {
         tokio::select! {
-            Some(news) = inbox.recv() => {
-                house.note(news);
+            Some(event) = process_events.recv() => {
+                running.on_process_event(event);
                 if !complete {
-                    if let Some(error) = house.hopeless() {
+                    if let Some(error) = running.failed_start() {
                         break Err(error);
                     }
-                    if !all_ready && house.board.all_ready() {
+                    if !all_ready && running.table.all_ready() {
                         all_ready = true;
-                        granting.set(rights.clone().grant().fuse());
+                        grant.set(rights.clone().grant().fuse());
                     }
                 }
             }
-            outcome = &mut granting => {
+            outcome = &mut grant => {
                 complete = true;
-                if let Some(note) = told(&outcome, age) {
-                    house.announce(&Announcement::Note(note));
+                if let Some(note) = rights_note(&outcome, data_state) {
+                    running.send(&Event::Note(note));
                 }
-                let after_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-                house.announce(&Announcement::Ready { after_ms, edge: topology.edge_url() });
+                let after_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+                running.send(&Event::Ready { after_ms, edge: topology.edge_url() });
             }
-            () = &mut limit, if !complete => break Err(house.too_slow()),
+            () = &mut limit, if !complete => break Err(running.not_ready_in_time()),
             () = signals.next() => break Ok(()),
         }
     };
     if let Err(error) = &outcome {
-        // The audience hears of it from our caller.
+        // The caller sends this event to the other sink.
         let (message, hint) = (error.to_string(), error.hint());
-        house.journal.hear(&Announcement::Failed { message, hint });
+        running.up_log.send(&Event::Failed { message, hint });
     }
-    house.stop(&mut inbox, &mut signals).await;
+    running.stop(&mut process_events, &mut signals).await;
     while processes.join_next().await.is_some() {}
     outcome
 }
 
-/// What somebody should know of the development user's rights.
-fn told(outcome: &Result<Granted, ClientError>, age: Age) -> Option<String> {
-    match (outcome, age) {
-        (Ok(Granted::Before), _) | (Ok(Granted::Now), Age::New) => None,
-        (Ok(Granted::Now), Age::Known) => Some(format!(
-            "the ClusterRoleBinding {NAME} in root was not there and has been made; one without subjects would be \
-             left alone"
+/// The note about the rights of the development user, if any.
+fn rights_note(outcome: &Result<GrantOutcome, ClientError>, data_state: DataState) -> Option<String> {
+    match (outcome, data_state) {
+        (Ok(GrantOutcome::Existing), _) | (Ok(GrantOutcome::Created), DataState::New) => None,
+        (Ok(GrantOutcome::Created), DataState::Existing) => Some(format!(
+            "the ClusterRoleBinding {NAME} in root was missing and has been created; a binding without subjects \
+             would be left as it is"
         )),
         (Err(error), _) => Some(format!("the development user has no rights, because of an error: {error}")),
     }
 }
 
-/// The installation while it runs.
-struct House<'a> {
-    site: &'a Site,
+/// A running installation.
+struct RunningInstallation<'a> {
+    installation: &'a Installation,
     topology: &'a Topology,
     started: String,
-    board: Board,
-    journal: Journal,
-    audience: &'a mut dyn Audience,
-    /// One per process.
-    orders: Vec<watch::Sender<Order>>,
+    table: ProcessTable,
+    up_log: UpLog,
+    events: &'a mut dyn EventSink,
+    /// The desired state of each process.
+    desired_states: Vec<watch::Sender<DesiredState>>,
 }
 
-impl House<'_> {
-    fn announce(&mut self, announcement: &Announcement) {
-        self.journal.hear(announcement);
-        self.audience.hear(announcement);
+impl RunningInstallation<'_> {
+    fn send(&mut self, event: &Event) {
+        self.up_log.send(event);
+        self.events.send(event);
     }
 
-    fn note(&mut self, news: News) {
-        self.board.apply(&news, now_as_text());
-        // For `status` only: not worth ending the servers.
-        let _ = self.site.write_record(&self.board.record(&self.started, self.topology));
-        self.announce(&Announcement::News(news));
+    fn on_process_event(&mut self, event: ProcessEvent) {
+        self.table.apply(&event, now_as_text());
+        // Only `fairlead status` reads the file: an error must not end the servers.
+        let _ = self.installation.write_state(&self.table.saved_state(&self.started, self.topology));
+        self.send(&Event::ProcessEvent(event));
     }
 
-    /// Why there is no point in waiting any longer, if there is none.
-    fn hopeless(&self) -> Option<UpError> {
-        let row = self.board.rows.iter().find(|row| !row.was_ready && row.ends >= HOPELESS)?;
-        let log = self.site.log(&row.name);
-        Some(UpError::WillNotStart {
+    /// The error of a process that fails to start, if there is one.
+    fn failed_start(&self) -> Option<UpError> {
+        let row = self.table.rows.iter().find(|row| !row.was_ready && row.ends >= MAX_FAILED_STARTS)?;
+        let log = self.installation.log(&row.name);
+        Some(UpError::FailedToStart {
             name: row.name.clone(),
             how: row.last_exit.clone().unwrap_or_default(),
-            last_words: last_lines(&log, 3),
+            last_log_lines: last_lines(&log, 3),
             log,
         })
     }
 
-    fn too_slow(&self) -> UpError {
-        let waiting = self.board.rows.iter().filter(|row| !row.was_ready);
+    fn not_ready_in_time(&self) -> UpError {
+        let waiting = self.table.rows.iter().filter(|row| !row.was_ready);
         let names: Vec<_> = waiting.map(|row| row.name.as_str()).collect();
-        UpError::TooSlow { names: names.join(", "), after: START_LIMIT, logs: self.site.logs() }
+        UpError::NotReadyInTime {
+            names: names.join(", "),
+            after: START_LIMIT,
+            logs: self.installation.logs(),
+        }
     }
 
-    /// Ends all processes: those that serve others last. A second signal kills what still runs.
-    async fn stop(&mut self, inbox: &mut mpsc::Receiver<News>, signals: &mut Signals) {
-        self.announce(&Announcement::Stopping);
+    /// Ends all processes, servers after their clients. A second signal kills those that still run.
+    async fn stop(&mut self, process_events: &mut mpsc::Receiver<ProcessEvent>, signals: &mut Signals) {
+        self.send(&Event::Stopping);
         for role in Role::ALL {
-            let members: Vec<_> =
-                (0..self.orders.len()).filter(|index| self.topology.processes[*index].role == role).collect();
-            self.order(&members, Order::Stop);
-            let mut running = members.len();
-            while running > 0 {
+            let members: Vec<_> = (0..self.desired_states.len())
+                .filter(|index| self.topology.processes[*index].role == role)
+                .collect();
+            self.set_desired_state(&members, DesiredState::Stop);
+            let mut remaining = members.len();
+            while remaining > 0 {
                 tokio::select! {
-                    news = inbox.recv() => match news {
-                        Some(news) => {
-                            let ended = news.change == Change::Stopped && members.contains(&news.process);
-                            running -= usize::from(ended);
-                            self.note(news);
+                    event = process_events.recv() => match event {
+                        Some(event) => {
+                            let ended = event.change == Change::Stopped && members.contains(&event.process);
+                            remaining -= usize::from(ended);
+                            self.on_process_event(event);
                         }
-                        // Nobody is left to tell.
+                        // All supervisors have ended.
                         None => return,
                     },
                     () = signals.next() => {
-                        let all: Vec<_> = (0..self.orders.len()).collect();
-                        self.order(&all, Order::Kill);
+                        let all: Vec<_> = (0..self.desired_states.len()).collect();
+                        self.set_desired_state(&all, DesiredState::Kill);
                     }
                 }
             }
         }
     }
 
-    fn order(&self, processes: &[usize], order: Order) {
+    fn set_desired_state(&self, processes: &[usize], state: DesiredState) {
         for index in processes {
-            self.orders[*index].send_if_modified(|current| {
-                let stronger = *current != Order::Kill && *current != order;
-                if stronger {
-                    *current = order;
+            self.desired_states[*index].send_if_modified(|current| {
+                let is_stronger = *current != DesiredState::Kill && *current != state;
+                if is_stronger {
+                    *current = state;
                 }
-                stronger
+                is_stronger
             });
         }
     }
 }
 
-/// The signals that mean "end".
+/// The signals that end `up`.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! The configuration files that the processes of an installation get.
+//! The configuration files of the processes of an installation.
 
 use std::net::SocketAddr;
 
@@ -12,38 +12,37 @@ use fairlead_config::{
 };
 
 use super::topology::{Process, Role, Topology};
-use crate::site::Site;
+use crate::installation::Installation;
 
-/// How long open requests may take when a process is stopped: on a developer's machine nobody wants to wait for the
-/// time that is right behind a load balancer.
+/// Drain window of all processes. It is shorter than behind a load balancer, because a developer waits for it.
 pub(crate) const DRAIN_WINDOW: Timespan = Timespan::from_secs(2);
 
-/// The client that the issuer's tokens are for.
+/// The OAuth client of the development issuer.
 pub(crate) const CLIENT_ID: &str = "fairlead";
-/// What precedes the names and groups of those who sign in, so that no issuer can make anybody `system:` anything.
+/// Prefix of user names and groups from the issuer, so that no token can name a `system:` user or group.
 pub(crate) const USERNAME_PREFIX: &str = "oidc:";
-/// The user with rights; see `rights`.
+/// The user with rights; see `development_rights`.
 pub(crate) const DEVELOPER: &str = "developer";
-/// Those who can sign in to begin with.
+/// The initial users file.
 pub(crate) const USERS: &str = "\
-# Who can sign in at the development issuer, without a password. Read again when it changes.
-# What somebody may do is said elsewhere: as for `oidc:` and the name, and `oidc:` and each group, in RBAC.
+# Users of the development issuer, which has no passwords. The file is read again when it changes.
+# RBAC gives rights to the user `oidc:<name>` and to the groups `oidc:<group>`.
 users:
 - name: developer
   groups: [developers]
 - name: visitor
 ";
 
-/// A file to be written.
+/// A configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
-    /// The process's name.
+    /// Name of the process.
     pub process: String,
-    /// YAML.
+    /// Content, YAML.
     pub text: String,
 }
 
-/// Settings that could not be put together; a defect of this program.
+/// Settings that cannot be made; a defect of this program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error(transparent)]
@@ -55,33 +54,36 @@ pub(crate) enum SettingsError {
 }
 
 /// One file per process.
-pub(crate) fn config_files(site: &Site, topology: &Topology) -> Result<Vec<ConfigFile>, SettingsError> {
+pub(crate) fn config_files(
+    installation: &Installation,
+    topology: &Topology,
+) -> Result<Vec<ConfigFile>, SettingsError> {
     let all = topology.processes.iter();
     let file = |process: &Process| {
         let text = match process.role {
-            Role::Gateway => yaml(&gateway(site, topology, process)),
-            Role::Issuer => yaml(&issuer(site, process)),
-            Role::Shard => yaml(&shard(site, topology, process)?),
-            Role::Cache => yaml(&cache(site, process)),
+            Role::Gateway => yaml(&gateway(installation, topology, process)),
+            Role::Issuer => yaml(&issuer(installation, process)),
+            Role::Shard => yaml(&shard(installation, topology, process)?),
+            Role::Cache => yaml(&cache(installation, process)),
         };
         Ok(ConfigFile { process: process.name.clone(), text: text? })
     };
     all.map(file).collect()
 }
 
-/// How `fairlead login` is called for the door for tokens.
-pub(crate) fn login_arguments(site: &Site, topology: &Topology) -> [String; 4] {
+/// Arguments of `fairlead login` for the listener for tokens.
+pub(crate) fn login_arguments(installation: &Installation, topology: &Topology) -> [String; 4] {
     [
         "login".to_owned(),
         format!("--issuer={}", topology.issuer().url()),
         format!("--client-id={CLIENT_ID}"),
-        format!("--ca-file={}", site.certificates().serving_ca().display()),
+        format!("--ca-file={}", installation.certificates().serving_ca().display()),
     ]
 }
 
-fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig {
-    let certificates = site.certificates();
-    let kubeconfigs = site.kubeconfigs();
+fn gateway(installation: &Installation, topology: &Topology, process: &Process) -> GatewayConfig {
+    let certificates = installation.certificates();
+    let kubeconfigs = installation.kubeconfigs();
     let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxy);
     GatewayConfig {
         listeners: vec![
@@ -93,12 +95,12 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
                 admin_page: true,
                 ..ListenerConfig::default()
             },
-            edge(site, topology),
+            edge(installation, topology),
         ],
         index: IndexConfig {
             root_shard_kubeconfig: kubeconfigs.root_shard().into(),
             shards_kubeconfig: kubeconfigs.shards().into(),
-            snapshot: Some(site.data(&process.name).join("index").into()),
+            snapshot: Some(installation.data(&process.name).join("index").into()),
             ..IndexConfig::default()
         },
         upstream: UpstreamConfig {
@@ -108,15 +110,15 @@ fn gateway(site: &Site, topology: &Topology, process: &Process) -> GatewayConfig
             ..UpstreamConfig::default()
         },
         drain: drain(),
-        state_file: Some(site.data(&process.name).join("state").into()),
+        state_file: Some(installation.data(&process.name).join("state").into()),
         ..GatewayConfig::default()
     }
 }
 
-/// A door as one behind a CDN would be, but for the CDN: tokens of the issuer and of service accounts count, certificates
-/// do not.
-fn edge(site: &Site, topology: &Topology) -> ListenerConfig {
-    let certificates = site.certificates();
+/// A listener as one behind a CDN would be, but without the CDN: it accepts tokens of the issuer and of service accounts,
+/// and no certificates.
+fn edge(installation: &Installation, topology: &Topology) -> ListenerConfig {
+    let certificates = installation.certificates();
     let CertificateFiles { certificate, key } = certificates.client_cert(&Client::FrontProxyEdge);
     ListenerConfig {
         name: "edge".to_owned(),
@@ -142,7 +144,7 @@ fn edge(site: &Site, topology: &Topology) -> ListenerConfig {
             drop_groups: ["system:masters", "system:kcp:*"].map(str::to_owned).into(),
             ..AuthenticationConfig::default()
         },
-        // Not system:*, which service accounts are.
+        // Not `system:*`, because service accounts are `system:serviceaccount:*`.
         deny: DenyConfig {
             users: ["system:kcp:*", "system:admin", "system:apiserver"].map(str::to_owned).into(),
             impersonation: true,
@@ -153,7 +155,7 @@ fn edge(site: &Site, topology: &Topology) -> ListenerConfig {
             certificate: certificate.into(),
             private_key: key.into(),
         }),
-        // All clients are of one machine, so only what no client does by itself is too much.
+        // All clients are on one machine and share its address, so the limits are above what clients cause together.
         quotas: ListenerQuotasConfig {
             per_address: AddressQuotaConfig {
                 connections: Some(5_000),
@@ -169,20 +171,24 @@ fn edge(site: &Site, topology: &Topology) -> ListenerConfig {
     }
 }
 
-fn issuer(site: &Site, process: &Process) -> IssuerConfig {
+fn issuer(installation: &Installation, process: &Process) -> IssuerConfig {
     IssuerConfig {
-        serving: serving(&site.certificates(), process.address, &Server::Issuer),
-        users: site.users().into(),
-        signing_key: site.data(&process.name).join("signing.key").into(),
+        serving: serving(&installation.certificates(), process.address, &Server::Issuer),
+        users: installation.users().into(),
+        signing_key: installation.data(&process.name).join("signing.key").into(),
         client_id: CLIENT_ID.to_owned(),
         drain: drain(),
         ..IssuerConfig::default()
     }
 }
 
-fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardConfig, SettingsError> {
-    let certificates = site.certificates();
-    let kubeconfigs = site.kubeconfigs();
+fn shard(
+    installation: &Installation,
+    topology: &Topology,
+    process: &Process,
+) -> Result<ShardConfig, SettingsError> {
+    let certificates = installation.certificates();
+    let kubeconfigs = installation.kubeconfigs();
     let name: ShardName = process.name.parse()?;
     let gateway: HttpsUrl = topology.gateway().url().parse()?;
     let is_root = process == topology.root_shard();
@@ -192,7 +198,7 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
         serving: serving(&certificates, process.address, &Server::Shard(name)),
         shard_base_url: Some(process.url().parse()?),
         external_url: Some(gateway.clone()),
-        store: store(site, process),
+        store: store(installation, process),
         trust: TrustConfig {
             client_ca: Some(certificates.client_ca().into()),
             request_header_ca: Some(certificates.requestheader_ca().into()),
@@ -215,12 +221,12 @@ fn shard(site: &Site, topology: &Topology, process: &Process) -> Result<ShardCon
     })
 }
 
-fn cache(site: &Site, process: &Process) -> CacheConfig {
-    let certificates = site.certificates();
+fn cache(installation: &Installation, process: &Process) -> CacheConfig {
+    let certificates = installation.certificates();
     CacheConfig {
         serving: serving(&certificates, process.address, &Server::Cache),
         client_ca: certificates.client_ca().into(),
-        store: store(site, process),
+        store: store(installation, process),
         drain: drain(),
         ..CacheConfig::default()
     }
@@ -231,8 +237,8 @@ fn serving(certificates: &Layout, address: SocketAddr, server: &Server) -> Servi
     ServingConfig { address, certificate: certificate.into(), private_key: key.into() }
 }
 
-fn store(site: &Site, process: &Process) -> StoreConfig {
-    StoreConfig { path: site.data(&process.name).join("store.redb").into(), ..StoreConfig::default() }
+fn store(installation: &Installation, process: &Process) -> StoreConfig {
+    StoreConfig { path: installation.data(&process.name).join("store.redb").into(), ..StoreConfig::default() }
 }
 
 fn drain() -> DrainConfig {
@@ -245,7 +251,7 @@ fn yaml<T: ProcessConfig + serde::Serialize>(config: &T) -> Result<String, Setti
         serde_saphyr::to_string(config).map_err(|error| SettingsError::Yaml(kind, error.to_string()))?;
     Ok(format!(
         "# Written by `fairlead up` at each start: changes here are lost.\n\
-         # `fairlead config defaults {kind}` tells what the settings mean.\n\
+         # `fairlead config defaults {kind}` explains the settings.\n\
          {settings}"
     ))
 }
@@ -266,21 +272,24 @@ mod tests {
     #[test]
     fn the_files_are_complete_and_everything_they_name_exists() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site::at(folder.path()).unwrap();
+        let installation = Installation::at(folder.path()).unwrap();
         let (topology, _ports) = Topology::plan(2, 0, None, &BTreeMap::new()).unwrap();
         let names = topology.shards().map(|shard| shard.name.as_str());
         let inventory = Inventory::parse(names, std::iter::empty::<&str>()).unwrap().with_issuer();
-        let certificates = site.certificates();
+        let certificates = installation.certificates();
         let plan = Plan::for_inventory(&inventory);
         plan.apply(&certificates, SystemTime::now(), Renewal::WhenDue).unwrap();
         let inner = InnerAddresses { root_shard: topology.root_shard().url(), cache: topology.cache().url() };
         let addresses = Addresses { gateway: topology.gateway().url(), inner: Some(inner) };
-        site.kubeconfigs().write(&certificates, &addresses, &site.admin_kubeconfig()).unwrap();
+        installation
+            .kubeconfigs()
+            .write(&certificates, &addresses, &installation.admin_kubeconfig())
+            .unwrap();
         std::fs::create_dir_all(folder.path().join("config")).unwrap();
-        std::fs::write(site.users(), USERS).unwrap();
+        std::fs::write(installation.users(), USERS).unwrap();
 
-        for file in config_files(&site, &topology).unwrap() {
-            std::fs::write(site.config(&file.process), &file.text).unwrap();
+        for file in config_files(&installation, &topology).unwrap() {
+            std::fs::write(installation.config(&file.process), &file.text).unwrap();
         }
         for (process, kind) in [
             ("gateway", ProcessKind::Gateway),
@@ -289,10 +298,10 @@ mod tests {
             ("cache", ProcessKind::Cache),
             ("issuer", ProcessKind::Issuer),
         ] {
-            assert_eq!(lint(kind, &site.config(process)), [], "{process}");
+            assert_eq!(lint(kind, &installation.config(process)), [], "{process}");
         }
-        let root: ShardConfig = load(&site.config("root")).unwrap();
-        let other: ShardConfig = load(&site.config("shard-1")).unwrap();
+        let root: ShardConfig = load(&installation.config("root")).unwrap();
+        let other: ShardConfig = load(&installation.config("shard-1")).unwrap();
         assert!(root.name.is_root() && root.root_shard_kubeconfig.is_none());
         assert!(other.root_shard_kubeconfig.is_some());
         assert_eq!(other.effective_external_url().as_str(), topology.gateway().url());

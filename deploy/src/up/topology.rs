@@ -1,4 +1,4 @@
-//! Which processes make up an installation, and where they listen. Pure but for the ports, which it asks for.
+//! The processes of an installation and their addresses. Pure, but for the reservation of ports.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 
 use super::UpError;
 
-/// What a process does; in the order in which they are stopped: nobody stops before those who need it.
+/// The role of a process. The order is that of stopping: clients before their servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Gateway,
@@ -18,10 +18,10 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles, in the order of stopping.
     pub(crate) const ALL: [Self; 4] = [Self::Gateway, Self::Issuer, Self::Shard, Self::Cache];
 
-    /// The program that plays the role.
+    /// The program of the role.
     pub(crate) fn program(&self) -> &'static str {
         match self {
             Self::Gateway => "fairlead-gateway",
@@ -35,15 +35,15 @@ impl Role {
 /// A process to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// `gateway`, `cache`, `issuer`, or the shard's name; also that of its files.
+    /// `gateway`, `cache`, `issuer`, or the name of the shard. Its files have this name, too.
     pub name: String,
     pub role: Role,
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
 }
 
 impl Process {
-    /// How others reach it.
+    /// Base URL.
     pub(crate) fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -54,17 +54,17 @@ impl Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     pub processes: Vec<Process>,
-    /// Where the gateway's door for tokens listens.
+    /// Address of the gateway's listener for tokens.
     pub edge: SocketAddr,
 }
 
-/// What `up` calls the port of the gateway's door for tokens among those of processes, none of which has this name.
+/// Name of the port of the gateway's listener for tokens, among ports by process name. No process has this name.
 pub(crate) const EDGE: &str = "edge";
 
 impl Topology {
-    /// One gateway at `port`, with its door for tokens at `edge` if that is given; `shards` shards, a cache server and an
-    /// issuer. `before` are the ports of an earlier run by process name: they are used again if they are free, because
-    /// other objects may mention them. No other program is given any of them while [`Ports`] live.
+    /// One gateway at `port`, with its listener for tokens at `edge` or at any port; `shards` shards, a cache server and an
+    /// issuer. `before` has the ports of an earlier run by process name. They are used again if they are free, because
+    /// stored objects may name them. The ports are reserved while [`Ports`] lives.
     pub(crate) fn plan(
         shards: u32,
         port: u16,
@@ -72,10 +72,10 @@ impl Topology {
         before: &BTreeMap<String, u16>,
     ) -> Result<(Self, Ports), UpError> {
         let mut ports = Ports::default();
-        let gateway = ports.wanted(port)?;
+        let gateway = ports.reserve_exactly(port)?;
         let edge = match edge {
-            Some(port) => ports.wanted(port)?,
-            None => ports.any(before.get(EDGE))?,
+            Some(port) => ports.reserve_exactly(port)?,
+            None => ports.reserve_preferred(before.get(EDGE))?,
         };
         let mut processes =
             vec![Process { name: "gateway".to_owned(), role: Role::Gateway, address: gateway }];
@@ -83,7 +83,7 @@ impl Topology {
             .map(|name| (name, Role::Shard))
             .chain([("cache".to_owned(), Role::Cache), ("issuer".to_owned(), Role::Issuer)]);
         for (name, role) in inner {
-            let address = ports.any(before.get(&name))?;
+            let address = ports.reserve_preferred(before.get(&name))?;
             processes.push(Process { name, role, address });
         }
         Ok((Self { processes, edge }, ports))
@@ -105,7 +105,7 @@ impl Topology {
         &self.processes[self.processes.len() - 1]
     }
 
-    /// How people reach the gateway's door for tokens.
+    /// URL of the gateway's listener for tokens.
     pub(crate) fn edge_url(&self) -> String {
         format!("https://{}", self.edge)
     }
@@ -123,7 +123,7 @@ pub(crate) fn shard_names(count: u32) -> impl Iterator<Item = String> {
     })
 }
 
-/// How many shards it takes to serve all the data that is there; 0 if there is none.
+/// Number of shards that serve all existing data; 0 without data.
 pub(crate) fn shards_with_data(processes: &[String]) -> u32 {
     let count = |name: &String| match name.as_str() {
         "root" => Some(1),
@@ -132,30 +132,30 @@ pub(crate) fn shards_with_data(processes: &[String]) -> u32 {
     processes.iter().filter_map(count).max().unwrap_or(0)
 }
 
-/// The ports of an installation, which the system gives to nobody who asks for any: not before the processes listen there, nor
-/// while one of them is started again.
+/// Reserved ports of an installation. The system does not give them to a program that asks for any port, neither before the
+/// processes listen nor during a restart.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     held: Vec<TcpSocket>,
 }
 
 impl Ports {
-    fn wanted(&mut self, port: u16) -> Result<SocketAddr, UpError> {
+    fn reserve_exactly(&mut self, port: u16) -> Result<SocketAddr, UpError> {
         self.reserve(port).map_err(|source| refuse_port(port, source))
     }
 
-    /// The one of before if it is free.
-    fn any(&mut self, before: Option<&u16>) -> Result<SocketAddr, UpError> {
+    /// Reserves the port of an earlier run if it is free, else any.
+    fn reserve_preferred(&mut self, before: Option<&u16>) -> Result<SocketAddr, UpError> {
         match before.map(|port| self.reserve(*port)) {
             Some(Ok(address)) => Ok(address),
             _ => self.reserve(0).map_err(UpError::NoFreePort),
         }
     }
 
-    /// One that nobody listens at, 0 for any. Whoever may share an address (SO_REUSEADDR), as servers do, can listen there,
-    /// because nobody listens here.
+    /// Reserves a port that has no listener; 0 means any. The socket is bound but does not listen, so a server with
+    /// SO_REUSEADDR can still listen there.
     fn reserve(&mut self, port: u16) -> io::Result<SocketAddr> {
-        // For the same reason it could be reserved twice.
+        // SO_REUSEADDR would allow a second reservation.
         if self.held.iter().any(|held| held.local_addr().is_ok_and(|known| known == local(port))) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -220,29 +220,29 @@ mod tests {
         let refused = Topology::plan(1, 0, Some(taken_port), &before).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == taken_port), "{refused}");
         let (topology, _ports) = Topology::plan(1, other_port, None, &before).unwrap();
-        assert_ne!(topology.edge.port(), other_port, "it is the gateway's now");
+        assert_ne!(topology.edge.port(), other_port, "the gateway has it");
         let refused = Topology::plan(1, free_port, Some(free_port), &BTreeMap::new()).unwrap_err();
         assert!(matches!(refused, UpError::PortInUse { port } if port == free_port), "{refused}");
     }
 
     #[test]
-    fn a_port_is_a_servers_to_listen_at_again_and_again_and_nobody_elses() {
+    fn a_reserved_port_can_be_listened_on_repeatedly_and_is_given_to_no_other_program() {
         let (topology, ports) = Topology::plan(1, 0, None, &BTreeMap::new()).unwrap();
         let address = topology.root_shard().address;
         for _ in 0..2 {
             let server = TcpListener::bind(address).unwrap();
-            assert!(Ports::default().reserve(address.port()).is_err(), "somebody listens there");
+            assert!(Ports::default().reserve(address.port()).is_err(), "there is a listener");
             drop(server);
         }
-        // Whoever does not insist gets it only when the installation is gone.
-        let somebody = || tokio::net::TcpSocket::new_v4().unwrap().bind(address);
-        assert!(somebody().is_err());
+        // A program without SO_REUSEADDR gets the port only after the reservation has ended.
+        let other_program = || tokio::net::TcpSocket::new_v4().unwrap().bind(address);
+        assert!(other_program().is_err());
         drop(ports);
-        somebody().unwrap();
+        other_program().unwrap();
     }
 
     #[test]
-    fn data_tells_how_many_shards_there_were() {
+    fn the_number_of_shards_follows_from_the_data() {
         for (names, shards) in [
             (&[] as &[&str], 0),
             (&["cache"], 0),

@@ -1,11 +1,11 @@
-//! What somebody should know about the API bindings of the workspace that he enters: claims that wait for him. Pure.
+//! Warnings about permission claims of the API bindings in a workspace. Pure.
 
 use std::collections::BTreeSet;
 
 use fairlead_client::{Ignored, ObjectMeta};
 use serde::Deserialize;
 
-/// An APIBinding, as far as its permission claims are concerned.
+/// The permission claims of an APIBinding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Binding {
@@ -38,7 +38,7 @@ struct Claim {
 }
 
 impl Binding {
-    /// Sentences about claims of the export that the binding does not answer as the export asks.
+    /// Warnings about claims of the export that the binding does not accept as exported.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let binding = &self.metadata.name;
         let mut warnings = Vec::new();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_need_an_answer_are_named() {
+    fn claims_without_a_decision_are_reported() {
         let claim = |resource: &str, group: &str, verbs: &[&str]| json!({ "resource": resource, "group": group, "verbs": verbs });
         let accepted = |resource: &str, group: &str, verbs: &[&str]| {
             let mut claim = claim(resource, group, verbs);

@@ -1,39 +1,39 @@
-//! `ws create`: makes a workspace and waits until it can be used.
+//! `ws create`: creates a workspace and waits until it is ready.
 
 use std::time::Duration;
 
 use fairlead_client::Client;
 use tokio::time::Instant;
 
-use super::remote::{self, NewWorkspace, TypeReference, Workspace};
+use super::requests::{self, NewWorkspace, TypeReference, Workspace};
 use super::selector::LabelSelector;
-use super::session::{Length, Session};
-use super::target::walk;
-use super::{CreateArguments, Voice, WsError, go};
+use super::session::{PathFormat, Session};
+use super::target::resolve;
+use super::{CreateArguments, Output, WsError, enter};
 
-/// A workspace is ready well before, unless something waits for somebody.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A workspace that was just made may not be there yet for a reader at another replica.
-const VISIBLE: Duration = Duration::from_secs(5);
+/// Timeout until a workspace is ready. Only an initializer or a missing shard takes this long.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time in which a new workspace may still be missing in reads from another replica.
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A workspace to be made, and what then.
+/// A workspace to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Creation {
     pub new: NewWorkspace,
-    pub existing: Existing,
-    pub then: Then,
+    pub existing: ExistingPolicy,
+    pub then: AfterCreation,
 }
 
-/// What to do if there is one of that name.
+/// Policy for an existing workspace of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Existing {
+pub(crate) enum ExistingPolicy {
     Refuse,
     Accept,
 }
 
-/// What to do when it is ready.
+/// Action after the workspace is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum AfterCreation {
     Stay,
     Enter,
 }
@@ -44,56 +44,58 @@ impl Creation {
         let shards = arguments.location_selector.as_deref().map(LabelSelector::parse).transpose()?;
         Ok(Self {
             new: NewWorkspace { name: arguments.name.clone(), workspace_type, shards },
-            existing: if arguments.ignore_existing { Existing::Accept } else { Existing::Refuse },
-            then: if arguments.enter { Then::Enter } else { Then::Stay },
+            existing: if arguments.ignore_existing { ExistingPolicy::Accept } else { ExistingPolicy::Refuse },
+            then: if arguments.enter { AfterCreation::Enter } else { AfterCreation::Stay },
         })
     }
 }
 
-/// Makes it in the current workspace.
+/// Creates it in the current workspace.
 pub(crate) async fn create(
     session: &mut Session,
     creation: &Creation,
-    voice: &mut Voice<'_>,
+    output: &mut Output<'_>,
 ) -> Result<(), WsError> {
     let here = session.path()?;
     let parent = session.client(&here);
     let name = &creation.new.name;
-    let (workspace, verb) = match remote::create(&parent, &creation.new).await {
+    let (workspace, verb) = match requests::create(&parent, &creation.new).await {
         Ok(workspace) => (workspace, "created. Waiting for it to be ready..."),
-        Err(error) if error.is_already_exists() && creation.existing == Existing::Accept => {
-            (remote::workspace(&parent, name).await?, "already exists.")
+        Err(error) if error.is_already_exists() && creation.existing == ExistingPolicy::Accept => {
+            (requests::workspace(&parent, name).await?, "already exists.")
         }
         Err(error) => return Err(error.into()),
     };
     let kind = workspace.spec.workspace_type.clone().map_or(String::new(), |kind| format!(" (type {kind})"));
-    voice.say(&format!("Workspace \"{name}\"{kind} {verb}\n"))?;
+    output.print(&format!("Workspace \"{name}\"{kind} {verb}\n"))?;
     if workspace.status.phase != "Ready" {
         until_ready(&parent, name).await?;
     }
-    voice.say(&format!("Workspace \"{name}\"{kind} is ready to use.\n"))?;
+    output.print(&format!("Workspace \"{name}\"{kind} is ready to use.\n"))?;
     match creation.then {
-        Then::Stay => Ok(()),
-        Then::Enter => go::enter(session, &walk(Some(&here), name)?, Length::Sentence, voice).await,
+        AfterCreation::Stay => Ok(()),
+        AfterCreation::Enter => {
+            enter::enter(session, &resolve(Some(&here), name)?, PathFormat::Sentence, output).await
+        }
     }
 }
 
-/// Asks often at first: most workspaces are ready in a blink.
+/// Polls with back-off from 20 ms to 500 ms: most workspaces are ready at once.
 async fn until_ready(parent: &Client, name: &str) -> Result<(), WsError> {
     let begin = Instant::now();
     let mut pause = Duration::from_millis(20);
-    let mut why = None;
-    while begin.elapsed() < PATIENCE {
-        match remote::workspace(parent, name).await {
+    let mut reason = None;
+    while begin.elapsed() < READY_TIMEOUT {
+        match requests::workspace(parent, name).await {
             Ok(Workspace { status, .. }) if status.phase == "Ready" => return Ok(()),
-            Ok(workspace) => why = workspace.status.waits_for(),
-            Err(error) if error.is_not_found() && begin.elapsed() < VISIBLE => {}
+            Ok(workspace) => reason = workspace.status.unmet_condition(),
+            Err(error) if error.is_not_found() && begin.elapsed() < VISIBILITY_TIMEOUT => {}
             Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(500));
     }
-    Err(WsError::NotReady { name: name.to_owned(), why })
+    Err(WsError::NotReady { name: name.to_owned(), reason })
 }
 
 /// `name` or `path:name`. Names of types are lower case.
@@ -122,19 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_vain_is_told_for_what() {
-        let said = |status: serde_json::Value| {
+    fn the_timeout_names_the_unmet_condition() {
+        let message = |status: serde_json::Value| {
             let workspace: Workspace =
                 serde_json::from_value(serde_json::json!({ "status": status })).unwrap();
-            WsError::NotReady { name: "w".to_owned(), why: workspace.status.waits_for() }.to_string()
+            WsError::NotReady { name: "w".to_owned(), reason: workspace.status.unmet_condition() }.to_string()
         };
         let plain = "workspace \"w\" did not get ready in time";
-        assert_eq!(said(serde_json::json!({"conditions": null})), plain);
-        assert_eq!(said(serde_json::json!({"conditions": [{"type": "A", "status": "True"}]})), plain);
+        assert_eq!(message(serde_json::json!({"conditions": null})), plain);
+        assert_eq!(message(serde_json::json!({"conditions": [{"type": "A", "status": "True"}]})), plain);
         let unmet = serde_json::json!({"conditions": [
             {"type": "A", "status": "True"},
             {"type": "WorkspaceScheduled", "status": "False", "reason": "Unschedulable", "message": "of 2 shards 2 cordoned"},
         ]});
-        assert_eq!(said(unmet), format!("{plain}: Unschedulable: of 2 shards 2 cordoned"));
+        assert_eq!(message(unmet), format!("{plain}: Unschedulable: of 2 shards 2 cordoned"));
     }
 }

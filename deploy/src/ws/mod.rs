@@ -1,10 +1,10 @@
-//! `fairlead ws`: goes to, makes and lists workspaces on the current kubeconfig, with the requests and the words of
-//! kcp's kubectl plugin.
+//! `fairlead ws`: enters, creates and lists workspaces of the current kubeconfig, with the requests and messages of kcp's
+//! kubectl plugin.
 
 mod claims;
 mod create;
-mod go;
-mod remote;
+mod enter;
+mod requests;
 mod selector;
 mod session;
 mod target;
@@ -23,30 +23,30 @@ use selector::SelectorError;
 use session::Session;
 use target::{Target, TargetError};
 
-/// Go to, make and list workspaces, as kcp's `kubectl ws` does.
+/// Enter, create and list workspaces, like kcp's `kubectl ws`
 #[derive(Debug, Args)]
 pub(crate) struct WsCommand {
     #[command(subcommand)]
     verb: Option<WsVerb>,
-    /// Where to go: a path below here, `:root:a` from the top, `..`, `-` for back, `~` for home, `.` to stay
+    /// Workspace to enter: a relative path, `:root:a` from the top, `..`, `-` for the previous one, `~` for home, `.`
     #[arg(value_name = "PATH", allow_hyphen_values = true)]
     path: Option<String>,
     /// Print only the path
     #[arg(long)]
     short: bool,
-    /// The kubeconfig, in place of $KUBECONFIG or ~/.kube/config
+    /// Kubeconfig, in place of $KUBECONFIG or ~/.kube/config
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context to begin from, in place of the current one
+    /// Context of the kubeconfig, in place of the current one
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum WsVerb {
-    /// Go to a workspace
+    /// Enter a workspace
     Use {
-        /// Where to go
+        /// Workspace to enter
         #[arg(value_name = "PATH", allow_hyphen_values = true)]
         path: String,
         /// Print only the path
@@ -59,7 +59,7 @@ enum WsVerb {
         #[arg(long)]
         short: bool,
     },
-    /// Make a workspace in the current one
+    /// Create a workspace in the current one
     Create(CreateArguments),
     /// Print the workspaces below the current one
     Tree {
@@ -70,7 +70,7 @@ enum WsVerb {
         #[arg(long, conflicts_with = "full")]
         wide: bool,
     },
-    /// Keep the current workspace as a context of its own
+    /// Save the current workspace as a context
     CreateContext {
         /// Name of the context; by default the workspace's path
         name: Option<String>,
@@ -80,26 +80,26 @@ enum WsVerb {
     },
 }
 
-/// What a new workspace is to be like.
+/// Arguments of `ws create`.
 #[derive(Debug, Args)]
 struct CreateArguments {
     /// Name of the workspace
     name: String,
-    /// Its type, `name` or `path:name`; by default what the parent's type says
+    /// Type, `name` or `path:name`; by default that of the type of the parent
     #[arg(long = "type", value_name = "TYPE")]
     workspace_type: Option<String>,
-    /// Go there when it is ready
+    /// Enter the workspace when it is ready
     #[arg(long)]
     enter: bool,
-    /// Be content with one that exists
+    /// Accept an existing workspace of that name
     #[arg(long)]
     ignore_existing: bool,
-    /// Labels of the shards that it may live on, such as `region=eu`
+    /// Label selector of its shards, such as `region=eu`
     #[arg(long, value_name = "SELECTOR")]
     location_selector: Option<String>,
 }
 
-/// Why somebody is not where he wanted to be. Shown as kcp's plugin shows errors.
+/// Errors of `fairlead ws`, printed like those of kcp's plugin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WsError {
     #[error(transparent)]
@@ -122,13 +122,13 @@ pub(crate) enum WsError {
     NotFound(String),
     #[error("access to workspace {0:?} denied")]
     Denied(String),
-    #[error("workspace {name:?} did not get ready in time{}", why.as_ref().map_or(String::new(), |why| format!(": {why}")))]
-    NotReady { name: String, why: Option<String> },
+    #[error("workspace {name:?} did not get ready in time{}", reason.as_ref().map_or(String::new(), |reason| format!(": {reason}")))]
+    NotReady { name: String, reason: Option<String> },
     #[error("{0:?} is not a workspace type: use `name` or `path:name`")]
     Type(String),
     #[error("`ws {0}` takes no path before it")]
-    PathBeforeVerb(&'static str),
-    /// What the server said, without decoration.
+    PathBeforeSubcommand(&'static str),
+    /// The message of the server.
     #[error("{}", .0.status().map_or_else(|| .0.to_string(), |status| status.message.clone()))]
     Server(#[from] ClientError),
     #[error("cannot prepare to run: {0}")]
@@ -137,42 +137,42 @@ pub(crate) enum WsError {
     Print(#[from] io::Error),
 }
 
-/// Where words go: results to standard output, remarks to standard error.
-pub(crate) struct Voice<'a> {
+/// Output: results to standard output, warnings to standard error.
+pub(crate) struct Output<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
 }
 
-impl Voice<'_> {
-    fn say(&mut self, text: &str) -> io::Result<()> {
+impl Output<'_> {
+    fn print(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
     }
 
-    fn remark(&mut self, text: &str) -> io::Result<()> {
+    fn warn(&mut self, text: &str) -> io::Result<()> {
         self.err.write_all(text.as_bytes())
     }
 }
 
 impl WsCommand {
-    /// Does what was asked for.
+    /// Runs the command.
     pub(crate) fn run(&self) -> Result<(), WsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (mut out, mut err) = (io::stdout(), io::stderr());
-        let mut voice = Voice { out: &mut out, err: &mut err };
-        runtime.map_err(WsError::Runtime)?.block_on(self.speak(&mut voice))
+        let mut output = Output { out: &mut out, err: &mut err };
+        runtime.map_err(WsError::Runtime)?.block_on(self.execute(&mut output))
     }
 
-    async fn speak(&self, voice: &mut Voice<'_>) -> Result<(), WsError> {
+    async fn execute(&self, output: &mut Output<'_>) -> Result<(), WsError> {
         let mut session = Session::open(self.kubeconfig.as_deref(), self.context.as_deref())?;
         if let (Some(verb), Some(_)) = (&self.verb, &self.path) {
-            return Err(WsError::PathBeforeVerb(verb.word()));
+            return Err(WsError::PathBeforeSubcommand(verb.name()));
         }
         match &self.verb {
-            None => go_to(&mut session, self.path.as_deref(), self.short, voice).await,
-            Some(WsVerb::Use { path, short }) => go_to(&mut session, Some(path), *short, voice).await,
-            Some(WsVerb::Current { short }) => Ok(voice.say(&session.whereabouts(length(*short)))?),
+            None => go_to(&mut session, self.path.as_deref(), self.short, output).await,
+            Some(WsVerb::Use { path, short }) => go_to(&mut session, Some(path), *short, output).await,
+            Some(WsVerb::Current { short }) => Ok(output.print(&session.location_text(path_format(*short)))?),
             Some(WsVerb::Create(arguments)) => {
-                create::create(&mut session, &Creation::parse(arguments)?, voice).await
+                create::create(&mut session, &Creation::parse(arguments)?, output).await
             }
             Some(WsVerb::Tree { full, wide }) => {
                 let style = match (full, wide) {
@@ -181,11 +181,11 @@ impl WsCommand {
                     (false, false) => tree::Style::Short,
                 };
                 let text = tree::tree(&session, style).await?;
-                Ok(voice.say(&text)?)
+                Ok(output.print(&text)?)
             }
             Some(WsVerb::CreateContext { name, overwrite }) => {
-                let name = session.keep_as_context(name.as_deref(), *overwrite)?;
-                Ok(voice.say(&format!("Created context \"{name}\" and switched to it.\n"))?)
+                let name = session.save_as_context(name.as_deref(), *overwrite)?;
+                Ok(output.print(&format!("Created context \"{name}\" and switched to it.\n"))?)
             }
         }
     }
@@ -195,19 +195,19 @@ async fn go_to(
     session: &mut Session,
     path: Option<&str>,
     short: bool,
-    voice: &mut Voice<'_>,
+    output: &mut Output<'_>,
 ) -> Result<(), WsError> {
     let home = std::env::var("HOME").ok();
     let target = Target::parse(path, home.as_deref());
-    go::go(session, &target, length(short), voice).await
+    enter::go(session, &target, path_format(short), output).await
 }
 
-fn length(short: bool) -> session::Length {
-    if short { session::Length::Short } else { session::Length::Sentence }
+fn path_format(short: bool) -> session::PathFormat {
+    if short { session::PathFormat::Path } else { session::PathFormat::Sentence }
 }
 
 impl WsVerb {
-    fn word(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Self::Use { .. } => "use",
             Self::Current { .. } => "current",
@@ -218,7 +218,7 @@ impl WsVerb {
     }
 }
 
-/// A plugin of kubectl as which this program can be called.
+/// A kubectl plugin that this program implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plugin {
     /// `kubectl ws`, `kubectl workspace`.
@@ -228,8 +228,8 @@ pub(crate) enum Plugin {
 }
 
 impl Plugin {
-    /// The plugin whose name a program's path ends with.
-    pub(crate) fn called_as(program: &Path) -> Option<Self> {
+    /// The plugin with the file name of the program.
+    pub(crate) fn from_program_name(program: &Path) -> Option<Self> {
         match program.file_name()?.to_str()? {
             "kubectl-ws" | "kubectl-workspace" | "kubectl-workspaces" => Some(Self::Workspace),
             "kubectl-create-workspace" | "kubectl-create_workspace" => Some(Self::CreateWorkspace),
@@ -237,8 +237,8 @@ impl Plugin {
         }
     }
 
-    /// What to put in place of the program's name.
-    pub(crate) fn spelled_out(self) -> &'static [&'static str] {
+    /// Arguments that replace the name of the program.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Workspace => &["fairlead", "ws"],
             Self::CreateWorkspace => &["fairlead", "ws", "create"],

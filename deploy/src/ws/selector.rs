@@ -1,4 +1,4 @@
-//! Label selectors as people type them, in the form in which objects hold them.
+//! Label selectors: from the text of the command line to the form of the API.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ enum Operator {
     DoesNotExist,
 }
 
-/// A text that is no selector. The user has to write another one.
+/// A text that is not a selector. The user has to correct it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a label selector, which looks like `a=b,c!=d,e in (f,g),h,!i`")]
 pub(crate) struct SelectorError(String);
 
 impl LabelSelector {
-    /// Reads `a=b,c in (d,e),!f`. Keys and values are for the server to judge.
+    /// Parses `a=b,c in (d,e),!f`. The server validates keys and values.
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let malformed = || SelectorError(text.to_owned());
         let mut selector = Self::default();
@@ -57,9 +57,9 @@ impl LabelSelector {
         } else if let Some((key, value)) = term.split_once("!=") {
             (key, Operator::NotIn, vec![value.trim()])
         } else if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            let (key, value) = (word(key)?, value.trim());
+            let (key, value) = (key_of(key)?, value.trim());
             let known = self.match_labels.insert(key.to_owned(), value.to_owned());
-            // A key has one value; two would be lost in a map.
+            // A map has one value per key, so a second value is an error.
             return known.is_none_or(|known| known == value).then_some(());
         } else if let Some(key) = term.strip_prefix('!') {
             (key, Operator::DoesNotExist, Vec::new())
@@ -67,7 +67,7 @@ impl LabelSelector {
             (term, Operator::Exists, Vec::new())
         };
         self.match_expressions.push(Requirement {
-            key: word(key)?.to_owned(),
+            key: key_of(key)?.to_owned(),
             operator,
             values: values.into_iter().map(str::to_owned).collect(),
         });
@@ -88,10 +88,10 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn word(text: &str) -> Option<&str> {
+fn key_of(text: &str) -> Option<&str> {
     let text = text.trim();
-    let odd = |c: char| c.is_whitespace() || matches!(c, '=' | '!' | '(' | ')' | ',');
-    (!text.is_empty() && !text.contains(odd)).then_some(text)
+    let reserved = |c: char| c.is_whitespace() || matches!(c, '=' | '!' | '(' | ')' | ',');
+    (!text.is_empty() && !text.contains(reserved)).then_some(text)
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_read_as_kubectl_reads_them() {
+    fn selectors_are_parsed_like_those_of_kubectl() {
         let expression = |key: &str, operator: &str, values: &[&str]| match values {
             [] => json!({ "key": key, "operator": operator }),
             values => json!({ "key": key, "operator": operator, "values": values }),

@@ -1,7 +1,7 @@
-//! The kubeconfig as `ws` uses it: where its current context points, and going elsewhere by editing it.
+//! The kubeconfig of `ws`: its current workspace, and the change to another one.
 //!
-//! The context and cluster `workspace.kcp.io/current` are where `ws` has gone; `workspace.kcp.io/previous` is where it
-//! came from. Other entries are never changed.
+//! The context and cluster `workspace.kcp.io/current` name the current workspace of `ws`; `workspace.kcp.io/previous` name
+//! the previous one. Other entries are never changed.
 
 use std::path::{Path, PathBuf};
 
@@ -24,11 +24,11 @@ pub(crate) struct Session {
     client: Client,
 }
 
-/// How much is told.
+/// Output format of the current workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(crate) enum PathFormat {
     Sentence,
-    Short,
+    Path,
 }
 
 impl Session {
@@ -60,12 +60,12 @@ impl Session {
         self.client.with_prefix(&format!("{base}/clusters/{workspace}"))
     }
 
-    /// `Current workspace is ..`, without asking anybody.
-    pub(crate) fn whereabouts(&self, length: Length) -> String {
-        whereabouts(&self.context.cluster.server, None, length)
+    /// `Current workspace is ..`, without a request.
+    pub(crate) fn location_text(&self, format: PathFormat) -> String {
+        location_text(&self.context.cluster.server, None, format)
     }
 
-    /// Makes a workspace current and what was current the previous one, in the file.
+    /// Makes a workspace the current one, and the current one the previous one, in the file.
     pub(crate) fn enter(&mut self, workspace: &WorkspacePath) -> Result<(), WsError> {
         let server = &self.context.cluster.server;
         let base = workspace_of(server).map_or_else(|| server.trim_end_matches('/'), |(base, _)| base);
@@ -77,14 +77,14 @@ impl Session {
             kubeconfig.copy_context(&context.name, PREVIOUS)?;
         }
         copy(kubeconfig, &context.name, CURRENT, &server)?;
-        self.save_at(CURRENT)
+        self.save_with_current_context(CURRENT)
     }
 
     /// Swaps the current and the previous workspace, in the file.
     pub(crate) fn go_back(&mut self) -> Result<(), WsError> {
         let kubeconfig = &mut self.kubeconfig;
         let previous = kubeconfig.resolve(Some(PREVIOUS)).map_err(|_| WsError::NoPrevious)?;
-        // Both contexts may name clusters of their own, each of which the other one's copy would overwrite.
+        // Each copy may overwrite the cluster of the other context, so both are copied from this state.
         let before = kubeconfig.clone();
         if self.context.name == CURRENT {
             copy_from(&before, kubeconfig, CURRENT, PREVIOUS, &self.context.cluster.server)?;
@@ -92,22 +92,22 @@ impl Session {
             kubeconfig.copy_context(&self.context.name, PREVIOUS)?;
         }
         copy_from(&before, kubeconfig, PREVIOUS, CURRENT, &previous.cluster.server)?;
-        self.save_at(CURRENT)
+        self.save_with_current_context(CURRENT)
     }
 
-    /// Keeps the current workspace under a name of its own and switches to that. Returns the name.
-    pub(crate) fn keep_as_context(&mut self, name: Option<&str>, overwrite: bool) -> Result<String, WsError> {
+    /// Saves the current workspace as a context and switches to it. Returns its name.
+    pub(crate) fn save_as_context(&mut self, name: Option<&str>, overwrite: bool) -> Result<String, WsError> {
         let name =
             name.map_or_else(|| self.path().map(|path| path.to_string()), |name| Ok(name.to_owned()))?;
         if !overwrite && self.kubeconfig.context_names().any(|other| other == name) {
             return Err(WsError::ContextExists(name));
         }
         copy(&mut self.kubeconfig, &self.context.name, &name, &self.context.cluster.server)?;
-        self.save_at(&name)?;
+        self.save_with_current_context(&name)?;
         Ok(name)
     }
 
-    fn save_at(&mut self, context: &str) -> Result<(), WsError> {
+    fn save_with_current_context(&mut self, context: &str) -> Result<(), WsError> {
         self.kubeconfig.set_current_context(context);
         self.kubeconfig.save(&self.file)?;
         self.context = self.kubeconfig.resolve(Some(context))?;
@@ -129,7 +129,7 @@ fn copy_from(
     server: &str,
 ) -> Result<(), WsError> {
     let Context { cluster, user, namespace } = before.context(from)?;
-    // The cluster may have been overwritten by the copy in the other direction; `before` still has it.
+    // The copy in the other direction may have overwritten the cluster; `before` still has it.
     let entry = before.cluster(&cluster)?;
     if to == cluster || kubeconfig.cluster(&cluster).ok().as_ref() == Some(&entry) {
         kubeconfig.copy_cluster(&cluster, to, server)?;
@@ -140,22 +140,22 @@ fn copy_from(
     Ok(())
 }
 
-/// What comes before `/clusters/` and the workspace after it.
+/// The part of a URL before `/clusters/`, and the workspace after it.
 pub(crate) fn workspace_of(url: &str) -> Option<(&str, WorkspacePath)> {
     let (base, path) = url.trim_end_matches('/').rsplit_once("/clusters/")?;
     Some((base, WorkspacePath::parse(path).ok()?))
 }
 
-/// Tells where a server URL points. `kind` is the workspace's type.
-pub(crate) fn whereabouts(server: &str, kind: Option<&str>, length: Length) -> String {
-    match (workspace_of(server), length) {
-        (Some((_, path)), Length::Short) => format!("{path}\n"),
-        (Some((_, path)), Length::Sentence) => {
+/// The text for a server URL. `kind` is the type of the workspace.
+pub(crate) fn location_text(server: &str, kind: Option<&str>, format: PathFormat) -> String {
+    match (workspace_of(server), format) {
+        (Some((_, path)), PathFormat::Path) => format!("{path}\n"),
+        (Some((_, path)), PathFormat::Sentence) => {
             let kind = kind.map_or(String::new(), |kind| format!(" (type {kind})"));
             format!("Current workspace is '{path}'{kind}.\n")
         }
-        (None, Length::Short) => format!("{server}\n"),
-        (None, Length::Sentence) => format!("Current workspace is the URL {server:?}.\n"),
+        (None, PathFormat::Path) => format!("{server}\n"),
+        (None, PathFormat::Sentence) => format!("Current workspace is the URL {server:?}.\n"),
     }
 }
 
@@ -185,16 +185,16 @@ contexts:
         (folder, session)
     }
 
-    /// Where the contexts of the file point, and which is current.
+    /// The contexts of the file with their clusters and URLs; the current one has a `*`.
     fn contexts(session: &Session) -> Vec<String> {
         let kubeconfig = Kubeconfig::load(&session.file).unwrap();
         let current = kubeconfig.current_context().unwrap().to_owned();
-        let told = |name: &str| {
+        let line = |name: &str| {
             let context = kubeconfig.resolve(Some(name)).unwrap();
             let mark = if name == current { "*" } else { "" };
             format!("{mark}{name} {} {}", context.cluster_name, context.cluster.server)
         };
-        kubeconfig.context_names().map(told).collect()
+        kubeconfig.context_names().map(line).collect()
     }
 
     fn path(text: &str) -> WorkspacePath {
@@ -202,7 +202,7 @@ contexts:
     }
 
     #[test]
-    fn entering_remembers_where_it_came_from() {
+    fn entering_saves_the_previous_workspace() {
         let (_folder, mut session) = session(START);
         session.enter(&path("root:a")).unwrap();
         assert_eq!(
@@ -228,7 +228,7 @@ contexts:
     }
 
     #[test]
-    fn going_back_swaps() {
+    fn going_back_swaps_current_and_previous() {
         let (_folder, mut session) = session(START);
         assert!(matches!(session.go_back(), Err(WsError::NoPrevious)));
         session.enter(&path("root:a")).unwrap();
@@ -243,13 +243,13 @@ contexts:
     }
 
     #[test]
-    fn a_context_of_another_workspace_can_be_left_and_come_back_to() {
+    fn a_saved_context_can_be_left_and_entered_again() {
         let (_folder, mut session) = session(START);
         session.enter(&path("root:a")).unwrap();
-        assert_eq!(session.keep_as_context(Some("mine"), false).unwrap(), "mine");
-        assert!(matches!(session.keep_as_context(Some("mine"), false), Err(WsError::ContextExists(_))));
-        session.keep_as_context(Some("mine"), true).unwrap();
-        assert_eq!(session.keep_as_context(None, false).unwrap(), "root:a");
+        assert_eq!(session.save_as_context(Some("mine"), false).unwrap(), "mine");
+        assert!(matches!(session.save_as_context(Some("mine"), false), Err(WsError::ContextExists(_))));
+        session.save_as_context(Some("mine"), true).unwrap();
+        assert_eq!(session.save_as_context(None, false).unwrap(), "root:a");
         session.enter(&path("root:b")).unwrap();
         session.go_back().unwrap();
         assert_eq!(session.path().unwrap(), path("root:a"));
@@ -271,21 +271,21 @@ contexts:
     }
 
     #[test]
-    fn whereabouts_are_told_in_the_words_of_the_plugin() {
+    fn the_text_is_that_of_the_plugin() {
         let server = "https://a/clusters/root:x";
-        for (server, kind, length, text) in [
-            (server, None, Length::Sentence, "Current workspace is 'root:x'.\n"),
+        for (server, kind, format, text) in [
+            (server, None, PathFormat::Sentence, "Current workspace is 'root:x'.\n"),
             (
                 server,
                 Some("root:team"),
-                Length::Sentence,
+                PathFormat::Sentence,
                 "Current workspace is 'root:x' (type root:team).\n",
             ),
-            (server, Some("root:team"), Length::Short, "root:x\n"),
-            ("https://a/b", None, Length::Sentence, "Current workspace is the URL \"https://a/b\".\n"),
-            ("https://a/b", None, Length::Short, "https://a/b\n"),
+            (server, Some("root:team"), PathFormat::Path, "root:x\n"),
+            ("https://a/b", None, PathFormat::Sentence, "Current workspace is the URL \"https://a/b\".\n"),
+            ("https://a/b", None, PathFormat::Path, "https://a/b\n"),
         ] {
-            assert_eq!(whereabouts(server, kind, length), text);
+            assert_eq!(location_text(server, kind, format), text);
         }
     }
 }

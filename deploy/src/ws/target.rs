@@ -1,43 +1,43 @@
-//! Where somebody wants to go: the arithmetic of workspace paths. Pure.
+//! The argument of `ws PATH`, and relative workspace paths. Pure.
 
 use fairlead_names::WorkspacePath;
 
-/// A target as it was typed.
+/// A parsed argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Here.
+    /// The current workspace.
     Current,
-    /// Where we were before.
+    /// The previous workspace.
     Previous,
     /// The top-most ancestor of the current workspace.
     Top,
-    /// The user's home, and from there on; with how it was asked for.
-    Home { steps: String, asked: Asked },
-    /// From the top, in the form in which it was asked for.
+    /// A path from the user's home, and the form of the argument.
+    Home { steps: String, requested: HomeRequest },
+    /// An absolute path, and the form of the argument.
     Absolute { steps: String, form: Form },
-    /// From here.
+    /// A path from the current workspace.
     Relative { steps: String },
 }
 
-/// How somebody asked for his home.
+/// The form of an argument that means the home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// By `~`.
-    ByName,
-    /// By saying nothing at all.
-    BySilence,
+pub(crate) enum HomeRequest {
+    /// `~`, or the home directory of the shell.
+    Tilde,
+    /// No argument.
+    NoArgument,
 }
 
-/// How an absolute path was written.
+/// The form of an absolute path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `:root:a`.
     Colon,
-    /// `root:a`, as it used to be.
+    /// `root:a`, the former syntax.
     Bare,
 }
 
-/// A path that leads nowhere. The user has to type another one.
+/// An invalid path. The user has to correct it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("cannot go up from {0}")]
@@ -47,10 +47,10 @@ pub(crate) enum TargetError {
 }
 
 impl Target {
-    /// Reads an argument; `home` is the shell's home directory, which is what becomes of an unquoted `~`.
+    /// Parses an argument. `home` is the home directory of the shell, which replaces an unquoted `~`.
     pub(crate) fn parse(argument: Option<&str>, home: Option<&str>) -> Self {
         let Some(argument) = argument.filter(|argument| !argument.is_empty()) else {
-            return Self::Home { steps: String::new(), asked: Asked::BySilence };
+            return Self::Home { steps: String::new(), requested: HomeRequest::NoArgument };
         };
         match argument {
             "." => return Self::Current,
@@ -61,7 +61,7 @@ impl Target {
         let home = home.filter(|home| !home.is_empty());
         let from_home = ["~"].into_iter().chain(home).find_map(|home| argument.strip_prefix(home));
         if let Some(steps) = from_home.filter(|steps| steps.is_empty() || steps.starts_with([':', '/'])) {
-            return Self::Home { steps: steps.replace('/', ":"), asked: Asked::ByName };
+            return Self::Home { steps: steps.replace('/', ":"), requested: HomeRequest::Tilde };
         }
         let steps = argument.replace('/', ":");
         match steps.strip_prefix(':') {
@@ -74,11 +74,11 @@ impl Target {
     }
 }
 
-/// Goes step by step: names, `.` and `..`. `start` is where to begin; from nowhere the first step must be a name.
-pub(crate) fn walk(start: Option<&WorkspacePath>, steps: &str) -> Result<WorkspacePath, TargetError> {
+/// Resolves steps (names, `.` and `..`) from `start`. Without a start, the first step must be a name.
+pub(crate) fn resolve(start: Option<&WorkspacePath>, steps: &str) -> Result<WorkspacePath, TargetError> {
     let malformed = || TargetError::Malformed(steps.to_owned());
     let mut here = start.cloned();
-    // One colon at either end is a slip that hurts nobody.
+    // One colon at either end is ignored.
     let inner = steps.strip_prefix(':').unwrap_or(steps);
     let inner = inner.strip_suffix(':').unwrap_or(inner);
     for step in inner.split(':').filter(|_| !inner.is_empty()) {
@@ -115,17 +115,17 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_understood_as_the_plugin_does() {
-        let home = |steps: &str, asked| Target::Home { steps: steps.to_owned(), asked };
+    fn arguments_are_parsed_like_those_of_the_plugin() {
+        let home = |steps: &str, requested| Target::Home { steps: steps.to_owned(), requested };
         let absolute = |steps: &str, form| Target::Absolute { steps: steps.to_owned(), form };
         let relative = |steps: &str| Target::Relative { steps: steps.to_owned() };
         for (argument, target) in [
-            (None, home("", Asked::BySilence)),
-            (Some(""), home("", Asked::BySilence)),
-            (Some("~"), home("", Asked::ByName)),
-            (Some("~:a/b"), home(":a:b", Asked::ByName)),
-            (Some("/home/me"), home("", Asked::ByName)),
-            (Some("/home/me/a"), home(":a", Asked::ByName)),
+            (None, home("", HomeRequest::NoArgument)),
+            (Some(""), home("", HomeRequest::NoArgument)),
+            (Some("~"), home("", HomeRequest::Tilde)),
+            (Some("~:a/b"), home(":a:b", HomeRequest::Tilde)),
+            (Some("/home/me"), home("", HomeRequest::Tilde)),
+            (Some("/home/me/a"), home(":a", HomeRequest::Tilde)),
             (Some("/home/meadow"), absolute("home:meadow", Form::Colon)),
             (Some("."), Target::Current),
             (Some("-"), Target::Previous),
@@ -141,12 +141,12 @@ mod tests {
         ] {
             assert_eq!(Target::parse(argument, Some("/home/me")), target, "{argument:?}");
         }
-        assert_eq!(Target::parse(Some("/root"), Some("/root")), home("", Asked::ByName));
+        assert_eq!(Target::parse(Some("/root"), Some("/root")), home("", HomeRequest::Tilde));
         assert_eq!(Target::parse(Some("/root"), None), absolute("root", Form::Colon));
     }
 
     #[test]
-    fn steps_lead_to_paths() {
+    fn steps_are_resolved_to_paths() {
         let here = path("root:a:b");
         for (start, steps, end) in [
             (Some(&here), "c", "root:a:b:c"),
@@ -161,26 +161,26 @@ mod tests {
             (None, "root:a:..:b", "root:b"),
             (None, "user:ann", "user:ann"),
         ] {
-            assert_eq!(walk(start, steps).unwrap().as_str(), end, "{steps}");
+            assert_eq!(resolve(start, steps).unwrap().as_str(), end, "{steps}");
         }
     }
 
     #[test]
-    fn wrong_turns_are_named() {
+    fn invalid_steps_are_refused() {
         let root = path("root");
         let above = TargetError::AboveTop("root".to_owned());
-        assert_eq!(walk(Some(&root), ".."), Err(above.clone()));
-        assert_eq!(walk(Some(&root), "a:..:.."), Err(above.clone()));
+        assert_eq!(resolve(Some(&root), ".."), Err(above.clone()));
+        assert_eq!(resolve(Some(&root), "a:..:.."), Err(above.clone()));
         assert_eq!(above.to_string(), "cannot go up from root");
         for (start, steps) in
             [(Some(&root), "a::b"), (Some(&root), "A"), (None, ""), (None, ".."), (None, ".")]
         {
-            assert_eq!(walk(start, steps), Err(TargetError::Malformed(steps.to_owned())), "{steps}");
+            assert_eq!(resolve(start, steps), Err(TargetError::Malformed(steps.to_owned())), "{steps}");
         }
     }
 
     #[test]
-    fn the_top_has_no_parent() {
+    fn the_top_of_a_path_has_no_parent() {
         assert_eq!(top_of(&path("root:a:b")).as_str(), "root");
         assert_eq!(top_of(&path("x")).as_str(), "x");
     }

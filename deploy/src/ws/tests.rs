@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
-//! `ws` against a server that answers from a table: which requests it sends, and what it says.
+//! `ws` against a server with a table of responses: its requests and its output.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,31 +11,32 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Answers by method and path, in turn; the last one again and again.
-type Answers = HashMap<String, Vec<(u16, Value)>>;
+/// Responses by method and path, in order; the last one is repeated.
+type Responses = HashMap<String, Vec<(u16, Value)>>;
 
 struct Server {
     url: String,
-    answers: Arc<Mutex<Answers>>,
+    responses: Arc<Mutex<Responses>>,
     requests: Arc<Mutex<Vec<String>>>,
     folder: tempfile::TempDir,
 }
 
-/// What a command said, and whether it worked.
+/// Output and error of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct CommandOutput {
     out: String,
     err: String,
     failure: Option<String>,
 }
 
 impl Server {
-    /// A server, and a kubeconfig that points into one of its workspaces.
+    /// A server, and a kubeconfig with one of its workspaces as the current one.
     async fn with_current(workspace: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (answers, requests) = (Arc::<Mutex<Answers>>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let shared = (Arc::clone(&answers), Arc::clone(&requests));
+        let (responses, requests) =
+            (Arc::<Mutex<Responses>>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let shared = (Arc::clone(&responses), Arc::clone(&requests));
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
                 tokio::spawn(serve(connection, Arc::clone(&shared.0), Arc::clone(&shared.1)));
@@ -49,22 +50,22 @@ impl Server {
             "users": [],
         });
         std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        Self { url, answers, requests, folder }
+        Self { url, responses, requests, folder }
     }
 
-    /// Another answer to a request such as `GET /clusters/root/api`.
-    fn answer(&self, request: &str, code: u16, body: Value) {
-        self.answers.lock().unwrap().entry(request.to_owned()).or_default().push((code, body));
+    /// Adds a response to a request such as `GET /clusters/root/api`.
+    fn respond(&self, request: &str, code: u16, body: Value) {
+        self.responses.lock().unwrap().entry(request.to_owned()).or_default().push((code, body));
     }
 
-    /// A workspace that exists and lets us in.
+    /// Adds a workspace to which the user has access.
     fn open_workspace(&self, path: &str, kind: &str) {
-        self.answer(&format!("GET /clusters/{path}/api"), 200, json!({ "versions": ["v1"] }));
-        self.answer(&format!("GET /clusters/{path}/apis"), 200, json!({ "groups": [] }));
+        self.respond(&format!("GET /clusters/{path}/api"), 200, json!({ "versions": ["v1"] }));
+        self.respond(&format!("GET /clusters/{path}/apis"), 200, json!({ "groups": [] }));
         let bindings = format!("GET /clusters/{path}/apis/apis.kcp.io/v1alpha2/apibindings");
-        self.answer(&bindings, 200, json!({ "items": [] }));
+        self.respond(&bindings, 200, json!({ "items": [] }));
         if let Some((parent, name)) = path.rsplit_once(':') {
-            self.answer(&object(parent, name), 200, self.workspace(path, kind, "Ready"));
+            self.respond(&object(parent, name), 200, self.workspace(path, kind, "Ready"));
         }
     }
 
@@ -81,18 +82,18 @@ impl Server {
         })
     }
 
-    async fn run(&self, arguments: &[&str]) -> Said {
+    async fn run(&self, arguments: &[&str]) -> CommandOutput {
         #[derive(Parser)]
-        struct Line {
+        struct CommandLine {
             #[command(flatten)]
             ws: WsCommand,
         }
         let kubeconfig = self.folder.path().join("kubeconfig");
         let given = ["ws", "--kubeconfig", kubeconfig.to_str().unwrap()];
-        let line = Line::try_parse_from(given.iter().chain(arguments)).unwrap();
+        let line = CommandLine::try_parse_from(given.iter().chain(arguments)).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let outcome = line.ws.speak(&mut Voice { out: &mut out, err: &mut err }).await;
-        Said {
+        let outcome = line.ws.execute(&mut Output { out: &mut out, err: &mut err }).await;
+        CommandOutput {
             out: String::from_utf8(out).unwrap(),
             err: String::from_utf8(err).unwrap(),
             failure: outcome.err().map(|error| error.to_string()),
@@ -113,17 +114,17 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({ "kind": "Status", "code": code, "reason": reason, "message": message })
 }
 
-fn said(out: &str) -> Said {
-    Said { out: out.to_owned(), err: String::new(), failure: None }
+fn printed(out: &str) -> CommandOutput {
+    CommandOutput { out: out.to_owned(), err: String::new(), failure: None }
 }
 
-fn failed(message: &str) -> Said {
-    Said { out: String::new(), err: String::new(), failure: Some(message.to_owned()) }
+fn failed(message: &str) -> CommandOutput {
+    CommandOutput { out: String::new(), err: String::new(), failure: Some(message.to_owned()) }
 }
 
 async fn serve(
     mut connection: TcpStream,
-    answers: Arc<Mutex<Answers>>,
+    responses: Arc<Mutex<Responses>>,
     requests: Arc<Mutex<Vec<String>>>,
 ) -> Option<()> {
     let (reader, mut writer) = connection.split();
@@ -151,11 +152,11 @@ async fn serve(
         };
         requests.lock().ok()?.push(logged);
         let (code, body) = {
-            let mut answers = answers.lock().ok()?;
-            match answers.get_mut(&request) {
+            let mut responses = responses.lock().ok()?;
+            match responses.get_mut(&request) {
                 None => (403, status(403, "Forbidden", "workspace access not permitted")),
-                Some(answers) if answers.len() > 1 => answers.remove(0),
-                Some(answers) => answers.first().cloned()?,
+                Some(responses) if responses.len() > 1 => responses.remove(0),
+                Some(responses) => responses.first().cloned()?,
             }
         };
         let body = body.to_string();
@@ -165,10 +166,10 @@ async fn serve(
 }
 
 #[tokio::test]
-async fn going_somewhere_looks_first_and_is_remembered() {
+async fn entering_checks_access_and_saves_the_current_workspace() {
     let server = Server::with_current("root").await;
     server.open_workspace("root:org", "root:organization");
-    let here = said("Current workspace is 'root:org' (type root:organization).\n");
+    let here = printed("Current workspace is 'root:org' (type root:organization).\n");
     assert_eq!(server.run(&["org"]).await, here);
     assert_eq!(
         server.requests(),
@@ -179,77 +180,77 @@ async fn going_somewhere_looks_first_and_is_remembered() {
             "GET /clusters/root:org/apis/apis.kcp.io/v1alpha2/apibindings",
         ]
     );
-    assert_eq!(server.run(&["."]).await, said("Current workspace is 'root:org'.\n"));
-    assert_eq!(server.run(&["current"]).await, said("Current workspace is 'root:org'.\n"));
-    assert_eq!(server.run(&[".", "--short"]).await, said("root:org\n"));
-    assert!(server.requests().is_empty(), "that needs no request");
+    assert_eq!(server.run(&["."]).await, printed("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&["current"]).await, printed("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&[".", "--short"]).await, printed("root:org\n"));
+    assert!(server.requests().is_empty(), "no request is needed");
 
     server.open_workspace("root", "");
-    assert_eq!(server.run(&[".."]).await, said("Current workspace is 'root' (type root).\n"));
+    assert_eq!(server.run(&[".."]).await, printed("Current workspace is 'root' (type root).\n"));
     assert!(!server.requests().iter().any(|request| request.contains("/workspaces/")), "root has no parent");
-    assert_eq!(server.run(&["-"]).await, said("Current workspace is 'root:org'.\n"));
-    assert_eq!(server.run(&[":"]).await, said("Current workspace is 'root'.\n"));
+    assert_eq!(server.run(&["-"]).await, printed("Current workspace is 'root:org'.\n"));
+    assert_eq!(server.run(&[":"]).await, printed("Current workspace is 'root'.\n"));
     assert_eq!(server.run(&["use", ":root:org"]).await, here);
 }
 
 #[tokio::test]
-async fn an_old_absolute_path_works_with_a_remark() {
+async fn a_former_absolute_path_works_with_a_warning() {
     let server = Server::with_current("root:org").await;
     server.open_workspace("root", "");
-    let Said { out, err, failure } = server.run(&["root"]).await;
+    let CommandOutput { out, err, failure } = server.run(&["root"]).await;
     assert_eq!((out.as_str(), failure), ("Current workspace is 'root' (type root).\n", None));
     assert!(err.starts_with("Note: Using 'root:'") && err.ends_with(".\n"), "{err}");
 }
 
 #[tokio::test]
-async fn closed_doors_are_told_apart_and_nothing_changes() {
+async fn each_refusal_has_its_message_and_changes_nothing() {
     let server = Server::with_current("root").await;
-    server.answer(&object("root", "nope"), 404, status(404, "NotFound", "not found"));
+    server.respond(&object("root", "nope"), 404, status(404, "NotFound", "not found"));
     assert_eq!(server.run(&["nope"]).await, failed("workspace \"root:nope\" not found"));
     assert_eq!(server.run(&["secret"]).await, failed("access to workspace \"root:secret\" denied"));
     for part in ["api", "apis"] {
-        server.answer(&format!("GET /clusters/root:empty/{part}"), 200, json!({}));
+        server.respond(&format!("GET /clusters/root:empty/{part}"), 200, json!({}));
     }
     assert_eq!(server.run(&["empty"]).await, failed("access to workspace \"root:empty\" denied"));
     assert_eq!(server.run(&[".."]).await, failed("cannot go up from root"));
     assert_eq!(server.run(&["-"]).await, failed("no previous workspace found in kubeconfig"));
-    server.answer("GET /clusters/root:sick/api", 500, status(500, "InternalError", "out of order"));
+    server.respond("GET /clusters/root:sick/api", 500, status(500, "InternalError", "out of order"));
     assert_eq!(server.run(&["sick"]).await, failed("out of order"));
-    assert_eq!(server.run(&["."]).await, said("Current workspace is 'root'.\n"));
+    assert_eq!(server.run(&["."]).await, printed("Current workspace is 'root'.\n"));
 }
 
 #[tokio::test]
-async fn home_is_asked_for_in_root() {
+async fn the_home_is_requested_in_root() {
     let server = Server::with_current("root:org").await;
     let home = "GET /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces/~";
     let url = format!("{}/clusters/1abc", server.url);
-    server.answer(home, 429, status(429, "TooManyRequests", "creating the home workspace"));
-    server.answer(home, 200, json!({ "spec": { "URL": url } }));
+    server.respond(home, 429, status(429, "TooManyRequests", "creating the home workspace"));
+    server.respond(home, 200, json!({ "spec": { "URL": url } }));
     server.open_workspace("1abc", "");
     server.open_workspace("1abc:kid", "root:universal");
-    let Said { out, err, failure } = server.run(&[]).await;
+    let CommandOutput { out, err, failure } = server.run(&[]).await;
     assert_eq!((out.as_str(), failure), ("Current workspace is '1abc'.\n", None));
     assert!(err.contains("'cd' semantics"), "{err}");
     assert_eq!(server.requests()[..2], [home, home]);
     assert_eq!(
         server.run(&["~:kid"]).await,
-        said("Current workspace is '1abc:kid' (type root:universal).\n")
+        printed("Current workspace is '1abc:kid' (type root:universal).\n")
     );
 }
 
 #[tokio::test]
-async fn a_workspace_is_made_and_waited_for() {
+async fn a_workspace_is_created_and_waited_for() {
     let server = Server::with_current("root").await;
     let collection = "/clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces";
     let made = server.workspace("root:a", "root:team", "");
-    server.answer(&format!("POST {collection}"), 201, made.clone());
-    server.answer(&object("root", "a"), 404, status(404, "NotFound", "not yet"));
-    server.answer(&object("root", "a"), 200, made);
+    server.respond(&format!("POST {collection}"), 201, made.clone());
+    server.respond(&object("root", "a"), 404, status(404, "NotFound", "not yet"));
+    server.respond(&object("root", "a"), 200, made);
     server.open_workspace("root:a", "root:team");
     let arguments = ["create", "a", "--type", "root:Team", "--location-selector", "name=root", "--enter"];
     assert_eq!(
         server.run(&arguments).await,
-        said(
+        printed(
             "Workspace \"a\" (type root:team) created. Waiting for it to be ready...\n\
              Workspace \"a\" (type root:team) is ready to use.\n\
              Current workspace is 'root:a' (type root:team).\n"
@@ -276,15 +277,15 @@ async fn a_workspace_is_made_and_waited_for() {
 async fn a_workspace_that_exists_is_refused_or_accepted() {
     let server = Server::with_current("root").await;
     let refusal = status(409, "AlreadyExists", "workspaces.tenancy.kcp.io \"a\" already exists");
-    server.answer("POST /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", 409, refusal);
+    server.respond("POST /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces", 409, refusal);
     server.open_workspace("root:a", "root:team");
     let refused = failed("workspaces.tenancy.kcp.io \"a\" already exists");
     assert_eq!(server.run(&["create", "a"]).await, refused);
     let spec = server.requests()[0].rsplit_once("\"spec\":").unwrap().1.to_owned();
-    assert_eq!(spec, "{}}", "nothing is asked for that was not wished");
+    assert_eq!(spec, "{}}", "nothing is requested for that was not wished");
     assert_eq!(
         server.run(&["create", "a", "--ignore-existing"]).await,
-        said(
+        printed(
             "Workspace \"a\" (type root:team) already exists.\n\
              Workspace \"a\" (type root:team) is ready to use.\n"
         )
@@ -296,7 +297,7 @@ async fn a_tree_is_read_workspace_by_workspace() {
     let server = Server::with_current("root").await;
     let list = |path: &str, items: &[Value]| {
         let request = format!("GET /clusters/{path}/apis/tenancy.kcp.io/v1alpha1/workspaces");
-        server.answer(&request, 200, json!({ "items": items }));
+        server.respond(&request, 200, json!({ "items": items }));
     };
     let mut dying = server.workspace("root:dying", "root:team", "Deleting");
     dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -315,22 +316,22 @@ async fn a_tree_is_read_workspace_by_workspace() {
     list("root:a:b", &[]);
     for path in ["root", "root:a"] {
         let request = format!("GET /clusters/{path}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster");
-        server.answer(&request, 200, json!({ "status": { "phase": "Ready" } }));
+        server.respond(&request, 200, json!({ "status": { "phase": "Ready" } }));
     }
     assert_eq!(
         server.run(&["tree"]).await,
-        said(".\n└── root\n    ├── a\n    │   └── b\n    ├── mount [m]\n    └── z [?]\n\n")
+        printed(".\n└── root\n    ├── a\n    │   └── b\n    ├── mount [m]\n    └── z [?]\n\n")
     );
     assert_eq!(server.requests().len(), 4);
     assert_eq!(
         server.run(&["tree", "-f"]).await,
-        said(
+        printed(
             ".\n└── root\n    ├── root:a\n    │   └── root:a:b\n    ├── root:mount [m]\n    └── root:z [?]\n\n"
         )
     );
     assert_eq!(
         server.run(&["tree", "--wide"]).await,
-        said(
+        printed(
             ".\n\
              └── root           ws=-             lc=Ready\n    \
                  ├── a          ws=Ready         lc=Ready\n    \
@@ -342,9 +343,9 @@ async fn a_tree_is_read_workspace_by_workspace() {
 }
 
 #[tokio::test]
-async fn a_workspace_can_be_kept_as_a_context() {
+async fn a_workspace_can_be_saved_as_a_context() {
     let server = Server::with_current("root:a").await;
-    let created = said("Created context \"mine\" and switched to it.\n");
+    let created = printed("Created context \"mine\" and switched to it.\n");
     assert_eq!(server.run(&["create-context", "mine"]).await, created);
     let refused = failed("context \"mine\" already exists in kubeconfig, use --overwrite to update it");
     assert_eq!(server.run(&["create-context", "mine"]).await, refused);
@@ -357,7 +358,7 @@ async fn a_workspace_can_be_kept_as_a_context() {
 }
 
 #[test]
-fn a_plugin_is_known_by_its_name() {
+fn a_plugin_is_selected_by_the_name_of_the_program() {
     for (program, plugin) in [
         ("/usr/bin/kubectl-ws", Some(Plugin::Workspace)),
         ("kubectl-workspace", Some(Plugin::Workspace)),
@@ -365,6 +366,6 @@ fn a_plugin_is_known_by_its_name() {
         ("fairlead", None),
         ("", None),
     ] {
-        assert_eq!(Plugin::called_as(Path::new(program)), plugin, "{program}");
+        assert_eq!(Plugin::from_program_name(Path::new(program)), plugin, "{program}");
     }
 }

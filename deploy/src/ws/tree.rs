@@ -4,21 +4,21 @@ use fairlead_client::{Client, ClientError};
 use fairlead_names::WorkspacePath;
 
 use super::WsError;
-use super::remote::{self, Workspace};
+use super::requests::{self, Workspace};
 use super::session::{Session, workspace_of};
 
-/// What is told of each workspace.
+/// The text of each workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Its name.
+    /// Name of the workspace.
     Short,
-    /// Its path.
+    /// Path of the workspace.
     Full,
-    /// Its name and phases.
+    /// Name and phases of the workspace.
     Wide,
 }
 
-/// A workspace with those below it.
+/// A workspace and its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     label: String,
@@ -33,14 +33,14 @@ pub(crate) async fn tree(session: &Session, style: Style) -> Result<String, WsEr
     let label = here.to_string();
     let client = session.client(&here);
     let columns = columns(&client, "-".to_owned(), style).await?;
-    let children = remote::workspaces(&client).await?;
+    let children = requests::workspaces(&client).await?;
     let children = nodes(session, &here, children, style).await?;
     let root = Node { label, columns, children };
     let blank = if style == Style::Wide { "" } else { "\n" };
     Ok(format!("{}{blank}", draw(&root)))
 }
 
-/// The nodes of the workspaces of one parent, with all below them.
+/// The nodes of the workspaces of one parent, with their descendants.
 async fn nodes(
     session: &Session,
     parent: &WorkspacePath,
@@ -61,9 +61,9 @@ async fn nodes(
         }
         let client = session.client(&path);
         let columns = columns(&client, workspace.status.phase, style).await?;
-        let children = match remote::workspaces(&client).await {
+        let children = match requests::workspaces(&client).await {
             Ok(children) => children,
-            // Not for us to see, or only just being made: no reason to hide its siblings.
+            // The user may not read it, or the server is still creating it. Its siblings are printed.
             Err(error) if matches!(error.code(), Some(403 | 404)) => {
                 label.push_str(" [?]");
                 Vec::new()
@@ -76,7 +76,7 @@ async fn nodes(
     Ok(below)
 }
 
-/// Where a child is, by its URL: only that is right in a home, which is also known by its user's name.
+/// The path of a child, from its URL: the path of a home in the kubeconfig may be an alias with the name of the user.
 fn path_of(parent: &WorkspacePath, workspace: &Workspace) -> WorkspacePath {
     let by_url = workspace_of(&workspace.spec.url).map(|(_, path)| path);
     by_url.unwrap_or_else(|| parent.join(&workspace.metadata.name))
@@ -86,9 +86,9 @@ async fn columns(client: &Client, phase: String, style: Style) -> Result<Vec<Str
     if style != Style::Wide {
         return Ok(Vec::new());
     }
-    let logical_cluster = match remote::logical_cluster_phase(client).await {
+    let logical_cluster = match requests::logical_cluster_phase(client).await {
         Ok(phase) => phase,
-        // It is only just being made, or is not for us to see.
+        // The server is still creating it, or the user may not read it.
         Err(error) if matches!(error.code(), Some(403 | 404)) => "-".to_owned(),
         Err(error) => return Err(error),
     };

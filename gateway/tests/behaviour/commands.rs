@@ -37,7 +37,7 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
 
     // Found by its number and its configuration, or by its state file.
     let (good, said) = fairlead(&["reload", "--pid", &first]).await;
-    assert!(good && said.contains("all files are in force"), "{said}");
+    assert!(good && said.contains("all files are in effect"), "{said}");
     let mut broken = config.clone();
     broken.listeners[0].client_ca = Some("/nowhere.crt".into());
     write_config(&file, &broken);
@@ -45,7 +45,7 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
     assert!(!good && said.contains("gateway.yaml:1:") && said.contains("listeners[0]"), "{said}");
     // A successor could not use it either, and nobody is worse off.
     let (good, said) = fairlead(&["upgrade", "--pid-file", &by_file]).await;
-    assert!(!good && said.contains(&format!("process {first} goes on as it was")), "{said}");
+    assert!(!good && said.contains(&format!("process {first} was not upgraded")), "{said}");
     write_config(&file, &config);
     assert!(fairlead(&["reload", "--pid-file", &by_file]).await.0);
 
@@ -56,7 +56,7 @@ async fn the_commands_of_a_life_tell_what_came_of_them() {
     let (good, said) = fairlead(&["reload", "--pid", &first]).await;
     assert!(!good && said.contains(&format!("there is no process {first}")), "{said}");
     let (good, said) = fairlead(&["drain", "--pid", &second]).await;
-    assert!(good && said.contains(&format!("process {second}: has ended")), "{said}");
+    assert!(good && said.contains(&format!("process {second}: ended")), "{said}");
     let (good, said) = fairlead(&["drain", "--pid-file", &by_file]).await;
     assert!(!good && said.contains("cannot be read"), "{said}");
 }
@@ -70,7 +70,7 @@ async fn without_a_state_file_the_outcome_is_not_made_up() {
     gateway.says("the index is synced").await;
     let pid = gateway.pid().to_string();
     let (good, said) = fairlead(&["reload", "--pid", &pid]).await;
-    assert!(!good && said.contains("what came of it is not known") && said.contains("stateFile"), "{said}");
+    assert!(!good && said.contains("the result is unknown") && said.contains("stateFile"), "{said}");
     let (good, _) = fairlead(&["drain", "--pid", &pid]).await;
     assert!(good);
     gateway.ends_well().await;

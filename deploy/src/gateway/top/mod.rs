@@ -1,7 +1,7 @@
-//! `fairlead gateway top`: what the gateway is doing, drawn anew every second.
+//! `fairlead gateway top`: rates, latency and busy workspaces, redrawn every second.
 
-mod figures;
-mod show;
+mod counters;
+mod table;
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -11,38 +11,38 @@ use fairlead_client::Client;
 use serde::Deserialize;
 use tokio::time::sleep;
 
-use super::ask::AskError;
-use super::reach::Reach;
-use crate::output::{is_printed, print};
-use figures::Figures;
-use show::{Between, table};
+use super::address::GatewayAddress;
+use super::admin_client::AdminClientError;
+use crate::output::{print, try_print};
+use counters::Counters;
+use table::{Interval, table};
 
 const STATUS: &str = "/services/fairlead/v1/status";
 const TOP: &str = "/services/fairlead/v1/top";
 const FIGURES: &str = "/services/fairlead/v1/figures";
 
-/// Show what the gateway is doing, anew every second until Ctrl-C: rates, latency, listeners, shards, the busiest workspaces.
+/// Show rates, latency, listeners, shards and busy workspaces, redrawn every second until Ctrl-C
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TopCommand {
-    /// Print it once, about one interval, and end
+    /// Print one interval and end
     #[arg(long)]
     once: bool,
-    /// Seconds between two looks
+    /// Length of an interval in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
     #[command(flatten)]
-    reach: Reach,
+    gateway: GatewayAddress,
 }
 
-/// Everything at one moment.
+/// Status, busy workspaces and counters at one time.
 #[derive(Debug)]
-struct Moment {
+struct Snapshot {
     status: Status,
     busy: Busy,
-    figures: Figures,
+    counters: Counters,
 }
 
-/// What the gateway says of itself, as far as it is shown.
+/// The parts of the status that are printed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
@@ -50,13 +50,13 @@ struct Status {
     uptime_seconds: u64,
     synced: bool,
     draining: bool,
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     shards: Vec<Shard>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Door {
+struct Listener {
     name: String,
 }
 
@@ -66,7 +66,7 @@ struct Shard {
     name: String,
     watching: bool,
     left_alone: bool,
-    /// Doors that do not get through to it.
+    /// Listeners with an own client certificate that cannot reach the shard.
     left_alone_by: Vec<String>,
     unschedulable: bool,
     draining: bool,
@@ -76,7 +76,7 @@ struct Shard {
     limit: Option<u32>,
 }
 
-/// The busiest workspaces, by each measure.
+/// The busiest workspaces by each measure.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Busy {
@@ -96,20 +96,20 @@ struct BusyWorkspace {
 }
 
 impl TopCommand {
-    pub(super) async fn run(&self) -> Result<(), AskError> {
-        let client = self.reach.client()?;
-        let mut before = Moment::now(&client).await?;
+    pub(super) async fn run(&self) -> Result<(), AdminClientError> {
+        let client = self.gateway.client()?;
+        let mut before = Snapshot::take(&client).await?;
         let is_terminal = io::stdout().is_terminal();
         loop {
             sleep(Duration::from_secs(self.interval)).await;
-            let now = Moment::now(&client).await?;
-            let text = table(&Between { before: &before, now: &now });
+            let now = Snapshot::take(&client).await?;
+            let text = table(&Interval { before: &before, now: &now });
             if self.once {
                 print(text);
                 return Ok(());
             }
             let drawn = if is_terminal { redrawn(&text) } else { format!("{text}\n") };
-            if !is_printed(drawn) {
+            if !try_print(drawn) {
                 return Ok(());
             }
             before = now;
@@ -117,15 +117,15 @@ impl TopCommand {
     }
 }
 
-impl Moment {
-    async fn now(client: &Client) -> Result<Self, AskError> {
-        let (status, busy, figures) =
+impl Snapshot {
+    async fn take(client: &Client) -> Result<Self, AdminClientError> {
+        let (status, busy, counters) =
             tokio::try_join!(client.get_json(STATUS), client.get_json(TOP), client.get_json(FIGURES))?;
-        Ok(Self { status, busy, figures })
+        Ok(Self { status, busy, counters })
     }
 }
 
-/// The text at the top of the screen, in place of what was there: each line to its end, then all that is below.
+/// Control sequences that replace the screen with the text: each line is cleared to its end, then everything below.
 fn redrawn(text: &str) -> String {
     let rows =
         rustix::termios::tcgetwinsize(io::stdout()).map_or(usize::MAX, |size| usize::from(size.ws_row));

@@ -35,7 +35,7 @@ async fn explain_tail_and_top_work_at_the_terminal() {
     let told = text(&run(&["explain", "root:fleet", "--as", &admin]).await);
     for words in [
         "workspace fleet leads to logical cluster",
-        "User kcp-admin, known by certificate",
+        "User kcp-admin, authenticated by certificate",
         "Forwarded to root: https://",
     ] {
         assert!(told.contains(words), "{words}: {told}");

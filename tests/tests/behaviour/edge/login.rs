@@ -25,13 +25,13 @@ async fn the_plugin_follows_the_credential_protocol() {
     };
     let nobody = asked(V1).await;
     assert!(!nobody.success && nobody.stdout.is_empty(), "{nobody:?}");
-    assert!(nobody.stderr.contains("somebody has to sign in"), "{nobody:?}");
+    assert!(nobody.stderr.contains("a sign-in is required"), "{nobody:?}");
     assert!(nobody.stderr.contains("fairlead login --issuer=https://127.0.0.1:"), "{nobody:?}");
     for kubectl in versions(&installation) {
         let mut command = user.command(kubectl.command().as_std().get_program().as_ref());
         command.args(["get", "workspaces"]);
         let finished = user.run(command).await;
-        assert!(!finished.success && finished.stderr.contains("somebody has to sign in"), "{finished:?}");
+        assert!(!finished.success && finished.stderr.contains("a sign-in is required"), "{finished:?}");
     }
 
     let first = user.login("--device", "developer").await;
@@ -122,7 +122,7 @@ async fn tokens_are_renewed_and_outlive_the_issuer() {
     let finished = user.run(user.fairlead(&line)).await;
     assert!(!finished.success && finished.stdout.is_empty(), "{finished:?}");
     assert!(finished.stderr.contains(&format!("the issuer {issuer} cannot be reached")), "{finished:?}");
-    assert!(finished.stderr.contains("hint: is it running?"), "{finished:?}");
+    assert!(finished.stderr.contains("hint: check that it is running"), "{finished:?}");
 }
 
 /// A user who is removed from the file of users cannot renew tokens. A user who is added can sign in.
@@ -145,7 +145,7 @@ async fn changes_of_the_file_of_users_take_effect() {
     let mut command = user.fairlead("login --dir=site");
     command.env("KUBERNETES_EXEC_INFO", exec_credential(V1));
     let finished = user.run(command).await;
-    assert!(!finished.success && finished.stderr.contains("somebody has to sign in"), "{finished:?}");
+    assert!(!finished.success && finished.stderr.contains("a sign-in is required"), "{finished:?}");
     let token = user.login("--device", "carla").await;
     let review = serde_json::json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -1,51 +1,51 @@
-//! The log file of a process: appended to, bounded in size.
+//! The log file of a process, bounded in size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A log that is larger is set aside.
-const LARGEST: u64 = 16 << 20;
+/// Size above which a log is rotated.
+const MAX_SIZE: u64 = 16 << 20;
 
 /// A log file and its predecessor, `<name>.log.1`.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
+pub(crate) struct LogFile {
     path: PathBuf,
-    largest: u64,
+    max_size: u64,
 }
 
-impl Log {
-    /// The log at a path, which need not exist.
+impl LogFile {
+    /// The log at a path. The file need not exist.
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path, largest: LARGEST }
+        Self { path, max_size: MAX_SIZE }
     }
 
-    /// A handle that writes at the end of the file, wherever that is by then.
+    /// Opens the file for appending.
     pub(crate) fn open(&self) -> io::Result<File> {
         OpenOptions::new().create(true).append(true).open(&self.path)
     }
 
-    /// Sets a log that is too large aside. Its writers keep their handles, so the content is copied and the file emptied;
-    /// what is written in between is lost, a line or two in many megabytes.
+    /// Rotates a log that is too large. Its writers keep their file descriptors, so the content is copied and the file
+    /// truncated. Lines written in between are lost, one or two in 16 MiB.
     pub(crate) fn rotate(&self) -> io::Result<()> {
         let size = match std::fs::metadata(&self.path) {
             Ok(metadata) => metadata.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        if size > self.largest {
-            let mut aside = self.path.clone().into_os_string();
-            aside.push(".1");
-            std::fs::copy(&self.path, aside)?;
+        if size > self.max_size {
+            let mut rotated = self.path.clone().into_os_string();
+            rotated.push(".1");
+            std::fs::copy(&self.path, rotated)?;
             OpenOptions::new().write(true).open(&self.path)?.set_len(0)?;
         }
         Ok(())
     }
 }
 
-/// The last lines of a log that say something, at most `count`.
+/// The last lines of a log that are not blank, at most `count`.
 pub(crate) fn last_lines(path: &Path, count: usize) -> Vec<String> {
-    // Enough for lines of any reasonable length, however large the file is.
+    // Bounds the read, however large the file is.
     const TAIL: u64 = 16 << 10;
     let read = || {
         let mut file = File::open(path)?;
@@ -68,9 +68,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_log_is_set_aside_under_its_writer() {
+    fn a_large_log_is_rotated_while_it_is_open() {
         let folder = tempfile::tempdir().unwrap();
-        let log = Log { path: folder.path().join("a.log"), largest: 8 };
+        let log = LogFile { path: folder.path().join("a.log"), max_size: 8 };
         log.rotate().unwrap();
         let mut writer = log.open().unwrap();
         writer.write_all(b"12345678").unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_those_that_say_something() {
+    fn blank_lines_are_not_among_the_last_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         assert!(last_lines(&path, 2).is_empty());

@@ -1,22 +1,22 @@
-//! What `up` shows: a live table on a terminal, lines elsewhere.
+//! The output of `up`: a live table on a terminal, lines elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::board::{Announcement, Board, Condition, Follower, Row};
+use super::process_table::{Condition, Event, ProcessTable, Row, TableFollower};
 
-/// Whoever is told what happens.
-pub(crate) trait Audience {
-    /// Tells it. Whether it arrives does not matter to `up`.
-    fn hear(&mut self, announcement: &Announcement);
+/// A receiver of events.
+pub(crate) trait EventSink {
+    /// Sends an event. Errors are ignored: the servers run without a receiver.
+    fn send(&mut self, event: &Event);
 }
 
-/// The person at the terminal, or whatever reads standard output.
+/// Writes events to standard output.
 #[derive(Debug)]
-pub(crate) struct Screen {
-    follower: Follower,
+pub(crate) struct TerminalView {
+    follower: TableFollower,
     style: Style,
-    /// How many lines of a table stand above the cursor.
+    /// Number of lines of the table above the cursor.
     drawn: usize,
     welcome: Welcome,
 }
@@ -27,51 +27,51 @@ enum Style {
     Lines,
 }
 
-/// What the closing screen mentions.
+/// Content of the message that is printed when all processes are ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Welcome {
-    /// How people reach the gateway.
+    /// URL of the gateway.
     pub gateway: String,
     pub kubeconfig: PathBuf,
     pub edge_kubeconfig: PathBuf,
     pub logs: PathBuf,
-    /// How to run this program.
+    /// Command that runs this program.
     pub program: String,
-    /// How to make it end.
+    /// Way to stop the installation.
     pub stop: Stop,
 }
 
-/// How `up` ends.
+/// Way to stop `up`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It has the terminal.
+    /// Ctrl-C: `up` runs in the foreground.
     ControlC,
-    /// It runs in the background; with the directory if that has to be named.
+    /// `fairlead down`: `up` runs in the background. With the directory, unless it is the default one.
     Down { directory: Option<PathBuf> },
 }
 
-impl Screen {
+impl TerminalView {
     /// Standard output, with a live table if it is a terminal.
     pub(crate) fn new(welcome: Welcome) -> Self {
         let style = if io::stdout().is_terminal() { Style::Table } else { Style::Lines };
-        Self { follower: Follower::default(), style, drawn: 0, welcome }
+        Self { follower: TableFollower::default(), style, drawn: 0, welcome }
     }
 
-    fn text(&mut self, announcement: &Announcement) -> String {
-        self.follower.hear(announcement);
-        let board = &self.follower.board;
-        match (announcement, self.style) {
-            (Announcement::Beginning(_), Style::Table) => self.redraw(),
-            // Once it has scrolled away a table cannot be changed any more.
-            (Announcement::News(_), Style::Table) if self.drawn > 0 => self.redraw(),
-            (Announcement::News(news), _) => line(board, news.process),
-            (Announcement::Beginning(_) | Announcement::Failed { .. }, _) => String::new(),
-            (Announcement::Note(note), _) => self.below(&format!("Note: {note}.\n")),
-            (Announcement::Ready { after_ms, edge }, _) => {
-                let text = self.welcome.text(board.rows.len(), *after_ms, edge);
+    fn text(&mut self, event: &Event) -> String {
+        self.follower.send(event);
+        let table = &self.follower.table;
+        match (event, self.style) {
+            (Event::Starting(_), Style::Table) => self.redraw(),
+            // A table that has scrolled away cannot be redrawn.
+            (Event::ProcessEvent(_), Style::Table) if self.drawn > 0 => self.redraw(),
+            (Event::ProcessEvent(event), _) => line(table, event.process),
+            (Event::Starting(_) | Event::Failed { .. }, _) => String::new(),
+            (Event::Note(note), _) => self.below(&format!("Note: {note}.\n")),
+            (Event::Ready { after_ms, edge }, _) => {
+                let text = self.welcome.text(table.rows.len(), *after_ms, edge);
                 self.below(&text)
             }
-            (Announcement::Stopping, _) => self.below("Stopping.\n"),
+            (Event::Stopping, _) => self.below("Stopping.\n"),
         }
     }
 
@@ -80,23 +80,23 @@ impl Screen {
             0 => String::new(),
             lines => format!("\x1b[{lines}A"),
         };
-        self.drawn = self.follower.board.rows.len();
-        let lines = (0..self.drawn).map(|row| format!("\x1b[2K{}", line(&self.follower.board, row)));
+        self.drawn = self.follower.table.rows.len();
+        let lines = (0..self.drawn).map(|row| format!("\x1b[2K{}", line(&self.follower.table, row)));
         up + &lines.collect::<String>()
     }
 
-    /// Text below the table, which ends its life.
+    /// Text below the table, which cannot be redrawn any more.
     fn below(&mut self, text: &str) -> String {
         self.drawn = 0;
         text.to_owned()
     }
 }
 
-impl Audience for Screen {
-    fn hear(&mut self, announcement: &Announcement) {
-        let text = self.text(announcement);
+impl EventSink for TerminalView {
+    fn send(&mut self, event: &Event) {
+        let text = self.text(event);
         let mut out = io::stdout().lock();
-        // Nobody looks any more: no reason to stop serving.
+        // A closed standard output must not end the servers.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
@@ -113,7 +113,7 @@ impl Welcome {
                 format!("`{} down --dir {}`", self.program, directory.display())
             }
         };
-        // All but the gateway, the cache server and the issuer.
+        // All processes but the gateway, the cache server and the issuer.
         let shards = match processes.saturating_sub(3) {
             1 => "1 shard".to_owned(),
             shards => format!("{shards} shards"),
@@ -122,7 +122,7 @@ impl Welcome {
         format!(
             "\nFairlead is up at {gateway} with {shards}, after {} s.\n\
              Kubeconfig: {kubeconfig}   Logs: {logs}\n\
-             Door for tokens: {edge}   Kubeconfig: {edge_kubeconfig}\n\
+             Listener for tokens: {edge}   Kubeconfig: {edge_kubeconfig}\n\
              \n\
              Try:\n  \
                export KUBECONFIG={}\n  \
@@ -136,16 +136,16 @@ impl Welcome {
     }
 }
 
-/// One process on one line.
-fn line(board: &Board, row: usize) -> String {
-    let width = board.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let Some(row) = board.rows.get(row) else {
+/// One process as one line.
+fn line(table: &ProcessTable, row: usize) -> String {
+    let width = table.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let Some(row) = table.rows.get(row) else {
         return String::new();
     };
-    format!("  {:width$}  {}\n", row.name, told(row))
+    format!("  {:width$}  {}\n", row.name, condition(row))
 }
 
-fn told(row: &Row) -> String {
+fn condition(row: &Row) -> String {
     match (&row.condition, row.pid) {
         (Condition::Starting, None) => "starting".to_owned(),
         (Condition::Starting, Some(pid)) => format!("starting (process {pid})"),
@@ -159,7 +159,7 @@ fn told(row: &Row) -> String {
 }
 
 fn seconds(milliseconds: u64) -> String {
-    // Tenths are what people feel; the rest is noise.
+    // Tenths are precise enough for people.
     format!("{}.{}", milliseconds / 1000, milliseconds % 1000 / 100)
 }
 
@@ -168,9 +168,9 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::up::board::{Change, News};
+    use crate::up::process_table::{Change, ProcessEvent};
 
-    fn screen(style: Style) -> Screen {
+    fn terminal(style: Style) -> TerminalView {
         let welcome = Welcome {
             gateway: "https://127.0.0.1:6443".to_owned(),
             kubeconfig: "/x/admin.kubeconfig".into(),
@@ -179,23 +179,23 @@ mod tests {
             program: "fairlead".to_owned(),
             stop: Stop::ControlC,
         };
-        Screen { follower: Follower::default(), style, drawn: 0, welcome }
+        TerminalView { follower: TableFollower::default(), style, drawn: 0, welcome }
     }
 
-    fn story(style: Style) -> String {
-        let mut screen = screen(style);
-        let news = |process, change| Announcement::News(News { process, change });
-        let announcements = [
-            Announcement::Beginning(["gateway", "root", "cache", "issuer"].map(str::to_owned).to_vec()),
-            Announcement::Note("something".to_owned()),
-            news(1, Change::Started { pid: 7 }),
-            news(1, Change::Ended { how: "exit code 1".to_owned(), pause_ms: 100 }),
-            news(1, Change::Ready { after_ms: 1_260 }),
-            Announcement::Ready { after_ms: 1_999, edge: "https://127.0.0.1:8443".to_owned() },
-            news(0, Change::Stopping),
-            Announcement::Stopping,
+    fn output(style: Style) -> String {
+        let mut terminal = terminal(style);
+        let event = |process, change| Event::ProcessEvent(ProcessEvent { process, change });
+        let events = [
+            Event::Starting(["gateway", "root", "cache", "issuer"].map(str::to_owned).to_vec()),
+            Event::Note("something".to_owned()),
+            event(1, Change::Started { pid: 7 }),
+            event(1, Change::Ended { how: "exit code 1".to_owned(), pause_ms: 100 }),
+            event(1, Change::Ready { after_ms: 1_260 }),
+            Event::Ready { after_ms: 1_999, edge: "https://127.0.0.1:8443".to_owned() },
+            event(0, Change::Stopping),
+            Event::Stopping,
         ];
-        announcements.iter().map(|announcement| screen.text(announcement)).collect()
+        events.iter().map(|event| terminal.text(event)).collect()
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
 
             Fairlead is up at https://127.0.0.1:6443 with 1 shard, after 1.9 s.
             Kubeconfig: /x/admin.kubeconfig   Logs: /x/logs
-            Door for tokens: https://127.0.0.1:8443   Kubeconfig: /x/edge.kubeconfig
+            Listener for tokens: https://127.0.0.1:8443   Kubeconfig: /x/edge.kubeconfig
 
             Try:
               export KUBECONFIG=/x/admin.kubeconfig
@@ -219,20 +219,20 @@ mod tests {
               gateway  stopping
             Stopping.
         "#]]
-        .assert_eq(&story(Style::Lines));
+        .assert_eq(&output(Style::Lines));
     }
 
     #[test]
     fn a_terminal_gets_a_table_that_is_redrawn_in_place() {
-        let mut screen = screen(Style::Table);
-        let beginning = Announcement::Beginning(["gateway", "root"].map(str::to_owned).to_vec());
-        let first = screen.text(&beginning);
+        let mut terminal = terminal(Style::Table);
+        let starting = Event::Starting(["gateway", "root"].map(str::to_owned).to_vec());
+        let first = terminal.text(&starting);
         assert_eq!(first, "\x1b[2K  gateway  starting\n\x1b[2K  root     starting\n");
-        let news = News { process: 0, change: Change::Ready { after_ms: 40 } };
-        let second = screen.text(&Announcement::News(news.clone()));
+        let event = ProcessEvent { process: 0, change: Change::Ready { after_ms: 40 } };
+        let second = terminal.text(&Event::ProcessEvent(event.clone()));
         assert_eq!(second, "\x1b[2A\x1b[2K  gateway  ready in 0.0 s\n\x1b[2K  root     starting\n");
-        screen.text(&Announcement::Ready { after_ms: 50, edge: String::new() });
-        let third = screen.text(&Announcement::News(news));
-        assert_eq!(third, "  gateway  ready in 0.0 s\n", "what has scrolled away is not redrawn");
+        terminal.text(&Event::Ready { after_ms: 50, edge: String::new() });
+        let third = terminal.text(&Event::ProcessEvent(event));
+        assert_eq!(third, "  gateway  ready in 0.0 s\n", "a table that has scrolled away is not redrawn");
     }
 }

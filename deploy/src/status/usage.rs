@@ -1,11 +1,11 @@
-//! What the operating system knows about a process.
+//! Memory and CPU time of a process.
 
 use serde::Serialize;
 
-/// The unit of times in `/proc/<pid>/stat`: part of Linux's interface, whatever the kernel's own clock is.
+/// Unit of times in `/proc/<pid>/stat`: `USER_HZ`, 100 on all common architectures.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What a process uses.
+/// Resource usage of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Usage {
@@ -16,7 +16,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Of a running process.
+    /// The usage of a running process.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
         Self::parse(&read("status")?, &read("stat")?)

@@ -1,43 +1,44 @@
-//! What happened between two looks, as tables for people. Pure.
+//! The difference of two snapshots as tables. Pure.
 
-use super::figures::Labels;
-use super::{BusyWorkspace, Moment, Shard};
-use crate::output::{aligned, harmless};
+use super::counters::Labels;
+use super::{BusyWorkspace, Shard, Snapshot};
+use crate::output::{aligned, escape_control_characters};
 
 const ALL: &str = "proxy_request_duration_seconds";
 const REQUESTS: &str = "fairlead_gateway_request_duration_seconds";
 const PHASE: &str = "fairlead_gateway_phase_duration_seconds";
 const PHASES: [&str; 6] = ["accept", "tls", "auth", "route", "queue", "upstream_connect"];
-/// Workspaces that are shown.
+/// Maximum number of workspaces.
 const SHOWN: usize = 10;
 
-/// Two moments.
-pub(super) struct Between<'b> {
-    pub(super) before: &'b Moment,
-    pub(super) now: &'b Moment,
+/// Two consecutive snapshots.
+pub(super) struct Interval<'s> {
+    pub(super) before: &'s Snapshot,
+    pub(super) now: &'s Snapshot,
 }
 
-/// Everything, most important first.
-pub(super) fn table(between: &Between<'_>) -> String {
-    let tables = [between.phases(), between.doors(), between.shards(), between.workspaces()];
+/// The summary, then the tables.
+pub(super) fn table(interval: &Interval<'_>) -> String {
+    let tables = [interval.phases(), interval.listeners(), interval.shards(), interval.workspaces()];
     let tables: Vec<String> = tables.iter().map(|rows| aligned(rows)).collect();
-    format!("{}\n{}", between.head(), tables.join("\n"))
+    format!("{}\n{}", interval.head(), tables.join("\n"))
 }
 
-impl Between<'_> {
+impl Interval<'_> {
     fn head(&self) -> String {
-        let Moment { status, figures, .. } = self.now;
-        let synced = if status.synced { "" } else { ", not everything has been read yet" };
+        let Snapshot { status, counters, .. } = self.now;
+        let synced = if status.synced { "" } else { ", index not synced" };
         let draining = if status.draining { ", draining" } else { "" };
         let failed = |from, until| {
-            let count =
-                |moment: &Moment| moment.figures.total_where(ALL, &[], |code| (from..until).contains(&code));
+            let count = |snapshot: &Snapshot| {
+                snapshot.counters.total_where(ALL, &[], |code| (from..until).contains(&code))
+            };
             rate(self.per_second(count(self.now) - count(self.before)))
         };
-        let watches = figures.total("fairlead_gateway_requests_open", &[("class", "watch")]);
+        let watches = counters.total("fairlead_gateway_requests_open", &[("class", "watch")]);
         format!(
             "Fairlead gateway {}, up for {}{synced}{draining}\n{} requests/s, {} of them 4xx, {} 5xx, {} limited; {watches} watches open\n",
-            harmless(&status.version),
+            escape_control_characters(&status.version),
             uptime(status.uptime_seconds),
             self.counted(ALL, &[]),
             failed(400, 500),
@@ -53,12 +54,12 @@ impl Between<'_> {
         rows
     }
 
-    fn doors(&self) -> Vec<Vec<String>> {
+    fn listeners(&self) -> Vec<Vec<String>> {
         let mut rows = vec![row(["LISTENER", "PER S", "P50", "P99", "CONNECTIONS", "LIMITED/S"])];
-        for door in &self.now.status.doors {
-            let name = &*door.name;
+        for listener in &self.now.status.listeners {
+            let name = &*listener.name;
             let mut cells = self.timed(name, REQUESTS, &[("listener", name)]);
-            let open = self.now.figures.total("fairlead_connections_open", &[("listener", name)]);
+            let open = self.now.counters.total("fairlead_connections_open", &[("listener", name)]);
             cells.push(open.to_string());
             cells.push(self.counted("fairlead_gateway_limited_total", &[("listener", name)]));
             rows.push(cells);
@@ -94,7 +95,7 @@ impl Between<'_> {
         for one in shown {
             let measure = |all| of(all, &one.cluster).unwrap_or_default();
             rows.push(vec![
-                harmless(one.path.as_ref().unwrap_or(&one.cluster)),
+                escape_control_characters(one.path.as_ref().unwrap_or(&one.cluster)),
                 rate(measure(&busy.requests).per_second),
                 rate(measure(&busy.bytes).per_second),
                 rate(measure(&busy.errors).per_second),
@@ -104,23 +105,28 @@ impl Between<'_> {
         rows
     }
 
-    /// A name with how often and how long.
+    /// A name with its rate and latency quantiles.
     fn timed(&self, name: &str, family: &str, labels: Labels<'_>) -> Vec<String> {
-        let times = self.now.figures.times_since(&self.before.figures, family, labels);
-        let quantile = |share| times.quantile(share).map_or("-".to_owned(), time);
-        vec![harmless(name), rate(self.per_second(times.count)), quantile(0.5), quantile(0.99)]
+        let histogram = self.now.counters.histogram_since(&self.before.counters, family, labels);
+        let quantile = |share| histogram.quantile(share).map_or("-".to_owned(), time);
+        vec![
+            escape_control_characters(name),
+            rate(self.per_second(histogram.count)),
+            quantile(0.5),
+            quantile(0.99),
+        ]
     }
 
     fn counted(&self, family: &str, labels: Labels<'_>) -> String {
         rate(
             self.per_second(
-                self.now.figures.total(family, labels) - self.before.figures.total(family, labels),
+                self.now.counters.total(family, labels) - self.before.counters.total(family, labels),
             ),
         )
     }
 
     fn per_second(&self, count: f64) -> f64 {
-        let seconds = self.now.figures.time - self.before.figures.time;
+        let seconds = self.now.counters.time - self.before.counters.time;
         if seconds > 0.0 { (count / seconds).max(0.0) } else { 0.0 }
     }
 }
@@ -140,7 +146,7 @@ fn state(shard: &Shard) -> String {
     state
 }
 
-/// As many digits as mean something.
+/// A rate with three significant digits.
 fn rate(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -180,12 +186,12 @@ mod tests {
 
     use super::*;
 
-    fn moment(time: f64, requests: u64) -> Moment {
+    fn snapshot(time: f64, requests: u64) -> Snapshot {
         let labels = json!({"listener": "internal", "shard": "alpha", "class": "read"});
         let buckets = json!([[0.001, requests / 2], [0.01, requests]]);
-        Moment {
+        Snapshot {
             status: serde_json::from_value(json!({
-                "version": "0.1.0", "uptimeSeconds": 3723, "synced": true, "doors": [{"name": "internal"}],
+                "version": "0.1.0", "uptimeSeconds": 3723, "synced": true, "listeners": [{"name": "internal"}],
                 "shards": [
                     {"name": "alpha", "watching": true, "workspaces": 12, "open": 3, "waiting": 0, "limit": 100},
                     {"name": "beta\u{1b}[2J", "unschedulable": true, "workspaces": 0},
@@ -198,7 +204,7 @@ mod tests {
                 "watches": [{"cluster": "a", "open": 2}, {"cluster": "b", "path": "root:quiet\u{202e}", "open": 1}],
             }))
             .unwrap(),
-            figures: serde_json::from_value(json!({"time": time, "families": {
+            counters: serde_json::from_value(json!({"time": time, "families": {
                 ALL: [
                     {"labels": {"method": "GET", "code": "200"}, "count": requests},
                     {"labels": {"method": "GET", "code": "503"}, "count": requests / 10},
@@ -213,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn it_shows_what_happened_in_between() {
-        let between = Between { before: &moment(10.0, 1000), now: &moment(12.0, 1200) };
+    fn tables_show_rates_of_the_interval() {
+        let interval = Interval { before: &snapshot(10.0, 1000), now: &snapshot(12.0, 1200) };
         expect![[r#"
             Fairlead gateway 0.1.0, up for 1h2m
             110 requests/s, 0 of them 4xx, 10.0 5xx, 0 limited; 3 watches open
@@ -239,12 +245,12 @@ mod tests {
             root:org            12.5   1000     0         2
             root:quiet\u{202e}  0      0        0         1
         "#]]
-        .assert_eq(&table(&between));
+        .assert_eq(&table(&interval));
     }
 
     #[test]
-    fn a_gateway_that_began_anew_has_no_negative_rates() {
-        let between = Between { before: &moment(10.0, 1000), now: &moment(12.0, 10) };
-        assert!(!table(&between).contains("-4"), "{}", table(&between));
+    fn a_restarted_gateway_has_no_negative_rates() {
+        let interval = Interval { before: &snapshot(10.0, 1000), now: &snapshot(12.0, 10) };
+        assert!(!table(&interval).contains("-4"), "{}", table(&interval));
     }
 }

@@ -1,5 +1,5 @@
-//! The protocol between client-go and a credential plugin (`client.authentication.k8s.io`, KEP-541): a question in an
-//! environment variable, an answer on standard output.
+//! The protocol between client-go and a credential plugin (`client.authentication.k8s.io`, KEP-541): a request in an
+//! environment variable, a response on standard output.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use super::cache::Tokens;
 
-/// Who asks for a token, and whether there is somebody to sign in.
+/// The caller that needs a token, and whether a user can sign in there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
-    /// A person or script that has typed the command.
+pub(super) enum Caller {
+    /// A shell.
     CommandLine,
-    /// A client of Kubernetes.
+    /// A Kubernetes client.
     Client {
-        /// The version in which it wants its answer.
+        /// Version of the response.
         version: Version,
-        /// Whether it has given us its standard input, a terminal.
+        /// Whether standard input is a terminal.
         interactive: bool,
     },
 }
@@ -28,10 +28,10 @@ pub(super) enum Version {
     V1beta1,
 }
 
-/// A question that cannot be answered. Whoever has written the kubeconfig has to act.
+/// A request that is not supported. The author of the kubeconfig has to act.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum QuestionError {
-    #[error("KUBERNETES_EXEC_INFO is no ExecCredential")]
+pub(super) enum ExecInfoError {
+    #[error("KUBERNETES_EXEC_INFO is not an ExecCredential")]
     Malformed,
     #[error(
         "KUBERNETES_EXEC_INFO is of version {0:?}: client.authentication.k8s.io/v1 and v1beta1 are known"
@@ -41,56 +41,56 @@ pub(super) enum QuestionError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question {
+struct ExecInfo {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    spec: QuestionSpec,
+    spec: ExecInfoSpec,
 }
 
 #[derive(Default, Deserialize)]
-struct QuestionSpec {
+struct ExecInfoSpec {
     #[serde(default)]
     interactive: bool,
 }
 
-impl Asker {
+impl Caller {
     /// From the value of `KUBERNETES_EXEC_INFO`.
-    pub(super) fn of(info: Option<&str>) -> Result<Self, QuestionError> {
+    pub(super) fn of(info: Option<&str>) -> Result<Self, ExecInfoError> {
         let Some(info) = info.filter(|info| !info.is_empty()) else {
             return Ok(Self::CommandLine);
         };
-        let question: Question = serde_json::from_str(info).map_err(|_| QuestionError::Malformed)?;
-        if question.kind != "ExecCredential" {
-            return Err(QuestionError::Malformed);
+        let info: ExecInfo = serde_json::from_str(info).map_err(|_| ExecInfoError::Malformed)?;
+        if info.kind != "ExecCredential" {
+            return Err(ExecInfoError::Malformed);
         }
-        let version = match question.api_version.as_str() {
+        let version = match info.api_version.as_str() {
             "client.authentication.k8s.io/v1" => Version::V1,
             "client.authentication.k8s.io/v1beta1" => Version::V1beta1,
-            _ => return Err(QuestionError::Version(question.api_version)),
+            _ => return Err(ExecInfoError::Version(info.api_version)),
         };
-        Ok(Self::Client { version, interactive: question.spec.interactive })
+        Ok(Self::Client { version, interactive: info.spec.interactive })
     }
 
-    /// The answer.
-    pub(super) fn answer(&self, tokens: &Tokens) -> Value {
+    /// The response with the token.
+    pub(super) fn response(&self, tokens: &Tokens) -> Value {
         let version = match self {
             Self::CommandLine | Self::Client { version: Version::V1, .. } => "v1",
             Self::Client { version: Version::V1beta1, .. } => "v1beta1",
         };
-        let mut answer = json!({
+        let mut response = json!({
             "apiVersion": format!("client.authentication.k8s.io/{version}"),
             "kind": "ExecCredential",
             "status": { "token": tokens.id_token },
         });
-        // A time that the calendar does not have ends never.
+        // A time out of range means that the token does not expire.
         if let Ok(expires) = Timestamp::from_second(tokens.expires) {
-            answer["status"]["expirationTimestamp"] =
+            response["status"]["expirationTimestamp"] =
                 expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         }
-        answer
+        response
     }
 }
 
@@ -100,15 +100,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_are_read() {
+    fn requests_are_parsed() {
         let info = |version: &str, spec: &str| {
             format!("{{\"kind\":\"ExecCredential\",\"apiVersion\":\"{version}\",\"spec\":{spec}}}")
         };
         let v1 = "client.authentication.k8s.io/v1";
-        let client = |version, interactive| Ok(Asker::Client { version, interactive });
+        let client = |version, interactive| Ok(Caller::Client { version, interactive });
         for (info, expected) in [
-            (None, Ok(Asker::CommandLine)),
-            (Some(String::new()), Ok(Asker::CommandLine)),
+            (None, Ok(Caller::CommandLine)),
+            (Some(String::new()), Ok(Caller::CommandLine)),
             (Some(info(v1, "{\"interactive\":true}")), client(Version::V1, true)),
             (
                 Some(info(v1, "{\"interactive\":false,\"cluster\":{\"server\":\"s\"}}")),
@@ -117,30 +117,30 @@ mod tests {
             (Some(info("client.authentication.k8s.io/v1beta1", "{}")), client(Version::V1beta1, false)),
             (
                 Some(info("client.authentication.k8s.io/v1alpha1", "{}")),
-                Err(QuestionError::Version("client.authentication.k8s.io/v1alpha1".to_owned())),
+                Err(ExecInfoError::Version("client.authentication.k8s.io/v1alpha1".to_owned())),
             ),
-            (Some("{}".to_owned()), Err(QuestionError::Malformed)),
-            (Some("what?".to_owned()), Err(QuestionError::Malformed)),
+            (Some("{}".to_owned()), Err(ExecInfoError::Malformed)),
+            (Some("what?".to_owned()), Err(ExecInfoError::Malformed)),
         ] {
-            assert_eq!(Asker::of(info.as_deref()), expected, "{info:?}");
+            assert_eq!(Caller::of(info.as_deref()), expected, "{info:?}");
         }
     }
 
     #[test]
-    fn answers_are_in_the_version_of_the_question() {
+    fn the_response_has_the_version_of_the_request() {
         let tokens = Tokens {
             id_token: "t".to_owned(),
             expires: 1_767_225_600,
             refresh_token: None,
             user: "u".to_owned(),
         };
-        let asker = Asker::Client { version: Version::V1beta1, interactive: false };
-        let answer = asker.answer(&tokens).to_string();
+        let caller = Caller::Client { version: Version::V1beta1, interactive: false };
+        let response = caller.response(&tokens).to_string();
         assert_eq!(
-            answer,
+            response,
             "{\"apiVersion\":\"client.authentication.k8s.io/v1beta1\",\"kind\":\"ExecCredential\",\
              \"status\":{\"expirationTimestamp\":\"2026-01-01T00:00:00Z\",\"token\":\"t\"}}"
         );
-        assert_eq!(Asker::CommandLine.answer(&tokens)["apiVersion"], "client.authentication.k8s.io/v1");
+        assert_eq!(Caller::CommandLine.response(&tokens)["apiVersion"], "client.authentication.k8s.io/v1");
     }
 }

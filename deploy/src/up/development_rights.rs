@@ -1,9 +1,9 @@
-//! What the development user may do: a role and its binding in the workspace root, made through the gateway as anybody
-//! could who may. Nothing in the servers knows this user.
+//! Rights of the development user: a ClusterRole and its binding in the workspace root, created through the gateway with
+//! the credentials of the administrator. The servers do not know this user.
 //!
-//! The user gets into root and may make, list and remove workspaces there; in a workspace of his own he is administrator
-//! as is everybody who makes one. What is there is left alone: whoever wants the user to have other rights, or none,
-//! changes the binding. Only if the binding is missing is it made, at every start.
+//! The user may enter root, and create, list and delete workspaces there. In a workspace that it has created it is
+//! administrator, like any other user. An existing binding is left as it is, so an operator can change or empty it. A
+//! missing binding is created at every start.
 
 use fairlead_certs::{Client as Identity, Layout};
 use fairlead_client::{Client, ClientError, RetryPolicy, WriteOptions, retry};
@@ -18,45 +18,45 @@ pub(crate) const NAME: &str = "development-user";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// Sees to the rights of the development user.
+/// Grants the rights of the development user.
 #[derive(Clone, Debug)]
-pub(crate) struct Rights {
+pub(crate) struct DevelopmentRights {
     root: Client,
 }
 
-/// What was done.
+/// The outcome of granting the rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Granted {
-    /// The binding was there; nobody knows better than whoever has written it.
-    Before,
-    /// It was missing.
-    Now,
+pub(crate) enum GrantOutcome {
+    /// The binding exists, and is left as it is.
+    Existing,
+    /// The binding was missing, and has been created.
+    Created,
 }
 
-impl Rights {
-    /// As the administrator, at a gateway.
+impl DevelopmentRights {
+    /// Uses a gateway, with the certificate of the administrator.
     pub(crate) fn at(gateway: &str, certificates: &Layout) -> Result<Self, ProbeError> {
         let root = client(gateway, &Identity::Admin, certificates)?.with_prefix("/clusters/root");
         Ok(Self { root })
     }
 
-    /// Makes role and binding unless the binding is there. Doing it again is always right.
-    pub(crate) async fn grant(self) -> Result<Granted, ClientError> {
+    /// Creates the role and the binding unless the binding exists. Idempotent.
+    pub(crate) async fn grant(self) -> Result<GrantOutcome, ClientError> {
         retry(&RetryPolicy::default(), || self.grant_once()).await
     }
 
-    async fn grant_once(&self) -> Result<Granted, ClientError> {
+    async fn grant_once(&self) -> Result<GrantOutcome, ClientError> {
         match self.root.get(&format!("{BINDINGS}/{NAME}")).await {
-            Ok(_) => return Ok(Granted::Before),
+            Ok(_) => return Ok(GrantOutcome::Existing),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        self.make(ROLES, &role()).await?;
-        self.make(BINDINGS, &binding()).await?;
-        Ok(Granted::Now)
+        self.create(ROLES, &role()).await?;
+        self.create(BINDINGS, &binding()).await?;
+        Ok(GrantOutcome::Created)
     }
 
-    async fn make(&self, collection: &str, object: &Value) -> Result<(), ClientError> {
+    async fn create(&self, collection: &str, object: &Value) -> Result<(), ClientError> {
         match self.root.create::<Value>(collection, object, &WriteOptions::default()).await {
             Err(error) if !error.is_already_exists() => Err(error),
             _ => Ok(()),

@@ -1,13 +1,13 @@
-//! What the gateway counts since its start, and what two looks at it say of the time between them.
+//! Counters of the gateway, and their differences between two snapshots.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// All series at one moment.
+/// All series at one time.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Figures {
-    /// In seconds.
+pub(super) struct Counters {
+    /// Time of the snapshot in seconds.
     pub(super) time: f64,
     families: BTreeMap<String, Vec<Series>>,
 }
@@ -21,24 +21,24 @@ struct Series {
     buckets: Vec<(f64, f64)>,
 }
 
-/// Which series of a family count.
+/// Labels that select series of a family.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
-/// How long things took between two moments.
+/// A histogram of the durations between two snapshots.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Times {
+pub(super) struct Histogram {
     pub(super) count: f64,
-    /// Upper bounds, and how many took at most so long.
+    /// Upper bounds and cumulative counts.
     buckets: Vec<(f64, f64)>,
 }
 
-impl Figures {
-    /// The sum of counters, gauges or counts.
+impl Counters {
+    /// The sum of counters, gauges, or counts of histograms.
     pub(super) fn total(&self, family: &str, labels: Labels<'_>) -> f64 {
         self.total_where(family, labels, |_| true)
     }
 
-    /// The same of those with a code that passes.
+    /// Like [`total`](Self::total), of series whose code matches.
     pub(super) fn total_where(&self, family: &str, labels: Labels<'_>, code: impl Fn(u16) -> bool) -> f64 {
         let has_code = |series: &&Series| {
             let known = series.labels.get("code").and_then(|code| code.parse().ok());
@@ -47,20 +47,20 @@ impl Figures {
         self.series(family, labels).filter(has_code).map(|series| series.value + series.count).sum()
     }
 
-    /// How long things took since `before`.
-    pub(super) fn times_since(&self, before: &Self, family: &str, labels: Labels<'_>) -> Times {
-        let mut times = Times::default();
-        for (figures, sign) in [(self, 1.0), (before, -1.0)] {
-            for series in figures.series(family, labels) {
-                times.count += sign * series.count;
-                times.buckets.resize(times.buckets.len().max(series.buckets.len()), (0.0, 0.0));
-                for (place, (bound, count)) in series.buckets.iter().enumerate() {
-                    times.buckets[place].0 = *bound;
-                    times.buckets[place].1 += sign * count;
+    /// The histogram since `before`.
+    pub(super) fn histogram_since(&self, before: &Self, family: &str, labels: Labels<'_>) -> Histogram {
+        let mut histogram = Histogram::default();
+        for (counters, sign) in [(self, 1.0), (before, -1.0)] {
+            for series in counters.series(family, labels) {
+                histogram.count += sign * series.count;
+                histogram.buckets.resize(histogram.buckets.len().max(series.buckets.len()), (0.0, 0.0));
+                for (index, (bound, count)) in series.buckets.iter().enumerate() {
+                    histogram.buckets[index].0 = *bound;
+                    histogram.buckets[index].1 += sign * count;
                 }
             }
         }
-        times
+        histogram
     }
 
     fn series(&self, family: &str, labels: Labels<'_>) -> impl Iterator<Item = &Series> {
@@ -71,8 +71,8 @@ impl Figures {
     }
 }
 
-impl Times {
-    /// In seconds, as far as the buckets tell; nothing if there was nothing.
+impl Histogram {
+    /// A quantile in seconds, interpolated within its bucket; `None` without values.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         if self.count <= 0.0 {
             return None;
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    fn figures(time: f64, fast: u64, slow: u64) -> Figures {
+    fn counters(time: f64, fast: u64, slow: u64) -> Counters {
         serde_json::from_value(json!({"time": time, "families": {
             "h": [
                 {"labels": {"shard": "a"}, "count": fast + slow, "sum": 0, "buckets": [[0.1, fast], [1.0, fast + slow]]},
@@ -110,16 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_what_was_counted_in_between() {
-        let (before, now) = (figures(1.0, 100, 100), figures(3.0, 190, 110));
-        let of_a = now.times_since(&before, "h", &[("shard", "a")]);
+    fn an_interval_is_the_difference_of_two_snapshots() {
+        let (before, now) = (counters(1.0, 100, 100), counters(3.0, 190, 110));
+        let of_a = now.histogram_since(&before, "h", &[("shard", "a")]);
         assert_eq!(of_a.count, 100.0);
         for (share, expected) in [(0.45, 0.05), (0.9, 0.1), (0.95, 0.55), (1.0, 1.0)] {
             let found = of_a.quantile(share).unwrap();
             assert!((found - expected).abs() < 1e-9, "{share}: {found}");
         }
-        assert_eq!(now.times_since(&before, "h", &[("shard", "b")]).quantile(0.5), None, "nothing happened");
-        assert_eq!(now.times_since(&Figures::default(), "h", &[("shard", "b")]).quantile(0.5), Some(1.0));
+        assert_eq!(now.histogram_since(&before, "h", &[("shard", "b")]).quantile(0.5), None, "no values");
+        assert_eq!(
+            now.histogram_since(&Counters::default(), "h", &[("shard", "b")]).quantile(0.5),
+            Some(1.0)
+        );
         assert_eq!(now.total("c", &[]), 7.0);
         assert_eq!(now.total_where("c", &[], |code| code >= 500), 2.0);
         assert_eq!(now.total("none", &[]), 0.0);

@@ -1,4 +1,4 @@
-//! How requests to an issuer are sent: over the client that everything else here uses.
+//! HTTP for `openidconnect`, over `fairlead-client`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use std::time::Duration;
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, EndpointError, Request};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
 
-/// No answer of an issuer is as large as this.
-const LARGEST_ANSWER: usize = 1 << 20;
+/// Maximum size of a response.
+const MAX_RESPONSE_SIZE: usize = 1 << 20;
 
-/// Sends requests to an issuer, whose endpoints may be on several hosts. Follows no redirects.
-pub(super) struct Http {
+/// Sends requests to an issuer, whose endpoints may be on several hosts. It follows no redirects.
+pub(super) struct IssuerHttpClient {
     credentials: Credentials,
     clients: RefCell<BTreeMap<String, Client>>,
 }
 
-/// A request to an issuer has no answer.
+/// Errors of a request to an issuer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpError {
-    #[error("{0} is not reached over https, so anybody on the way could read what is secret")]
+    #[error("{0} does not use https, so secrets could be read in transit")]
     Insecure(String),
     #[error(transparent)]
     Address(#[from] EndpointError),
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("the answer makes no sense: {0}")]
-    Answer(#[from] http::Error),
+    #[error("the response is malformed: {0}")]
+    Response(#[from] http::Error),
 }
 
-impl Http {
-    pub(super) fn trusting(credentials: Credentials) -> Self {
+impl IssuerHttpClient {
+    pub(super) fn new(credentials: Credentials) -> Self {
         Self { credentials, clients: RefCell::default() }
     }
 
@@ -52,7 +52,7 @@ impl Http {
         let options = ClientOptions {
             request_timeout: Duration::from_secs(15),
             max_connections: 1,
-            max_response_bytes: LARGEST_ANSWER,
+            max_response_bytes: MAX_RESPONSE_SIZE,
             ..ClientOptions::default()
         };
         let client = Client::new(Endpoint::parse(&origin)?, self.credentials.clone(), options);
@@ -66,15 +66,15 @@ impl Http {
         let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let request =
             Request { method: head.method, path_and_query: path, headers: head.headers, body: body.into() };
-        let answer = client.answer(request).await?;
-        let mut response = HttpResponse::new(answer.body.to_vec());
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
+        let received = client.answer(request).await?;
+        let mut response = HttpResponse::new(received.body.to_vec());
+        *response.status_mut() = received.status;
+        *response.headers_mut() = received.headers;
         Ok(response)
     }
 }
 
-impl<'c> AsyncHttpClient<'c> for Http {
+impl<'c> AsyncHttpClient<'c> for IssuerHttpClient {
     type Error = HttpError;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + 'c>>;
 

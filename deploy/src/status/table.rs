@@ -1,11 +1,11 @@
-//! The status as tables for people. Pure.
+//! The status as tables. Pure.
 
 use jiff::{Timestamp, Unit};
 
 use super::{GatewayStatus, ProcessStatus, ShardStatus, Status};
 use crate::output::aligned;
 
-/// Processes, doors, shards.
+/// Tables of processes, listeners and shards.
 pub(super) fn table(status: &Status, now: Timestamp) -> String {
     let mut text =
         format!("Fairlead in {}, up for {}\n\n", status.directory.display(), age(&status.started, now));
@@ -14,7 +14,7 @@ pub(super) fn table(status: &Status, now: Timestamp) -> String {
     text.push_str(&aligned(&processes));
     match (&status.gateway, &status.gateway_error) {
         (Some(gateway), _) => text.push_str(&gateway_tables(gateway)),
-        (None, Some(error)) => text.push_str(&format!("\nThe gateway does not answer: {error}\n")),
+        (None, Some(error)) => text.push_str(&format!("\nThe status of the gateway is unknown: {error}\n")),
         (None, None) => {}
     }
     text
@@ -38,20 +38,22 @@ fn process_row(process: &ProcessStatus, now: Timestamp) -> Vec<String> {
 }
 
 fn gateway_tables(gateway: &GatewayStatus) -> String {
-    let mut doors = vec![row(["DOOR", "ADDRESS"])];
-    doors.extend(gateway.doors.iter().map(|door| vec![door.name.clone(), door.address.clone()]));
+    let mut listeners = vec![row(["LISTENER", "ADDRESS"])];
+    listeners.extend(
+        gateway.listeners.iter().map(|listener| vec![listener.name.clone(), listener.address.clone()]),
+    );
     let mut shards = vec![row(["SHARD", "STATE", "WORKSPACES", "INDEX AGE", "URL"])];
     shards.extend(gateway.shards.iter().map(shard_row));
     let workspaces: u64 = gateway.shards.iter().map(|shard| shard.workspaces).sum();
     let noun = if workspaces == 1 { "workspace" } else { "workspaces" };
-    format!("\n{}\n{}\n{workspaces} {noun}\n", aligned(&doors), aligned(&shards))
+    format!("\n{}\n{}\n{workspaces} {noun}\n", aligned(&listeners), aligned(&shards))
 }
 
 fn shard_row(shard: &ShardStatus) -> Vec<String> {
     let mut state = match (shard.synced, shard.watching) {
-        (false, _) => "not read yet".to_owned(),
+        (false, _) => "not synced".to_owned(),
         (true, true) => "watched".to_owned(),
-        (true, false) => "out of reach".to_owned(),
+        (true, false) => "unreachable".to_owned(),
     };
     if shard.unschedulable {
         state.push_str(", cordoned");
@@ -86,7 +88,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(dash, |value| value.to_string())
 }
 
-/// How long ago an RFC 3339 time is, in its two largest units.
+/// Age of an RFC 3339 time in its two largest units.
 fn age(since: &str, now: Timestamp) -> String {
     let Ok(since) = since.parse::<Timestamp>() else {
         return dash();
@@ -107,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::status::process::Usage;
+    use crate::status::usage::Usage;
 
     fn status() -> Status {
         let process = |name: &str, condition: &str, pid: Option<u32>| ProcessStatus {
@@ -140,7 +142,7 @@ mod tests {
             gateway  ready               12   1m5s    2         33 MiB  1.3 s  https://127.0.0.1:1
             root     waiting (signal 9)  -    -       2         -       -      https://127.0.0.1:1
 
-            The gateway does not answer: out of order
+            The status of the gateway is unknown: out of order
         "#]]
         .assert_eq(&table(&status(), now));
     }
@@ -149,7 +151,7 @@ mod tests {
     fn shards_are_shown_as_the_gateway_sees_them() {
         let gateway: GatewayStatus = serde_json::from_value(json!({
             "synced": true,
-            "doors": [{ "name": "internal", "address": "127.0.0.1:6443" }],
+            "listeners": [{ "name": "internal", "address": "127.0.0.1:6443" }],
             "shards": [
                 { "name": "root", "synced": true, "watching": true, "ageSeconds": 0.04, "workspaces": 3, "url": "https://a" },
                 {
@@ -162,13 +164,13 @@ mod tests {
         .unwrap();
         expect![[r#"
 
-            DOOR      ADDRESS
+            LISTENER  ADDRESS
             internal  127.0.0.1:6443
 
-            SHARD    STATE                                        WORKSPACES  INDEX AGE  URL
-            root     watched                                      3           0.0 s      https://a
-            shard-1  out of reach, cordoned (connection refused)  4           12.5 s     https://b
-            shard-2  not read yet, draining                       0 of 10     -
+            SHARD    STATE                                       WORKSPACES  INDEX AGE  URL
+            root     watched                                     3           0.0 s      https://a
+            shard-1  unreachable, cordoned (connection refused)  4           12.5 s     https://b
+            shard-2  not synced, draining                        0 of 10     -
 
             7 workspaces
         "#]]

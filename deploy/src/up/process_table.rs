@@ -1,35 +1,35 @@
-//! What is known about the processes, and the news that change it.
+//! The state of each process, and the events that change it.
 
 use serde::{Deserialize, Serialize};
 
 use super::topology::Topology;
-use crate::site::{ProcessRecord, Record, now_as_text};
+use crate::installation::{SavedProcess, SavedState, now_as_text};
 
-/// Something that whoever watches `up` may want to know. Also the lines that a detached `up` sends to the one that
-/// started it.
+/// An event of `up`, shown on the terminal and written to its log. A background `up` sends events to the process that
+/// started it, one JSON line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Announcement {
-    /// These processes, by name, are about to be started.
-    Beginning(Vec<String>),
-    /// Something to know, one sentence.
+pub(crate) enum Event {
+    /// Processes with these names are about to be started.
+    Starting(Vec<String>),
+    /// A remark, one sentence.
     Note(String),
     /// A process has changed.
-    News(News),
-    /// All are ready for the first time.
+    ProcessEvent(ProcessEvent),
+    /// All processes are ready for the first time.
     Ready {
-        /// Milliseconds since the beginning.
+        /// Milliseconds since `up` was started.
         after_ms: u64,
-        /// How people reach the door for tokens.
+        /// URL of the listener for tokens.
         edge: String,
     },
     /// The processes are being stopped.
     Stopping,
-    /// The end, before all were ready.
+    /// `up` has failed before all processes were ready.
     Failed {
-        /// One sentence.
+        /// The error, one sentence.
         message: String,
-        /// Advice.
+        /// Advice about the error.
         hint: Option<String>,
     },
 }
@@ -37,25 +37,25 @@ pub(crate) enum Announcement {
 /// A change of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct News {
-    /// Its place among the processes.
+pub(crate) struct ProcessEvent {
+    /// Index of the process.
     pub process: usize,
     pub change: Change,
 }
 
-/// What has changed.
+/// The change of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(crate) enum Change {
-    /// It runs.
+    /// The process runs.
     Started { pid: u32 },
-    /// It serves, this many milliseconds after it was started.
+    /// The process is ready, this many milliseconds after its start.
     Ready { after_ms: u64 },
-    /// It ended by itself and will be started again after a pause.
+    /// The process has ended by itself and will be restarted after a pause.
     Ended { how: String, pause_ms: u64 },
-    /// It was told to end.
+    /// The process has been asked to end.
     Stopping,
-    /// It ended because it was told to.
+    /// The process has ended on request.
     Stopped,
 }
 
@@ -69,29 +69,29 @@ pub(crate) enum Condition {
     Stopped,
 }
 
-/// One process.
+/// A row of the table: one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub name: String,
     pub condition: Condition,
     pub pid: Option<u32>,
-    /// When the running process was started, RFC 3339.
+    /// Start time of the running process, RFC 3339.
     pub since: Option<String>,
-    /// How often it ended by itself.
+    /// How often the process has ended by itself.
     pub ends: u32,
     pub last_exit: Option<String>,
-    /// Whether it has ever been ready.
+    /// Whether the process has ever been ready.
     pub was_ready: bool,
 }
 
-/// All processes.
+/// The state of all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Board {
+pub(crate) struct ProcessTable {
     pub rows: Vec<Row>,
 }
 
-impl Board {
-    /// Nothing has been started yet.
+impl ProcessTable {
+    /// A table of processes that have not been started yet.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
         let row = |name| Row {
             name,
@@ -105,12 +105,12 @@ impl Board {
         Self { rows: names.into_iter().map(row).collect() }
     }
 
-    /// Takes note of news; those of a process that does not exist are ignored. `now` is RFC 3339.
-    pub(crate) fn apply(&mut self, news: &News, now: String) {
-        let Some(row) = self.rows.get_mut(news.process) else {
+    /// Applies an event; ignores one of an unknown process. `now` is RFC 3339.
+    pub(crate) fn apply(&mut self, event: &ProcessEvent, now: String) {
+        let Some(row) = self.rows.get_mut(event.process) else {
             return;
         };
-        match &news.change {
+        match &event.change {
             Change::Started { pid } => {
                 row.pid = Some(*pid);
                 row.since = Some(now);
@@ -140,18 +140,18 @@ impl Board {
         self.rows.iter().all(|row| matches!(row.condition, Condition::Ready { .. }))
     }
 
-    /// The same for `fairlead status`.
-    pub(crate) fn record(&self, started: &str, topology: &Topology) -> Record {
-        let record = |(row, process): (&Row, &super::topology::Process)| ProcessRecord {
+    /// The state file for `fairlead status`.
+    pub(crate) fn saved_state(&self, started: &str, topology: &Topology) -> SavedState {
+        let record = |(row, process): (&Row, &super::topology::Process)| SavedProcess {
             name: row.name.clone(),
             url: process.url(),
-            condition: row.condition.word().to_owned(),
+            condition: row.condition.as_str().to_owned(),
             pid: row.pid,
             since: row.since.clone(),
             restarts: row.ends,
             last_exit: row.last_exit.clone(),
         };
-        Record {
+        SavedState {
             pid: std::process::id(),
             started: started.to_owned(),
             gateway: topology.gateway().url(),
@@ -162,8 +162,8 @@ impl Board {
 }
 
 impl Condition {
-    /// One word for it.
-    pub(crate) fn word(&self) -> &'static str {
+    /// The name of the condition in the state file.
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Ready { .. } => "ready",
@@ -174,21 +174,18 @@ impl Condition {
     }
 }
 
-/// A board that keeps itself up to date by announcements.
+/// A table that is kept up to date by events.
 #[derive(Debug, Default)]
-pub(crate) struct Follower {
-    pub board: Board,
+pub(crate) struct TableFollower {
+    pub table: ProcessTable,
 }
 
-impl Follower {
-    pub(crate) fn hear(&mut self, announcement: &Announcement) {
-        match announcement {
-            Announcement::Beginning(names) => self.board = Board::new(names.iter().cloned()),
-            Announcement::News(news) => self.board.apply(news, now_as_text()),
-            Announcement::Note(_)
-            | Announcement::Ready { .. }
-            | Announcement::Stopping
-            | Announcement::Failed { .. } => {}
+impl TableFollower {
+    pub(crate) fn send(&mut self, event: &Event) {
+        match event {
+            Event::Starting(names) => self.table = ProcessTable::new(names.iter().cloned()),
+            Event::ProcessEvent(event) => self.table.apply(event, now_as_text()),
+            Event::Note(_) | Event::Ready { .. } | Event::Stopping | Event::Failed { .. } => {}
         }
     }
 }
@@ -198,16 +195,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn board_after(changes: &[Change]) -> Board {
-        let mut board = Board::new(["gateway".to_owned(), "root".to_owned()]);
+    fn board_after(changes: &[Change]) -> ProcessTable {
+        let mut process_table = ProcessTable::new(["gateway".to_owned(), "root".to_owned()]);
         for change in changes {
-            board.apply(&News { process: 1, change: change.clone() }, "now".to_owned());
+            process_table.apply(&ProcessEvent { process: 1, change: change.clone() }, "now".to_owned());
         }
-        board
+        process_table
     }
 
     #[test]
-    fn news_change_one_process() {
+    fn an_event_changes_one_process() {
         let started = Change::Started { pid: 7 };
         let ready = Change::Ready { after_ms: 3 };
         let ended = Change::Ended { how: "signal 9".to_owned(), pause_ms: 100 };
@@ -220,42 +217,43 @@ mod tests {
             (vec![started.clone(), ready.clone(), Change::Stopping], "stopping", Some(7), 0, true),
             (vec![started, ready, Change::Stopping, Change::Stopped], "stopped", None, 0, true),
         ] {
-            let board = board_after(&changes);
-            let row = &board.rows[1];
+            let process_table = board_after(&changes);
+            let row = &process_table.rows[1];
             assert_eq!(
-                (row.condition.word(), row.pid, row.ends, row.was_ready),
+                (row.condition.as_str(), row.pid, row.ends, row.was_ready),
                 (word, pid, ends, was_ready)
             );
             assert_eq!(row.since.is_some(), row.pid.is_some(), "{changes:?}");
-            assert_eq!(board.rows[0], Board::new(["gateway".to_owned()]).rows[0]);
+            assert_eq!(process_table.rows[0], ProcessTable::new(["gateway".to_owned()]).rows[0]);
         }
     }
 
     #[test]
     fn all_are_ready_when_each_is() {
-        let mut board = board_after(&[Change::Ready { after_ms: 1 }]);
-        assert!(!board.all_ready());
-        board.apply(&News { process: 0, change: Change::Ready { after_ms: 1 } }, String::new());
-        assert!(board.all_ready());
-        board.apply(&News { process: 9, change: Change::Stopped }, String::new());
-        assert!(board.all_ready(), "nobody is process 9");
+        let mut process_table = board_after(&[Change::Ready { after_ms: 1 }]);
+        assert!(!process_table.all_ready());
+        process_table
+            .apply(&ProcessEvent { process: 0, change: Change::Ready { after_ms: 1 } }, String::new());
+        assert!(process_table.all_ready());
+        process_table.apply(&ProcessEvent { process: 9, change: Change::Stopped }, String::new());
+        assert!(process_table.all_ready(), "there is no process 9");
     }
 
     #[test]
-    fn announcements_survive_the_way_to_another_process() {
-        for announcement in [
-            Announcement::Beginning(vec!["a".to_owned()]),
-            Announcement::Note("n".to_owned()),
-            Announcement::News(News {
+    fn events_can_be_sent_to_another_process() {
+        for event in [
+            Event::Starting(vec!["a".to_owned()]),
+            Event::Note("n".to_owned()),
+            Event::ProcessEvent(ProcessEvent {
                 process: 1,
                 change: Change::Ended { how: "x".to_owned(), pause_ms: 1 },
             }),
-            Announcement::Ready { after_ms: 5, edge: "e".to_owned() },
-            Announcement::Stopping,
-            Announcement::Failed { message: "m".to_owned(), hint: None },
+            Event::Ready { after_ms: 5, edge: "e".to_owned() },
+            Event::Stopping,
+            Event::Failed { message: "m".to_owned(), hint: None },
         ] {
-            let line = serde_json::to_string(&announcement).unwrap();
-            assert_eq!(serde_json::from_str::<Announcement>(&line).unwrap(), announcement);
+            let line = serde_json::to_string(&event).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&line).unwrap(), event);
         }
     }
 }

@@ -1,24 +1,26 @@
-//! What is asked of a running gateway goes over its own API, as an operator.
+//! Requests to the admin API of a running gateway, as an operator.
 
 use std::io;
 use std::path::PathBuf;
 
 use fairlead_client::{ClientError, CredentialsError, KubeconfigError};
 
-use crate::site::SiteError;
+use crate::installation::InstallationError;
 use crate::up::ProbeError;
 
-/// Runs what asks.
-pub(super) fn running(asking: impl Future<Output = Result<(), AskError>>) -> Result<(), AskError> {
+/// Runs a command that sends requests.
+pub(super) fn block_on(
+    command: impl Future<Output = Result<(), AdminClientError>>,
+) -> Result<(), AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(AskError::Runtime)?.block_on(asking)
+    runtime.map_err(AdminClientError::Runtime)?.block_on(command)
 }
 
-/// Why the gateway could not be asked, or did not do what it was asked for.
+/// Errors of requests to the admin API.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AskError {
+pub(crate) enum AdminClientError {
     #[error(transparent)]
-    Site(#[from] SiteError),
+    Installation(#[from] InstallationError),
     #[error("nothing is running in {}", .0.display())]
     NotRunning(PathBuf),
     #[error(transparent)]
@@ -26,35 +28,35 @@ pub(crate) enum AskError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
     #[error("{}: {source}", file.display())]
-    OfKubeconfig { file: PathBuf, source: CredentialsError },
+    KubeconfigCredentials { file: PathBuf, source: CredentialsError },
     #[error("the gateway: {0}")]
-    Ask(#[from] ClientError),
-    #[error("the gateway does not answer as expected: {0}")]
-    Answer(#[from] serde_json::Error),
+    Request(#[from] ClientError),
+    #[error("the response of the gateway is not understood: {0}")]
+    Response(#[from] serde_json::Error),
     #[error("cannot prepare to run: {0}")]
     Runtime(io::Error),
     #[error("{} cannot be read: {source}", file.display())]
     Read { file: PathBuf, source: io::Error },
-    #[error("{} holds neither a certificate, a token nor a kubeconfig with one", .0.display())]
+    #[error("{} contains neither a certificate nor a token nor a kubeconfig with one", .0.display())]
     NoCredential(PathBuf),
-    #[error("{0:?} is no header: it has to be \"Name: value\"")]
+    #[error("{0:?} is not a header: it must be \"Name: value\"")]
     Header(String),
 }
 
-impl AskError {
+impl AdminClientError {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Site(error) => error.hint(),
+            Self::Installation(error) => error.hint(),
             Self::NotRunning(_) => Some(
-                "`fairlead up` starts it; --kubeconfig names an operator's kubeconfig of a gateway somewhere else"
+                "`fairlead up` starts one; --kubeconfig names an operator's kubeconfig of another gateway"
                     .to_owned(),
             ),
-            Self::OfKubeconfig { .. } => Some(
+            Self::KubeconfigCredentials { .. } => Some(
                 "an operator's kubeconfig has a certificate or a token; --dir names an installation of `fairlead up`"
                     .to_owned(),
             ),
-            Self::Ask(ClientError::Status(status)) if matches!(status.code, 401 | 403) => {
-                Some("this is for operators: members of the group system:kcp:admin".to_owned())
+            Self::Request(ClientError::Status(status)) if matches!(status.code, 401 | 403) => {
+                Some("only operators may do this: members of the group system:kcp:admin".to_owned())
             }
             Self::NoCredential(_) => Some("--as takes a file: PEM, a token, or a kubeconfig".to_owned()),
             _ => None,

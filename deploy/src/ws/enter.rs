@@ -1,65 +1,65 @@
-//! `ws PATH`: looks whether a workspace lets us in, and makes it the current one.
+//! `ws PATH`: checks access to a workspace and makes it the current one.
 
 use fairlead_client::Client;
 use fairlead_names::WorkspacePath;
 
-use super::remote::{self, Access, Workspace};
-use super::session::{Length, Session, whereabouts, workspace_of};
-use super::target::{Asked, Form, Target, top_of, walk};
-use super::{Voice, WsError};
+use super::requests::{self, Access, Workspace};
+use super::session::{PathFormat, Session, location_text, workspace_of};
+use super::target::{Form, HomeRequest, Target, resolve, top_of};
+use super::{Output, WsError};
 
-/// Goes to a target and tells where that is.
+/// Enters a target and prints its path.
 pub(crate) async fn go(
     session: &mut Session,
     target: &Target,
-    length: Length,
-    voice: &mut Voice<'_>,
+    format: PathFormat,
+    output: &mut Output<'_>,
 ) -> Result<(), WsError> {
     match target {
-        Target::Current => Ok(voice.say(&session.whereabouts(length))?),
+        Target::Current => Ok(output.print(&session.location_text(format))?),
         Target::Previous => {
             session.go_back()?;
-            arrive(session, None, length, voice).await
+            print_location(session, None, format, output).await
         }
         Target::Top => {
             let top = top_of(&session.path()?);
             session.enter(&top)?;
-            arrive(session, None, length, voice).await
+            print_location(session, None, format, output).await
         }
-        Target::Home { steps, asked } => {
-            if *asked == Asked::BySilence {
-                voice.remark(
+        Target::Home { steps, requested } => {
+            if *requested == HomeRequest::NoArgument {
+                output.warn(
                     "Note: 'kubectl ws' now matches 'cd' semantics: go to home workspace. \
                      'kubectl ws -' to go back. 'kubectl ws .' to print current workspace.\n",
                 )?;
             }
             let home = home(session).await?;
-            enter(session, &walk(Some(&home), steps)?, length, voice).await
+            enter(session, &resolve(Some(&home), steps)?, format, output).await
         }
         Target::Absolute { steps, form } => {
             if *form == Form::Bare {
-                voice.remark(
+                output.warn(
                     "Note: Using 'root:' to define an absolute path is no longer supported. \
                      Instead, use ':root' to specify an absolute path.\n",
                 )?;
             }
-            enter(session, &walk(None, steps)?, length, voice).await
+            enter(session, &resolve(None, steps)?, format, output).await
         }
         Target::Relative { steps } => {
             let here = session.path()?;
-            enter(session, &walk(Some(&here), steps)?, length, voice).await
+            enter(session, &resolve(Some(&here), steps)?, format, output).await
         }
     }
 }
 
-/// Goes to a workspace if it lets us in.
+/// Enters a workspace if the user has access.
 pub(crate) async fn enter(
     session: &mut Session,
     path: &WorkspacePath,
-    length: Length,
-    voice: &mut Voice<'_>,
+    format: PathFormat,
+    output: &mut Output<'_>,
 ) -> Result<(), WsError> {
-    let access = remote::access(&session.client(path)).await?;
+    let access = requests::access(&session.client(path)).await?;
     let object = object_of(session, path).await?;
     match (access, &object) {
         (Access::Granted, _) => {}
@@ -72,16 +72,16 @@ pub(crate) async fn enter(
         Object::Found(workspace) => workspace.spec.workspace_type.map(|kind| kind.to_string()),
         Object::Missing | Object::Hidden => None,
     };
-    arrive(session, kind.as_deref(), length, voice).await
+    print_location(session, kind.as_deref(), format, output).await
 }
 
-/// What is known of a workspace in its parent.
+/// The Workspace object in the parent.
 enum Object {
-    /// It has no parent, and is well known.
+    /// `root`, which has no parent.
     Root,
     Found(Box<Workspace>),
     Missing,
-    /// It has no parent that we could ask, or that would tell us.
+    /// The parent is unknown or may not be read.
     Hidden,
 }
 
@@ -89,7 +89,7 @@ async fn object_of(session: &Session, path: &WorkspacePath) -> Result<Object, Ws
     let Some(parent) = path.parent() else {
         return Ok(if path.as_str() == "root" { Object::Root } else { Object::Hidden });
     };
-    match remote::workspace(&session.client(&parent), path.base()).await {
+    match requests::workspace(&session.client(&parent), path.base()).await {
         Ok(workspace) => Ok(Object::Found(Box::new(workspace))),
         Err(error) if error.is_not_found() => Ok(Object::Missing),
         Err(error) if error.code() == Some(403) => Ok(Object::Hidden),
@@ -98,30 +98,30 @@ async fn object_of(session: &Session, path: &WorkspacePath) -> Result<Object, Ws
 }
 
 async fn home(session: &Session) -> Result<WorkspacePath, WsError> {
-    // The one request that is not about a path of ours.
-    let root = walk(None, "root")?;
-    let workspace = remote::home(&session.client(&root)).await?;
+    // The server replaces `~` by the home of the user.
+    let root = resolve(None, "root")?;
+    let workspace = requests::home(&session.client(&root)).await?;
     let url = workspace.spec.url;
     workspace_of(&url).map(|(_, path)| path).ok_or(WsError::NotInWorkspace(url))
 }
 
-/// Tells where we are now, and what should be known there.
-async fn arrive(
+/// Prints the current workspace, and warnings about its API bindings.
+async fn print_location(
     session: &Session,
     kind: Option<&str>,
-    length: Length,
-    voice: &mut Voice<'_>,
+    format: PathFormat,
+    output: &mut Output<'_>,
 ) -> Result<(), WsError> {
     if let Ok(path) = session.path() {
-        warn_of_claims(&session.client(&path), voice).await?;
+        warn_of_claims(&session.client(&path), output).await?;
     }
-    Ok(voice.say(&whereabouts(session.server(), kind, length))?)
+    Ok(output.print(&location_text(session.server(), kind, format))?)
 }
 
-async fn warn_of_claims(workspace: &Client, voice: &mut Voice<'_>) -> Result<(), WsError> {
-    for binding in remote::bindings(workspace).await? {
+async fn warn_of_claims(workspace: &Client, output: &mut Output<'_>) -> Result<(), WsError> {
+    for binding in requests::bindings(workspace).await? {
         for warning in binding.warnings() {
-            voice.remark(&warning)?;
+            output.warn(&warning)?;
         }
     }
     Ok(())

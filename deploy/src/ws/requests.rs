@@ -1,4 +1,4 @@
-//! The requests of `ws`, and the few fields that it reads of the answers.
+//! The requests of `ws`, and the fields of the responses that it reads.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::selector::LabelSelector;
 const WORKSPACES: &str = "/apis/tenancy.kcp.io/v1alpha1/workspaces";
 const LOGICAL_CLUSTER: &str = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster";
 const BINDINGS: &str = "/apis/apis.kcp.io/v1alpha2/apibindings";
-/// Either form of discovery will do.
+/// Any form of discovery.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                          application/json";
@@ -28,7 +28,7 @@ pub(crate) struct Workspace {
     pub status: PhaseStatus,
 }
 
-/// What a Workspace is meant to be.
+/// The spec of a Workspace.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WorkspaceSpec {
@@ -36,7 +36,7 @@ pub(crate) struct WorkspaceSpec {
     pub workspace_type: Option<TypeReference>,
     #[serde(rename = "URL")]
     pub url: String,
-    /// Set if it is not a logical cluster but something mounted.
+    /// The mount, if the workspace is not a logical cluster.
     pub mount: Option<Value>,
 }
 
@@ -58,15 +58,15 @@ pub(crate) struct Condition {
 }
 
 impl PhaseStatus {
-    /// What it waits for, of what says so.
-    pub(crate) fn waits_for(&self) -> Option<String> {
+    /// Reason and message of the first condition that is false and has a message.
+    pub(crate) fn unmet_condition(&self) -> Option<String> {
         let unmet =
             self.conditions.iter().flatten().find(|one| one.status == "False" && !one.message.is_empty())?;
         Some(format!("{}: {}", unmet.reason, unmet.message))
     }
 }
 
-/// A workspace type by name, and where it is defined.
+/// A workspace type: its name, and the path of its workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TypeReference {
@@ -81,7 +81,7 @@ impl std::fmt::Display for TypeReference {
     }
 }
 
-/// A Workspace to be made.
+/// A Workspace to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewWorkspace {
     pub name: String,
@@ -89,22 +89,22 @@ pub(crate) struct NewWorkspace {
     pub shards: Option<LabelSelector>,
 }
 
-/// Whether a workspace lets us in.
+/// Whether the user has access to a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Granted,
     Denied,
 }
 
-/// The Workspace object of the user's home. Waits while it is being made.
+/// The Workspace object of the user's home. Waits while the server creates it.
 pub(crate) async fn home(root: &Client) -> Result<Workspace, ClientError> {
-    let patience =
+    let policy =
         RetryPolicy { attempts: 10, initial: Duration::from_millis(200), longest: Duration::from_secs(10) };
     let path = format!("{WORKSPACES}/~");
-    retry(&patience, || root.get_json(&path)).await
+    retry(&policy, || root.get_json(&path)).await
 }
 
-/// Asks for discovery, as clients do that cannot know whether they may do anything at all in a workspace.
+/// Checks access by discovery: the one request that every member of a workspace may send.
 pub(crate) async fn access(workspace: &Client) -> Result<Access, ClientError> {
     let mut groups = 0;
     for path in ["/api", "/apis"] {
@@ -112,11 +112,11 @@ pub(crate) async fn access(workspace: &Client) -> Result<Access, ClientError> {
             Request::new(Method::GET, path).with_header(ACCEPT, HeaderValue::from_static(DISCOVERY));
         match workspace.request(request).await {
             Ok(response) => {
-                let groups_there: Groups = serde_json::from_slice(&response.body).unwrap_or_default();
-                groups += groups_there.count();
+                let found: Groups = serde_json::from_slice(&response.body).unwrap_or_default();
+                groups += found.count();
             }
             Err(error) if error.code() == Some(403) => return Ok(Access::Denied),
-            // Plain servers without core resources have no /api.
+            // Servers without core resources have no /api.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -150,7 +150,7 @@ pub(crate) async fn workspaces(parent: &Client) -> Result<Vec<Workspace>, Client
     Ok(list.items)
 }
 
-/// Makes a Workspace object.
+/// Creates a Workspace object.
 pub(crate) async fn create(parent: &Client, new: &NewWorkspace) -> Result<Workspace, ClientError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -198,7 +198,7 @@ pub(crate) async fn logical_cluster_phase(workspace: &Client) -> Result<String, 
     Ok(cluster.status.phase)
 }
 
-/// The API bindings of a workspace; none if we may not read them.
+/// The API bindings of a workspace; empty if the user may not read them.
 pub(crate) async fn bindings(workspace: &Client) -> Result<Vec<Binding>, ClientError> {
     match workspace.get_json::<List<Binding>>(BINDINGS).await {
         Ok(list) => Ok(list.items),
