@@ -1,4 +1,4 @@
-//! Who sends a request, at the listener that it came through.
+//! The identity of a request, established by the listener's authenticators.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,38 +11,38 @@ use crate::policy::connection::Connection;
 use crate::policy::listener::UnauthenticatedTokenPolicy;
 use crate::request::decision_log::DecisionLog;
 
-/// The group of shards, who may ask for picks.
+/// Group of shards, which may ask for shard picks.
 pub(crate) const SHARDS: &str = "system:fairlead:shard";
-/// The group of operators, who may see metrics and status.
+/// Group of operators, which may read metrics and status.
 pub(crate) const OPERATORS: &str = "system:kcp:admin";
 
-/// What the gateway knows about a request's sender.
+/// The identity of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestIdentity {
-    /// Known here; asserted to the shard.
+    /// Authenticated here; asserted to the upstream.
     Known(Arc<Identity>),
-    /// Not judged here: the shard gets the request without an identity and judges what it carries.
+    /// Not authenticated here: the shard gets the request without identity headers and authenticates it.
     PassedOn,
 }
 
-/// Nobody accepts the credential: 401. The reason is for logs only.
+/// No authenticator accepts the credential: 401. The reason is for logs only.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Rejected(String);
 
-/// A workspace that trusts issuers of its own.
+/// A workspace with issuers of its own.
 pub(crate) struct WorkspaceAuthScope<'h> {
     /// Its authenticators.
     pub(crate) authenticator: &'h WorkspaceAuthenticator,
-    /// The id of its logical cluster, the only place where identities of those issuers count.
+    /// Id of its logical cluster; identities from those issuers are valid only there.
     pub(crate) cluster: &'h str,
 }
 
-/// Judges a request. With a certificate that was judged before this costs two atomic loads. A request with neither
-/// certificate nor anything to judge it by goes to the shard as it is: kcp's table of optional authentication.
+/// Authenticates a request. A certificate that was verified before costs two atomic loads. A request without a certificate, at a
+/// listener without another method, is passed on to the shard, as in kcp's table of optional authentication.
 ///
 /// # Errors
-/// [`Rejected`] if there is a credential that somebody here should know, and nobody does.
+/// [`Rejected`] if the listener has an authenticator for the kind of credential, and none accepts it.
 pub(crate) async fn identify(
     connection: &Connection,
     headers: &HeaderMap,
@@ -66,14 +66,14 @@ pub(crate) async fn identify(
         None => policy.chain.authenticate_before(observer, &connection.credentials, headers, now).await,
         Some(WorkspaceAuthScope { authenticator, cluster }) => {
             let (chain, credentials) = (&policy.chain, &connection.credentials);
-            // Boxed, because few workspaces have any, and every request's task would have room for it.
+            // Boxed, because few workspaces have issuers, and every request's task would reserve space for it.
             Box::pin(chain.authenticate_in(observer, credentials, headers, now, authenticator, cluster)).await
         }
     };
     match outcome {
         Outcome::Identified(identity) => Ok(RequestIdentity::Known(identity)),
-        // Shards know service accounts and static tokens that nobody here does; where a certificate was shown, it has to
-        // be good.
+        // Shards know service accounts and static tokens that are unknown here; but a certificate that was presented must be
+        // valid.
         Outcome::Rejected(rejection)
             if home.is_some()
                 && !presented
@@ -94,7 +94,7 @@ pub(crate) async fn identify(
 }
 
 impl RequestIdentity {
-    /// Whether the sender has proved to be in a group.
+    /// Whether the authenticated user is in a group.
     pub(crate) fn is_in(&self, group: &str) -> bool {
         match self {
             Self::Known(identity) => identity.user().groups.iter().any(|known| known == group),

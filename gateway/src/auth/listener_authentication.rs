@@ -1,4 +1,4 @@
-//! How a listener's authenticators are made from its settings, and made anew when a file among them changes.
+//! Builds a listener's authenticators from its settings, and again when a file among them changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -22,20 +22,20 @@ use crate::policy::listener::UnauthenticatedTokenPolicy;
 use crate::policy::listener::{Listener, RequestPolicy, ResponsePolicy, ShardPicks};
 use crate::policy::request_filter::RequestFilter;
 
-/// A listener's settings, and everything else that its authenticators are made of.
+/// A listener's settings and what else its authenticators are built from.
 pub(crate) struct ListenerAuthentication {
     listener: String,
     config: ArcSwap<ListenerConfig>,
-    /// Changes with the settings: what is made between two reloads has both from the same.
+    /// Replaced together with the settings, so that a rebuild between two reloads uses a consistent pair.
     as_kcp: ArcSwap<Vec<KcpBehaviour>>,
     lookup: Arc<dyn ServiceAccountLookup>,
-    /// Held from the settings to the policy in force, so that an older one never comes last.
+    /// Held from reading the settings until the policy is in force, so that an older policy never replaces a newer one.
     turn: Mutex<()>,
-    /// Those in force, whose keys the next ones take over.
+    /// The issuers in force; the next ones take over their keys.
     issuers: ArcSwapOption<JwtAuthenticator>,
 }
 
-/// A policy that can be put in force.
+/// A policy that can be applied.
 pub(crate) struct PreparedPolicy {
     config: Arc<ListenerConfig>,
     as_kcp: Arc<Vec<KcpBehaviour>>,
@@ -43,40 +43,40 @@ pub(crate) struct PreparedPolicy {
     issuers: Option<Arc<JwtAuthenticator>>,
 }
 
-/// Authenticators cannot be made; the operator has to mend the file or the setting.
+/// The authenticators cannot be built; the operator has to correct the file or the setting.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthenticationError {
     /// A file cannot be read.
     #[error("{0} cannot be read")]
     Read(PathBuf, #[source] std::io::Error),
-    /// A bundle holds no authorities.
+    /// A bundle holds no certificate authority.
     #[error("{0}: {1}")]
     Bundle(PathBuf, BundleError),
-    /// A header's name is none.
+    /// A header name is invalid.
     #[error("requestHeader: {0:?} is no name of a header")]
     Header(String, #[source] InvalidHeaderName),
-    /// Static tokens.
+    /// The token file.
     #[error(transparent)]
     TokenFile(#[from] TokenFileError),
-    /// Keys of service accounts.
+    /// Public keys of service accounts.
     #[error(transparent)]
     Keys(#[from] ServiceAccountKeyError),
-    /// Structured configuration.
+    /// The structured authentication configuration.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
     /// A signature algorithm of an issuer.
     #[error("oidc: {0}")]
     Algorithm(#[from] UnknownAlgorithm),
-    /// An issuer's settings.
+    /// The settings of an issuer.
     #[error("oidc: {0}")]
     Issuer(String),
-    /// A webhook.
+    /// The token webhook.
     #[error("webhook: {0}")]
     Webhook(#[from] WebhookError),
 }
 
 impl ListenerAuthentication {
-    /// Of a listener with these settings.
+    /// The authentication of a listener with these settings.
     pub(crate) fn new(
         config: ListenerConfig,
         as_kcp: &[KcpBehaviour],
@@ -92,10 +92,10 @@ impl ListenerAuthentication {
         })
     }
 
-    /// Makes the listener, and keeps its policy fresh.
+    /// Opens the listener and registers the files of its policy for reload.
     ///
     /// # Errors
-    /// [`LoadError`] if something cannot be loaded now; later the last good policy stays.
+    /// [`LoadError`] if a file cannot be loaded now; on later errors the last good policy stays.
     pub(crate) fn open(
         self: &Arc<Self>,
         reloads: &Reloads,
@@ -111,7 +111,7 @@ impl ListenerAuthentication {
             let _turn = this.turn.lock();
             let prepared = this.prepared(this.config.load_full(), this.as_kcp.load_full())?;
             this.begin(prepared.issuers);
-            // Whoever looks at files does not keep the listener.
+            // The reload holds a weak reference, so that it does not keep the listener open.
             match target.get().map(Weak::upgrade) {
                 Some(Some(listener)) => listener.policy.store(Arc::new(prepared.policy)),
                 Some(None) => {}
@@ -120,14 +120,14 @@ impl ListenerAuthentication {
             Ok::<_, AuthenticationError>(((), this.files()))
         })?;
         let policy = first.lock().take();
-        // `register_naming` has loaded once, or failed.
+        // `register_naming` has loaded the files once, or has failed.
         let policy = policy.unwrap_or_else(RequestPolicy::closed);
         let listener = Arc::new(listener(policy));
         let _ = opened.set(Arc::downgrade(&listener));
         Ok(listener)
     }
 
-    /// Makes a policy of other settings; nothing changes yet.
+    /// Builds a policy from other settings without applying it.
     ///
     /// # Errors
     /// [`AuthenticationError`]
@@ -139,14 +139,14 @@ impl ListenerAuthentication {
         self.prepared(Arc::new(config.clone()), Arc::new(as_kcp.to_vec()))
     }
 
-    /// Puts it in force.
+    /// Applies a prepared policy.
     pub(crate) fn apply(&self, prepared: PreparedPolicy, listener: &Listener, reloads: &Reloads) {
         let turn = self.turn.lock();
         self.config.store(prepared.config);
         self.as_kcp.store(prepared.as_kcp);
         self.begin(prepared.issuers);
         listener.policy.store(Arc::new(prepared.policy));
-        // Whoever looks at the files holds their lock when he asks for the turn.
+        // A reload takes its own lock first and then this one.
         drop(turn);
         reloads.follow(&self.what(), &self.files());
     }
@@ -158,12 +158,12 @@ impl ListenerAuthentication {
         }
     }
 
-    /// What it is called in logs and metrics.
+    /// The name in logs and metrics.
     fn what(&self) -> String {
         format!("credentials of listener {}", self.listener)
     }
 
-    /// Everything that the authenticators are made of, also what a kubeconfig among it names.
+    /// All files of the authenticators, also those that a kubeconfig among them names.
     fn files(&self) -> Vec<PathBuf> {
         let config = self.config.load();
         let authentication = &config.authentication;
@@ -299,7 +299,7 @@ impl ListenerAuthentication {
     }
 }
 
-/// Whether a request without a certificate is judged here rather than by the shard. kcp forgets two of the methods.
+/// Whether a request without a certificate is authenticated here rather than by the shard. kcp omits two of the methods.
 fn needs_credentials(config: &ListenerConfig, as_kcp: &[KcpBehaviour]) -> bool {
     let authentication = &config.authentication;
     let counted = authentication.token_file.is_some()
@@ -310,7 +310,7 @@ fn needs_credentials(config: &ListenerConfig, as_kcp: &[KcpBehaviour]) -> bool {
     counted || (forgotten && !forgets)
 }
 
-/// The files that a kubeconfig names. One that cannot be read names none; whoever loads it says why.
+/// Files that a kubeconfig names; none if it cannot be read, which its loader reports.
 fn named_by(kubeconfig: &Path) -> Vec<PathBuf> {
     let context = Kubeconfig::load(kubeconfig).ok().and_then(|kubeconfig| kubeconfig.resolve(None).ok());
     context.map(|context| context.files().map(Path::to_owned).collect()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Asks the shard that owns a workspace whether a service account, and what its token is bound to, still exists.
+//! Looks up at the owning shard whether a service account, and the objects that its token is bound to, still exist.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::request::Reference;
 use crate::routing::index::ShardClients;
 use crate::routing::resolver::{CallerKind, Route, WorkspaceResolver};
 
-/// Finds objects on whichever shard has them.
+/// Finds objects on the shard of their logical cluster.
 pub(crate) struct ShardLookup {
     router: Arc<WorkspaceResolver>,
     clients: ShardClients,
@@ -21,7 +21,7 @@ pub(crate) struct ShardLookup {
 }
 
 impl ShardLookup {
-    /// Asks with the credentials of the index.
+    /// A lookup with the credentials of the index.
     pub(crate) fn new(router: Arc<WorkspaceResolver>, clients: ShardClients) -> Self {
         Self { router, clients, known: ArcSwap::default() }
     }

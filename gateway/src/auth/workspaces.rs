@@ -1,4 +1,4 @@
-//! The authenticators of workspaces whose type names some, built when the first request needs them.
+//! Authenticators of workspaces whose type names some, built when the first request needs them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::routing::index::WorkspaceAuthentication;
 
-/// Types whose authenticators are kept; another one takes the place of the one that was not asked for longest.
+/// Types whose authenticators are kept; the least recently used one is replaced.
 const KEPT: NonZeroUsize = match NonZeroUsize::new(1024) {
     Some(kept) => kept,
     None => NonZeroUsize::MIN,
@@ -23,19 +23,19 @@ pub(crate) struct WorkspaceAuthenticators {
 }
 
 struct Built {
-    /// Of the configurations that it was built from.
+    /// Generations of the configurations that it was built from.
     generations: Vec<u64>,
     authenticator: Arc<WorkspaceAuthenticator>,
 }
 
 impl WorkspaceAuthenticators {
-    /// Over what the index knows.
+    /// Authenticators for the configurations in the index.
     pub(crate) fn new(known: Arc<WorkspaceAuthentication>) -> Self {
         Self { known, built: Mutex::new(LruCache::new(KEPT)) }
     }
 
-    /// Who judges tokens in workspaces of a type besides the listener, if anybody does. For a type without configurations,
-    /// as most are, one look-up in a map.
+    /// The authenticator for workspaces of a type besides the listener's. For a type without configurations, as most are, this costs
+    /// one look-up in a map.
     pub(crate) fn of(&self, workspace_type: &Arc<str>) -> Option<Arc<WorkspaceAuthenticator>> {
         let configurations = self.known.configurations(workspace_type);
         if configurations.is_empty() {
@@ -61,8 +61,8 @@ impl WorkspaceAuthenticators {
     }
 }
 
-/// What the issuers of a `WorkspaceAuthenticationConfiguration` mean. One that cannot be used is left out, and told of
-/// once: its tenant sees that nobody gets in.
+/// The issuers of a `WorkspaceAuthenticationConfiguration`. An invalid one is skipped and logged once: its tenant's users cannot
+/// authenticate.
 fn issuers(name: &str, spec: &[u8]) -> Vec<JwtSettings> {
     let spec: Value = serde_json::from_slice(spec).unwrap_or_default();
     let elements = spec["jwt"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What time it is, as HTTP says it. Written anew once a second and thread.
+//! The value of the Date header, formatted once per second and thread.
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ thread_local! {
     static WRITTEN: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
 }
 
-/// The value of `Date` now.
+/// The current time as a header value.
 pub(crate) fn now() -> HeaderValue {
     let second = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     WRITTEN.with_borrow_mut(|(written, value)| {

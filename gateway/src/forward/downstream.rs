@@ -1,4 +1,4 @@
-//! A request of a client and the way to answer it, whichever protocol it came by.
+//! The client's side of an exchange, whichever protocol the client speaks.
 
 use std::future::pending;
 
@@ -6,76 +6,76 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 
-/// What `Cache-Control` says where nobody may keep an answer.
+/// `Cache-Control` of responses that must not be stored.
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// There is nobody to answer any more.
+/// The client has disconnected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the client has left")]
 pub(crate) struct ClientDisconnected;
 
-/// The body of a request does not come to its end.
+/// The request body is incomplete.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// There is nobody to answer any more.
+    /// The client has disconnected.
     #[error(transparent)]
     ClientDisconnected(#[from] ClientDisconnected),
-    /// The client's fault.
+    /// The framing of the body is invalid.
     #[error("{0}")]
     Malformed(&'static str),
 }
 
-/// What the straight pass needs of a client. Everything may be dropped while it waits, unless it says otherwise.
+/// A request of a client and its response. All futures are cancel-safe, unless stated otherwise.
 pub(crate) trait DownstreamExchange: Send {
-    /// Whether nothing of the request is still to come.
+    /// Whether the request has been received completely.
     fn is_done(&self) -> bool;
 
-    /// The next part of the request's body; `None` after the last.
+    /// The next part of the request body; `None` after the last.
     fn read(&mut self) -> impl Future<Output = Result<Option<Bytes>, BodyError>> + Send;
 
-    /// Says how many bytes of the body have come and were not passed on. Only where the bodies of several requests come over
-    /// one connection.
+    /// A function that returns how many bytes of the body were received and not forwarded. Always 0 over HTTP/1.1, where a connection has one
+    /// request at a time.
     fn unsent(&mut self) -> impl Fn() -> usize + Send + 'static {
         || 0
     }
 
-    /// Returns when the client is known to have gone away, before its body has been read. It may be that nobody can know.
+    /// Returns when the client has disconnected, before its body was read. May never return where this cannot be noticed.
     fn gone(&mut self) -> impl Future<Output = ()> + Send {
         pending()
     }
 
-    /// What came after the last part.
+    /// The trailers of the request body.
     fn trailers(&mut self) -> impl Future<Output = Result<Option<HeaderMap>, BodyError>> + Send;
 
-    /// Returns when the client has gone away. Only once the body has been read.
+    /// Returns when the client has disconnected. To be called after the body has been read.
     fn left(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Passes on an interim answer (1xx), where the client understands it.
+    /// Forwards an interim response (1xx) to clients that understand it.
     fn interim(&mut self, head: Response<()>) -> impl Future<Output = Result<(), ClientDisconnected>> + Send;
 
-    /// Begins the answer. It may wait for [`DownstreamExchange::flush`].
+    /// Starts the response. Its head may be buffered until [`DownstreamExchange::flush`].
     fn begin(&mut self, head: Parts, ended: bool) -> Result<(), ClientDisconnected>;
 
-    /// The code of the answer that has begun.
+    /// Status code of the response, if it has started.
     fn begun(&self) -> Option<u16>;
 
-    /// Sends a part of the answer, as soon as the client takes it. It may wait for [`DownstreamExchange::flush`]. If this is dropped
-    /// while it waits, the answer can only be aborted.
+    /// Writes a part of the response body when the client's window allows. It may be buffered until [`DownstreamExchange::flush`]. Not
+    /// cancel-safe: after cancellation the response can only be aborted.
     fn write(
         &mut self,
         chunk: Bytes,
         ended: bool,
     ) -> impl Future<Output = Result<(), ClientDisconnected>> + Send;
 
-    /// Everything so far is on its way.
+    /// Writes everything that is buffered.
     fn flush(&mut self) -> impl Future<Output = Result<(), ClientDisconnected>> + Send;
 
-    /// Ends the answer.
+    /// Ends the response.
     fn end(
         &mut self,
         trailers: Option<HeaderMap>,
     ) -> impl Future<Output = Result<(), ClientDisconnected>> + Send;
 
-    /// Breaks the answer off, so that it cannot be taken for a complete one.
+    /// Aborts the response such that the client sees that it is incomplete.
     fn abort(&mut self);
 }

@@ -1,4 +1,4 @@
-//! What went wrong between the gateway and a shard, and what the client is told.
+//! Failures of an exchange: which side is to blame, and the response that the client gets.
 
 use std::time::Duration;
 
@@ -11,51 +11,51 @@ use crate::request::response::LocalResponse;
 use crate::telemetry::metrics::TlsErrorKind;
 use crate::upstream::{Overloaded, StreamPermit, Unreachable, Upstream, UpstreamError};
 
-/// Why an exchange did not come to its end.
+/// The reason why an exchange was not completed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// There is nobody to tell.
+    /// The client's fault; it cannot get a response.
     #[error("the client has left")]
     ClientLeft,
-    /// The client's fault.
+    /// The client's fault: 408.
     #[error("the body of the request comes too slowly")]
     SlowBody,
-    /// The client's fault; there is nothing to tell it that it would take.
+    /// The client's fault; it does not read, so it gets no response.
     #[error("the client takes nothing of its answer")]
     SlowReader,
-    /// The shard takes nothing of this upload, and too many of the connection's wait like this.
+    /// The shard reads nothing of this upload, and too many of the connection's uploads wait like this.
     #[error("the shard takes nothing of the request's body, and too much waits for shards on its connection")]
     StalledUpload,
-    /// The client's fault.
+    /// The client's fault: 400.
     #[error("the request is malformed: {0}")]
     Malformed(&'static str),
     /// Nothing reached the shard.
     #[error("the shard cannot be reached")]
     Unreachable,
-    /// Nothing reached the shard, which has too much to do.
+    /// Nothing reached the shard, which is at its concurrency limit.
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     /// A retry helps once the shard is less busy.
     #[error("the shard was silent for too long")]
     Timeout,
-    /// It hangs: it does not even answer pings.
+    /// The shard hangs: it does not even answer pings.
     #[error("the shard does not answer pings")]
     Hung,
-    /// It has seen nothing of the request (RFC 9113, 6.8 and 8.7).
+    /// The shard has not processed the request (RFC 9113, 6.8 and 8.7).
     #[error("the shard takes no more requests")]
     Refused,
-    /// The stream or its connection ended before the answer did.
+    /// The stream or its connection ended before the response did.
     #[error("the shard broke off: {0}")]
     Shard(#[source] Broken),
-    /// The credential has expired or the process ends.
+    /// The credential has expired or the process drains.
     #[error("the watch is over")]
     Over,
-    /// Ours.
+    /// The gateway's fault.
     #[error("the request could not be made: {0}")]
     Internal(#[from] NotForwarded),
 }
 
-/// How a shard breaks off.
+/// How an upstream broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error(transparent)]
@@ -76,7 +76,7 @@ impl From<BodyError> for Failure {
 }
 
 impl Failure {
-    /// The end of a stream, knowing more about its connection.
+    /// The error of a stream, with the state of its connection.
     pub(crate) fn of_stream(error: h2::Error, permit: &StreamPermit) -> Self {
         if permit.is_silent() {
             Self::Hung
@@ -87,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// What the client is told, if nothing was answered yet; `None` if nobody is there to read it.
+    /// The response to the client, if none has started; `None` if the client cannot get one.
     pub(crate) fn answer(&self, unreachable: Unreachable) -> Option<LocalResponse> {
         Some(match self {
             Self::ClientLeft | Self::SlowReader => return None,
@@ -128,19 +128,19 @@ pub(crate) fn unreachable_answer(unreachable: Unreachable) -> LocalResponse {
     }
 }
 
-/// What kcp says of a shard that did not answer, whatever the reason.
+/// kcp's response for a shard that did not answer, whatever the reason.
 fn empty_bad_gateway(why: &'static str) -> LocalResponse {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::BAD_GATEWAY;
     LocalResponse::new(response, why)
 }
 
-/// Whether the shard is known not to have looked at the request.
+/// Whether the shard is known not to have processed the request.
 fn is_refusal(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
-/// Counts and logs that a shard could not be connected to.
+/// Counts and logs a failed connection to a shard.
 pub(crate) fn note_connect(upstream: &Upstream, error: &UpstreamError) {
     if let UpstreamError::Dial(cause) | UpstreamError::Tls(cause) = error
         && let Some(kind) = tls_cause(cause).map(tls_error_kind)
@@ -169,7 +169,7 @@ fn tls_error_kind(error: &rustls::Error) -> TlsErrorKind {
     }
 }
 
-/// rustls' own error, which others have wrapped.
+/// rustls' own error inside the errors that wrap it.
 fn tls_cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {

@@ -1,4 +1,4 @@
-//! What must hold for the headers of every request.
+//! Invariants of header rewriting, for fuzzing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::request::RequestClass;
 use crate::request::identity_headers::{IdentityHeaderNames, KcpStamping, TrustedIdentityHeaders};
 
-/// Reads header lines. What goes on says who asks in our words only, and keeps nothing of the client's connection.
+/// Parses lines as header fields and rewrites them. The result must have the gateway's identity headers only, and no hop-by-hop
+/// field of the client.
 ///
 /// # Panics
-/// If that does not hold.
+/// If an invariant does not hold.
 pub fn headers(input: &[u8]) {
     let incoming = fields(input);
     let custom = IdentityHeaderNames {
@@ -73,7 +74,7 @@ fn forwarded(
     Some((outgoing.headers, class))
 }
 
-/// Lines as fields; what is none is left out.
+/// Lines as header fields; invalid ones are skipped.
 fn fields(input: &[u8]) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for line in input.split(|byte| *byte == b'\n') {
@@ -88,7 +89,7 @@ fn fields(input: &[u8]) -> HeaderMap {
     fields
 }
 
-/// What a careless reader would take for a statement about who asks.
+/// Fields that a lenient server could take for identity headers.
 fn claims(headers: &HeaderMap, custom: bool) -> Vec<String> {
     let prefixes: &[&str] = if custom { &["x-remote-", "x-custom-"] } else { &["x-remote-"] };
     let claims = |name: &HeaderName| {

@@ -1,8 +1,8 @@
-//! The request as a shard sees it: the gateway's path, no hop-by-hop fields, no identity but ours.
+//! Rewrites the request headers for the upstream: the decided path, no hop-by-hop fields, no identity headers but the gateway's.
 //!
-//! The order matters (kcp's CVE-2026-61682 and the hole beside it): what the client's `Connection` header names goes
-//! first, then whatever says who the client is, and our own statement comes last, when nothing that the client
-//! controls can touch it any more.
+//! The order matters (kcp's CVE-2026-61682): first the fields that the client's `Connection` header names are removed, then the
+//! client's identity headers; the gateway's identity headers are added last, so that nothing the client sends can remove or
+//! change them.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::request::{RequestClass, connection_nominations, is_hop_by_hop};
 
 const X_REMOTE_UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
-/// What the gateway has decided about a request.
+/// The decision about a request, as far as headers express it.
 pub(crate) struct Forwarded<'f> {
     pub(crate) path_and_query: &'f PathAndQuery,
     pub(crate) sender: &'f RequestIdentity,
@@ -40,24 +40,24 @@ pub(crate) enum NotForwarded {
     /// The identity cannot be written as headers.
     #[error(transparent)]
     Identity(#[from] Unstampable),
-    /// The target for the server is none.
+    /// The target for the upstream is invalid.
     #[error("the server's target cannot be written")]
     Target(#[from] http::uri::InvalidUriParts),
-    /// The list of addresses cannot be written as a header.
+    /// The client's address cannot be written as a header.
     #[error("the client's address cannot be written")]
     Address(#[from] header::InvalidHeaderValue),
 }
 
-/// What the client's own headers say about this hop, read before anything is removed.
+/// The client's fields about this hop, read before they are removed.
 pub(crate) struct Hop {
     /// Fields that its `Connection` header names.
     nominated: Vec<HeaderName>,
-    /// Whether it wants trailers.
+    /// Whether it accepts trailers.
     trailers: bool,
 }
 
 impl Hop {
-    /// Reads the headers as they came.
+    /// Reads the client's headers.
     pub(crate) fn of(incoming: &HeaderMap) -> Self {
         Self {
             nominated: connection_nominations(incoming).collect(),
@@ -66,7 +66,7 @@ impl Hop {
     }
 }
 
-/// Rewrites `outgoing`, what the client sent, for the shard. Returns how many identity headers the client had forged.
+/// Rewrites `outgoing`, the client's request, for the upstream. Returns the number of identity headers that were removed.
 ///
 /// # Errors
 /// An internal error if the identity cannot be written as headers; the request must not be forwarded.
@@ -90,13 +90,13 @@ pub(crate) fn prepare(
     let forged = strip_identity_headers(headers)
         + forwarded.believed.map_or(0, |believed| strip_believed(headers, believed));
     if let RequestIdentity::Known(identity) = forwarded.sender {
-        // A token that we judged ourselves is not for the shard; one beside a certificate is left alone, as kcp does.
+        // A token that was verified here is not sent on; one beside a certificate is, as in kcp.
         if identity.method() == fairlead_authn::Method::BearerToken {
             remove_bearer_token(headers);
         }
         match forwarded.asserted_by {
             None => identity.headers().map_err(Unstampable::clone)?.stamp(headers),
-            // Not kept beside the identity: backends with names of their own are rare.
+            // Written anew for each request: backends with header names of their own are rare.
             Some(IdentityHeaderNames { user, group, extra_prefix }) => {
                 IdentityHeaders::for_user_as(identity.user(), user, group, extra_prefix)?.stamp(headers);
             }
@@ -115,7 +115,7 @@ pub(crate) fn prepare(
     Ok(forged)
 }
 
-/// Removes what a client says about itself in further headers that somebody believes.
+/// Removes the client's own copies of further headers that backends trust.
 fn strip_believed(headers: &mut HeaderMap, believed: &TrustedIdentityHeaders) -> usize {
     let before = headers.len();
     for name in headers.keys().filter(|name| believed.include(name)).cloned().collect::<Vec<_>>() {
@@ -138,7 +138,7 @@ fn set_path(outgoing: &mut Parts, path_and_query: &PathAndQuery) -> Result<(), N
 
 fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
     for name in &hop.nominated {
-        // What frames or addresses the message is never a client's to remove.
+        // A client cannot nominate fields that frame or address the message.
         if !matches!(
             *name,
             header::HOST | header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::UPGRADE
@@ -149,7 +149,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
     let unwanted = |name: &&HeaderName| {
         is_hop_by_hop(name) && **name != header::TRANSFER_ENCODING && **name != header::UPGRADE
     };
-    // Collected, because what is read cannot be changed; mostly there is nothing.
+    // Collected, because the map cannot be changed while it is read; there is rarely more than one.
     for name in headers.keys().filter(unwanted).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
@@ -163,7 +163,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap, hop: &Hop, class: RequestClass) {
     }
 }
 
-/// Appends the address of the client to what earlier proxies say, as kcp does.
+/// Appends the client's address to X-Forwarded-For, as kcp does.
 fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) -> Result<(), NotForwarded> {
     let mut list = Vec::with_capacity(48);
     for value in headers.get_all(X_FORWARDED_FOR) {
@@ -196,7 +196,7 @@ mod tests {
         RequestIdentity::Known(Arc::new(Identity::new(user, Method::ClientCertificate, None)))
     }
 
-    /// What arrives at the shard, one line per field, identity and hop-by-hop fields only.
+    /// Identity and hop-by-hop fields that arrive at the shard, one line per field.
     fn forwarded(
         fields: &[(&str, &str)],
         sender: &RequestIdentity,
@@ -315,7 +315,7 @@ mod tests {
         let (lines, _) = forwarded_as(stamping, &fields, &alice(), RequestClass::Read);
         assert_eq!(lines, [&["te: trailers"], &STAMPED[..3]].concat());
 
-        // A header by which the backend is told something is never the client's.
+        // A header that asserts the identity to the backend is never the client's.
         let usual = |name| HeaderName::from_static(name);
         for (user, extra_prefix, expected) in
             [("x-remote-uid", "x-mine-", "alice"), ("x-mine", "x-remote-", ""), ("x-mine", "x-mine-", "root")]

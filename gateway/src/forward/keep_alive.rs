@@ -1,8 +1,8 @@
-//! Blanks on watches that say nothing, so that nobody on the way takes them for dead.
+//! Keep-alive of idle watches: a space is written to an idle JSON watch, so that intermediaries do not time it out.
 //!
-//! An event of a watch in JSON is a line, and what stands before it is white space, which clients skip;
-//! docs/gateway-reference.md lists those that were tried. An empty line would do for most of them, but the client for Python takes it for an event. Frames of
-//! protobuf and CBOR have no such place.
+//! A JSON watch event is a line, and clients skip white space before it; docs/gateway-reference.md lists the clients that were
+//! tested. An empty line would suit most of them, but the Python client takes it for an event. Frames of protobuf and CBOR
+//! have no room for it.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::response::Parts;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// What is sent.
+/// The space that is written.
 pub(crate) const BLANK: Bytes = Bytes::from_static(b" ");
 
-/// The clock of one watch. Some 150 bytes, and a timer.
+/// The timer of one watch. Some 150 bytes.
 pub(crate) struct KeepAlive {
     pause: Duration,
     next: Pin<Box<Sleep>>,
 }
 
 impl KeepAlive {
-    /// For a watch whose answer begins so; `None` if there is no place for a blank in it.
+    /// For a watch with this response head; `None` if its framing has no room for a space.
     pub(crate) fn of(answer: &Parts, pause: Duration) -> Option<Self> {
         let is_json = answer.headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
         let is_plain = !answer.headers.contains_key(CONTENT_ENCODING);
@@ -31,13 +31,13 @@ impl KeepAlive {
             .then(|| Self { pause, next: Box::pin(sleep(pause)) })
     }
 
-    /// Something was said just now.
+    /// Restarts the timer, because data was sent.
     pub(crate) fn begin_again(&mut self) {
         self.next.as_mut().reset(Instant::now() + self.pause);
     }
 }
 
-/// Returns when a watch has been silent for long enough; never for anything else.
+/// Returns when a watch has been idle for long enough; never without a keep-alive.
 pub(crate) async fn due(keep_alive: &mut Option<Box<KeepAlive>>) {
     match keep_alive {
         Some(keep_alive) => {
@@ -48,7 +48,7 @@ pub(crate) async fn due(keep_alive: &mut Option<Box<KeepAlive>>) {
     }
 }
 
-/// With or without parameters.
+/// Whether a content type is JSON, with or without parameters.
 fn is_json(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
     content_type[..end].trim_ascii().eq_ignore_ascii_case(b"application/json")

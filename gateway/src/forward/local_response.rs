@@ -13,7 +13,7 @@ use crate::forward::request_context::RequestContext;
 use crate::forward::telemetry;
 use crate::request::response::{AUDIT_ID, LocalResponse};
 
-/// Answers without a shard; returns the code.
+/// Sends a response of the gateway's own; returns its status code.
 pub(crate) async fn answer_itself<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
@@ -39,7 +39,7 @@ pub(crate) async fn answer_itself<C: DownstreamExchange>(
     code
 }
 
-/// The head and the body of an answer of the gateway itself.
+/// Completes the head of a response of the gateway's own; returns head and body.
 pub(crate) fn own_head(
     forwarder: &Forwarder,
     context: &RequestContext,
@@ -51,7 +51,7 @@ pub(crate) fn own_head(
     forwarder.telemetry.metrics.answered(head.status.as_u16(), why);
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut text);
-    // A UUID is always a value.
+    // A UUID is a valid value.
     if let Ok(id) = HeaderValue::from_str(id) {
         head.headers.insert(AUDIT_ID, id);
         telemetry::on_response_headers(context, &head.headers);

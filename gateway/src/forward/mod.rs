@@ -1,7 +1,7 @@
 //! One exchange: the request towards an upstream, its body, the response, retries, upgrades, and the end of watches.
 //!
 //! May use `auth` (the type of an identity), `policy`, `upstream`, `telemetry` and `request`. Must not know which protocol the
-//! client speaks (it is a [`Client`](downstream::Client)), nor how the upstream was chosen.
+//! client speaks (it is a [`DownstreamExchange`](downstream::DownstreamExchange)), nor how the upstream was chosen.
 
 pub(crate) mod date;
 pub(crate) mod downstream;
@@ -35,7 +35,7 @@ use crate::request::identity_headers::KcpStamping;
 use crate::telemetry::Telemetry;
 use crate::upstream::Upstreams;
 
-/// The status of requests whose client disconnected before there was a response, in metrics only.
+/// Status code in metrics for requests whose client disconnected before there was a response.
 pub(crate) const CLIENT_LEFT: u16 = 499;
 
 /// Everything that forwarded requests share.

@@ -1,4 +1,4 @@
-//! What the data plane remembers of one request.
+//! The state of one request from its head to the end of its response.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -15,45 +15,45 @@ use crate::telemetry::request_stats::RequestStats;
 use crate::telemetry::top::OpenWatch;
 use crate::telemetry::trace::{Trace, TraceId};
 
-/// The length of a UUID.
+/// Length of a UUID as text, in bytes.
 const USUAL_ID: usize = 36;
 
-/// Lives from the head of the request to the end of the answer.
+/// The state of one request.
 pub(crate) struct RequestContext {
     pub(crate) began: Instant,
     pub(crate) class: RequestClass,
     pub(crate) client: IpAddr,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// Where the last byte that went to the client was among the events of a watch.
+    /// Position in the stream of watch events that was sent to the client.
     pub(crate) boundary: WatchFraming,
-    /// How long a watch may be silent before a blank goes to its client.
+    /// Interval after which a space is written to an idle watch.
     pub(crate) keep_alive: Option<Duration>,
-    /// What is remembered of it for those who look afterwards.
+    /// Statistics, read once when the request completes.
     pub(crate) seen: RequestStats,
-    /// What the access log and traces want of its head, where there are any.
+    /// Fields of the request head for the access log and traces, if either is on.
     pub(crate) kept: Option<Box<LogFields>>,
-    /// If it is traced.
+    /// The trace, if the request is sampled.
     pub(crate) trace: Option<Arc<Trace>>,
-    /// Counted in its workspace while it lives.
+    /// Counts the watch in its workspace.
     pub(crate) watching: Option<OpenWatch>,
     open: OpenRequest,
     _counted: OpenGauge,
 }
 
-/// The bytes of a text, of which one of usual length lies beside the rest: each allocation more is a cache miss more.
+/// A path as bytes; paths of usual length are stored inline, because each allocation costs a cache miss.
 pub(crate) type LogPath = SmallVec<[u8; 128]>;
 
-/// What is kept of a request's head, which is gone when its answer has begun.
+/// Fields of the request head, which is dropped when the response begins.
 #[derive(Debug, Default)]
 pub(crate) struct LogFields {
-    /// Of what is no request, nothing.
+    /// Version and path; `None` for bytes that are no request.
     pub(crate) asked: Option<(Version, LogPath)>,
-    /// Whom its user acts for.
+    /// The user that is impersonated.
     pub(crate) impersonated: Option<HeaderValue>,
-    /// The trace that it is a part of, recorded or not.
+    /// Id of the trace that the request belongs to, sampled or not.
     pub(crate) trace: Option<TraceId>,
-    /// What the answer is called. An id of the usual length lies here.
+    /// Audit-Id of the response, stored inline if it is a UUID.
     pub(crate) audit_id: OnceLock<SmallVec<[u8; USUAL_ID]>>,
 }
 
@@ -77,13 +77,13 @@ impl RequestContext {
         }
     }
 
-    /// The connection that it came over.
+    /// The connection of the request.
     pub(crate) fn connection(&self) -> &Connection {
         self.open.connection()
     }
 }
 
-/// Counts down also when the request's task is simply dropped.
+/// Decrements the gauge when dropped, also when the request's task is cancelled.
 struct OpenGauge(IntGauge);
 
 impl Drop for OpenGauge {

@@ -1,4 +1,4 @@
-//! The answer of a server on its way back, whichever protocol it came by.
+//! The body of an upstream's response, over HTTP/2 or HTTP/1.1.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -10,17 +10,17 @@ use crate::forward::downstream::ClientDisconnected;
 use crate::forward::failure::{Broken, Failure};
 use crate::upstream::{Lease, StreamPermit};
 
-/// So much of an answer over HTTP/1.1 is read ahead, about.
+/// Bytes of an HTTP/1.1 response that are read ahead, approximately.
 const HTTP1_BUFFER: usize = 16 << 10;
 
-/// The body of an answer, and what keeps its way open.
+/// A response body and its connection.
 pub(crate) enum Download {
     Http2 { body: h2::RecvStream, permit: StreamPermit },
     Http1 { body: Incoming, trailers: Option<Box<HeaderMap>>, lease: Option<Box<Lease>> },
 }
 
 impl Download {
-    /// Whether nothing comes any more, as far as is known.
+    /// Whether the body is known to be complete.
     pub(crate) fn is_end(&self) -> bool {
         match self {
             Self::Http2 { body, .. } => body.is_end_stream(),
@@ -28,7 +28,7 @@ impl Download {
         }
     }
 
-    /// The next part; `None` after the last. May be dropped while it waits.
+    /// The next part; `None` after the last. Cancel-safe.
     pub(crate) async fn data(&mut self) -> Option<Result<Bytes, Failure>> {
         match self {
             Self::Http2 { body, permit } => {
@@ -45,15 +45,15 @@ impl Download {
         }
     }
 
-    /// The client has taken so many bytes: only now may the server send more, so that a client that does not read
-    /// holds up its own stream and nothing else.
+    /// Opens the window for bytes that the client has read. Only then may the server send more, so that a client that does not read
+    /// blocks its own stream only.
     pub(crate) fn release(&mut self, size: usize) {
         if let Self::Http2 { body, .. } = self {
             let _ = body.flow_control().release_capacity(size);
         }
     }
 
-    /// Bytes that have come and were not released yet.
+    /// Bytes that were received and not released.
     pub(crate) fn waiting(&mut self) -> usize {
         match self {
             Self::Http2 { body, .. } => body.flow_control().used_capacity(),
@@ -61,11 +61,11 @@ impl Download {
         }
     }
 
-    /// What comes after the last part.
+    /// The trailers.
     pub(crate) async fn trailers(&mut self) -> Result<Option<HeaderMap>, Failure> {
         match self {
             Self::Http2 { body, permit } => match body.trailers().await {
-                // "No more of the request is wanted" (RFC 9113, 8.1): the answer is complete.
+                // NO_ERROR: the server wants no more of the request, and the response is complete (RFC 9113, 8.1).
                 Err(error) if error.reason() == Some(h2::Reason::NO_ERROR) => Ok(None),
                 trailers => trailers.map_err(|error| Failure::of_stream(error, permit)),
             },
@@ -73,7 +73,7 @@ impl Download {
         }
     }
 
-    /// The answer is complete: its way may serve others.
+    /// The response is complete: its connection can be reused.
     pub(crate) fn finish(self) {
         if let Self::Http1 { lease: Some(lease), .. } = self {
             lease.give_back();

@@ -1,16 +1,16 @@
-//! The fields of a head in little room, for the case that a request has to be sent once more.
+//! A compact copy of a request's header fields, for a retry.
 //!
-//! A map of headers needs some hundred bytes for a field that may have cost its client one (CVE-2026-49975); here it is as
-//! large as its name and value. To make one costs an allocation, and less than to copy a map.
+//! A header map needs some hundred bytes for a field that cost the client one (CVE-2026-49975); this copy is as large as names and
+//! values. Making it costs one allocation, less than cloning the map.
 
 use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What a map of headers says.
+/// The fields of a header map.
 #[derive(Debug, Default)]
 pub(crate) struct RetryHeaders(Box<[u8]>);
 
-/// Its sizes: of a name and of a value, and whether the value is a secret.
+/// Bytes per field beyond its name and value: two lengths, and whether the value is sensitive.
 const SIZES: usize = 2 + 4 + 1;
 
 impl RetryHeaders {
@@ -18,7 +18,7 @@ impl RetryHeaders {
         let size = headers.iter().map(|(name, value)| SIZES + name.as_str().len() + value.len()).sum();
         let mut packed = Vec::with_capacity(size);
         for (name, value) in headers {
-            // Names have less than 64 KiB, and values less than 4 GiB: the HTTP library takes no larger ones.
+            // The `http` crate limits names to 64 KiB, and values to 4 GiB.
             packed.put_u16(name.as_str().len() as u16);
             packed.put_u32(value.len() as u32);
             packed.put_u8(value.is_sensitive().into());
@@ -28,7 +28,7 @@ impl RetryHeaders {
         Self(packed.into())
     }
 
-    /// The map again.
+    /// The header map.
     pub(crate) fn unpack(self) -> HeaderMap {
         let (mut headers, mut packed) = (HeaderMap::new(), Bytes::from(self.0));
         while let Some((sizes, _)) = packed.split_first_chunk::<SIZES>() {
@@ -37,7 +37,7 @@ impl RetryHeaders {
             let value = u32::from_be_bytes([c, d, e, f]) as usize;
             drop(packed.split_to(SIZES));
             let (name, value) = (packed.split_to(name), packed.split_to(value));
-            // Both have been a name and a value before.
+            // Both were valid before.
             if let (Ok(name), Ok(mut value)) =
                 (HeaderName::from_bytes(&name), HeaderValue::from_maybe_shared(value))
             {

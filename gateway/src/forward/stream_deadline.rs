@@ -1,4 +1,4 @@
-//! When an exchange without an end of its own has to end: its credential expires, or the process drains.
+//! The deadline of watches and tunnels: the expiry of their credential, or the drain of the process.
 
 use std::time::SystemTime;
 
@@ -7,21 +7,21 @@ use tokio::time::Instant;
 
 use crate::auth::identity::RequestIdentity;
 
-/// The end of one watch or tunnel.
+/// The deadline of one watch or tunnel.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamDeadline {
-    /// `None` if it goes on until it is cut off.
+    /// `None` if a drain does not end it.
     drain: Option<Drain>,
-    /// Spreads the ends of a drain over its window.
+    /// Spreads the deadlines of a drain over its window.
     number: u64,
     expires: Option<Instant>,
 }
 
 impl StreamDeadline {
-    /// The end of an exchange of `sender`; `number` differs between exchanges.
+    /// The deadline of an exchange of this identity; `number` differs between exchanges.
     pub(crate) fn new(drain: Option<Drain>, sender: &RequestIdentity, number: u64) -> Self {
         let expires = match sender {
-            // What ends after all time that can be counted does not end.
+            // An expiry beyond the range of the clock never comes.
             RequestIdentity::Known(identity) => identity.expires().and_then(|at| {
                 Instant::now().checked_add(at.duration_since(SystemTime::now()).unwrap_or_default())
             }),
@@ -30,7 +30,7 @@ impl StreamDeadline {
         Self { drain, number, expires }
     }
 
-    /// Returns at that moment.
+    /// Returns when the deadline has passed.
     pub(crate) async fn reached(self) {
         let Self { drain, number, expires } = self;
         let drained = async move {

@@ -1,4 +1,4 @@
-//! A request that goes to a shard, as the core hands it to the data plane.
+//! The target of a forwarded request: upstream, path, identity, and what else the upstream is told.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -16,35 +16,35 @@ use crate::request::response::LocalResponse;
 use crate::request::{Priority, RequestClass, within_cluster};
 use crate::upstream::{FlowKey, Upstream};
 
-/// A request on its way to a shard.
+/// A request that is to be forwarded.
 #[derive(Debug)]
 pub(crate) struct Forward {
-    /// The shard.
+    /// The shard or backend.
     pub(crate) upstream: Arc<Upstream>,
-    /// What the shard is asked for.
+    /// The request target at the upstream.
     pub(crate) path_and_query: PathAndQuery,
-    /// Who asks.
+    /// The identity that is asserted to the upstream.
     pub(crate) sender: RequestIdentity,
-    /// How it is told who asks, where that is not the usual way.
+    /// Names of the identity headers, where they are not `X-Remote-*`.
     pub(crate) asserted_by: Option<Arc<IdentityHeaderNames>>,
-    /// The shard of the logical cluster that the path names, where something else than that shard answers.
+    /// Shard of the logical cluster in the path, if a backend that is not that shard serves the request.
     pub(crate) about: Option<Arc<str>>,
-    /// By which further headers somebody might be told so.
+    /// Further headers that backends trust; the client's own are removed.
     pub(crate) believed: Option<Arc<TrustedIdentityHeaders>>,
-    /// How many mounts the request has gone through, if any.
+    /// Mounts that the request has passed, for the loop limit.
     pub(crate) hops: Option<u32>,
-    /// The web page that it comes from, if that may read the answer.
+    /// The web page's origin, if it may read the response.
     pub(crate) allowed_origin: Option<AllowedOrigin>,
-    /// The logical cluster that it is about, if it is about one: its id.
+    /// Id of the logical cluster, if the path names one.
     pub(crate) workspace: Option<Arc<str>>,
-    /// The URL that it is mounted from, if it is about a workspace that lives elsewhere.
+    /// URL of the mount, if the workspace is a mount.
     pub(crate) mount: Option<Arc<str>>,
-    /// What it counts for as long as it is open.
+    /// Counts the request as open, in the quotas.
     pub(crate) ticket: Option<Box<QuotaGuard>>,
 }
 
 impl Forward {
-    /// When it is its turn. Turns are the logical cluster's; what is about none is in turn by who asks.
+    /// The flow for fair queueing: the logical cluster, or else the user or the client's address.
     pub(crate) fn share(&self, class: RequestClass, method: &Method, client: IpAddr) -> FlowKey {
         let flow = match (&self.workspace, &self.sender) {
             (Some(workspace), _) => FxBuildHasher.hash_one(&**workspace),
@@ -56,13 +56,15 @@ impl Forward {
         FlowKey { flow, writes, priority: Priority::of(class, method, path) }
     }
 
-    /// Counts bytes of a body.
+    /// Charges bytes of a body to the quotas.
     pub(crate) fn carried(&self, bytes: usize) {
         if let Some(ticket) = &self.ticket {
             ticket.carried(bytes as u64);
         }
     }
 
+    /// A target without mounts, origins and quotas.
+    ///
     /// # Errors
     /// 400 for a path that HTTP cannot carry.
     pub(crate) fn new(

@@ -1,5 +1,5 @@
-//! What is remembered of a request for those who look afterwards, and what is told of it once it has ended: metrics, which
-//! workspaces are busy, the access log, traces.
+//! Reports a request to metrics, busy workspaces, access log and traces: when it arrives, is forwarded, gets its first byte, and
+//! completes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,15 +21,15 @@ use crate::telemetry::request_stats::RequestAnnotations;
 use crate::telemetry::trace::{Parent, TRACEPARENT, TRACESTATE, Traced};
 
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
-/// What is kept of a path: more is not written anyway.
+/// Bytes of a path that are logged.
 const MAX_KEPT: usize = 2048;
-/// Bytes kept of a method, and of a header's value.
+/// Bytes of a method, and of a header value, that are logged.
 const MAX_METHOD: usize = 32;
 const MAX_VALUE: usize = 256;
-/// Phases of a request, the first byte and the end.
+/// Durations in a log line: the stages, the first byte and the total.
 const TIMES: usize = RequestStage::OF_REQUEST.len() + 2;
 
-/// A request is here. At a listener that begins traces anew, what the client says of one goes no further.
+/// A request has arrived. At a listener that restarts traces, the client's trace headers are removed.
 pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, head: &mut Parts) {
     let policy = context.connection().listener.policy.load().trace_context;
     if policy == TraceContextPolicy::Restart {
@@ -41,7 +41,7 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
     if !is_logged && !is_traced {
         return;
     }
-    // At the other listeners nothing is there any more.
+    // Listeners that restart traces have removed the headers above.
     let parent = Parent::of(&head.headers);
     context.trace = telemetry.traces.begin(parent).map(Arc::new);
     if is_logged || context.trace.is_some() {
@@ -54,14 +54,14 @@ pub(crate) fn on_request(telemetry: &Telemetry, context: &mut RequestContext, he
     }
 }
 
-/// Something is here that is no request.
+/// Bytes have arrived that are no request.
 pub(crate) fn on_malformed_request(telemetry: &Telemetry, context: &mut RequestContext) {
     if telemetry.access_log.is_on() || telemetry.tail.is_read() {
         context.kept = Some(Box::default());
     }
 }
 
-/// A request is on its way to a server.
+/// A request is about to be forwarded.
 pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
     if context.class == RequestClass::Watch {
         let watch =
@@ -70,14 +70,14 @@ pub(crate) fn on_forward(telemetry: &Telemetry, context: &mut RequestContext) {
     }
 }
 
-/// Tells the server of the request's trace.
+/// Adds `traceparent` and `tracestate` for the upstream.
 pub(crate) fn inject_traceparent(context: &RequestContext, headers: &mut HeaderMap) {
     if let Some(trace) = &context.trace {
         trace.stamp(headers, context.began.elapsed());
     }
 }
 
-/// The head of the shard's answer is here.
+/// The head of the upstream's response has arrived.
 pub(crate) fn on_first_byte(context: &RequestContext, forward: &Forward) {
     let waited = context.began.elapsed();
     let listener = &context.connection().listener.series;
@@ -85,7 +85,7 @@ pub(crate) fn on_first_byte(context: &RequestContext, forward: &Forward) {
     context.seen.first_byte(waited);
 }
 
-/// An answer has these headers, whoever gave it.
+/// Records the Audit-Id of a response, the upstream's or the gateway's own.
 pub(crate) fn on_response_headers(context: &RequestContext, headers: &HeaderMap) {
     if let Some(kept) = &context.kept
         && let Some(id) = headers.get(AUDIT_ID)
@@ -94,9 +94,9 @@ pub(crate) fn on_response_headers(context: &RequestContext, headers: &HeaderMap)
     }
 }
 
-/// A copy, cut where it is too long. A clone would keep the whole head that it is a part of, with whatever secrets.
+/// A truncated copy of a value. A clone would keep alive the whole head, with its secrets.
 fn own(value: &HeaderValue) -> HeaderValue {
-    // A part of a value is a value.
+    // A prefix of a valid value is valid.
     HeaderValue::from_bytes(beginning_of(value)).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -105,13 +105,13 @@ fn beginning_of(value: &HeaderValue) -> &[u8] {
     &bytes[..bytes.len().min(MAX_VALUE)]
 }
 
-/// What was a text when it was kept.
+/// Text that was UTF-8 when it was copied.
 fn text(kept: &[u8]) -> &str {
     std::str::from_utf8(kept).unwrap_or_default()
 }
 
-/// A request has ended with this code; `forward` if it was one for a server. The one place where everything that was
-/// noted of it is used.
+/// A request has completed with this status code; `forward` if it was forwarded. The only place that reads the request's
+/// statistics.
 pub(crate) fn on_complete(
     telemetry: &Telemetry,
     context: &RequestContext,
@@ -134,8 +134,8 @@ pub(crate) fn on_complete(
             telemetry.metrics.mapped_body_bytes(shard, context.request_bytes, context.response_bytes);
         }
     }
-    // Nobody else looks at it any more, and nothing in here does so again. For a line nothing of it is copied, because what
-    // it refers to is counted by all threads.
+    // The request is complete, so the lock is not contended, and nothing called here takes it again. For a log line the fields are
+    // borrowed: cloning them would contend on reference counts that all threads share.
     context.seen.with(|noted| {
         if let Some(cluster) = &noted.cluster {
             let bytes = context.request_bytes + context.response_bytes;
@@ -150,7 +150,7 @@ pub(crate) fn on_complete(
     tracing::trace!(%method, code, micros = duration.as_micros() as u64, "request");
 }
 
-/// A request of which more is told than figures.
+/// A completed request that is logged or traced.
 struct CompletedRequest<'e> {
     telemetry: &'e Telemetry,
     context: &'e RequestContext,
@@ -234,7 +234,7 @@ impl CompletedRequest<'_> {
         }));
     }
 
-    /// How long everything took, of what there was.
+    /// The durations that were measured.
     fn times<'t>(&self, times: &'t mut [(&'static str, Duration); TIMES]) -> &'t [(&'static str, Duration)] {
         let seen = &self.context.seen;
         let phases = RequestStage::OF_REQUEST.into_iter().map(|phase| (phase.as_str(), seen.took(phase)));

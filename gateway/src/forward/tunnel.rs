@@ -1,8 +1,8 @@
-//! Upgrades: WebSocket and SPDY. The request is forwarded over a connection of its own; if the shard switches
-//! protocols, bytes are carried both ways until one side ends. No byte of the client passes before.
+//! Upgrades: WebSocket and SPDY. The request is sent on a connection of its own; after the shard's 101, bytes are copied in both
+//! directions until one side ends. No byte of the client is sent before the 101.
 //!
-//! Anybody can ask for one with any request. So it takes its turn like any other until there is an answer, and counts among
-//! requests at a time until the shard has switched.
+//! Any client can ask for an upgrade with any request, so such a request waits for admission like any other, and counts among
+//! the concurrent requests until the shard has switched protocols.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -35,26 +35,26 @@ use crate::request::is_hop_by_hop;
 use crate::request::response::LocalResponse;
 use http::request::Parts;
 
-/// How long a shard may go on after its client has said all that it had to say.
+/// Time for which a shard may send after its client has closed its side.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// An upgrade request that may go to a server.
+/// An upgrade request that is to be forwarded.
 pub(crate) struct Upgrade {
     pub(crate) forward: Forward,
     pub(crate) head: Parts,
     pub(crate) context: RequestContext,
 }
 
-/// A shard that has switched protocols.
+/// An upgraded connection to a shard.
 pub(crate) struct Tunnel {
-    /// What it said about it, for the client.
+    /// Headers of the 101, for the client.
     pub(crate) headers: HeaderMap,
     upgraded: Upgraded,
     upgrade: Box<Upgrade>,
     ending: StreamDeadline,
 }
 
-/// Forwards an upgrade request. If the shard does not switch, or cannot be asked, the client is answered here.
+/// Forwards an upgrade request. If the shard does not switch protocols or cannot be reached, the client gets a response here.
 pub(crate) async fn open<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
@@ -73,7 +73,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
                 let headers = for_client(response.headers());
                 match hyper::upgrade::on(response).await {
                     Ok(upgraded) => {
-                        // Nobody asks again; what a tunnel keeps is little, and no credential.
+                        // An open tunnel should keep little memory, and no credential.
                         (upgrade.head.uri, upgrade.head.headers) = (Uri::default(), HeaderMap::new());
                         return Some(Tunnel { headers, upgraded, upgrade, ending });
                     }
@@ -116,7 +116,7 @@ pub(crate) async fn open<C: DownstreamExchange>(
     None
 }
 
-/// Sends the request and waits for the answer.
+/// Sends the request and waits for the response head.
 async fn ask<C: DownstreamExchange>(
     forwarder: &Forwarder,
     client: &mut C,
@@ -126,7 +126,7 @@ async fn ask<C: DownstreamExchange>(
         let Upgrade { forward, context, head } = &mut *upgrade;
         Exchange::new(forwarder, client, context, forward, head).turn().await?
     };
-    // What it waits for is mostly a container, not the shard.
+    // The response mostly waits for a container, so the time does not count as the shard's.
     let turn = async {
         if let Some(slot) = slot {
             sleep(slot.rest()).await;
@@ -143,7 +143,7 @@ async fn ask<C: DownstreamExchange>(
         let broken = |error| Failure::Shard(Broken::Http1(error));
         let answer = async {
             let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
-            // Ends with the tunnel or the answer's body, at the latest when the client's side is dropped.
+            // Ends with the tunnel or with the response's body, at the latest when the client's side is dropped.
             tokio::spawn(connection.with_upgrades());
             sender.send_request(request).await
         };
@@ -159,7 +159,7 @@ async fn ask<C: DownstreamExchange>(
     Ok(response)
 }
 
-/// The request as the shard sees it.
+/// The request as the shard gets it.
 fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Bytes>>, Failure> {
     let Upgrade { forward, head, context } = upgrade;
     let (mut outgoing, ()) = Request::new(()).into_parts();
@@ -191,7 +191,7 @@ fn request(forwarder: &Forwarder, upgrade: &Upgrade) -> Result<Request<Empty<Byt
     Ok(Request::from_parts(outgoing, Empty::new()))
 }
 
-/// The fields of the answer that switches; those of the switch itself are for the client, too.
+/// Headers of the 101 for the client: those of the handshake, and no other hop-by-hop fields.
 fn for_client(headers: &HeaderMap) -> HeaderMap {
     let handshake = |name: &header::HeaderName| matches!(*name, header::CONNECTION | header::UPGRADE);
     let kept = headers.iter().filter(|(name, _)| handshake(name) || !is_hop_by_hop(name));
@@ -203,8 +203,8 @@ fn finished(forwarder: &Forwarder, upgrade: &Upgrade, method: &Method, code: u16
 }
 
 impl Tunnel {
-    /// Carries bytes until the shard ends, the client does and has had the shard's last words, or the tunnel's time is over.
-    /// `ahead` is what the client has said already.
+    /// Copies bytes until the shard closes, the client has closed and [`LAST_WORDS`] are over, or the tunnel's deadline passes.
+    /// `ahead` are bytes that the client has sent already.
     pub(crate) async fn carry(
         self,
         forwarder: &Forwarder,
@@ -220,7 +220,7 @@ impl Tunnel {
         let up = async {
             to_shard.write_all(&ahead).await?;
             copy(&mut from_client, &mut to_shard).await?;
-            // Who has said all that he had to say may still listen.
+            // The client has closed its side and may still read.
             to_shard.shutdown().await?;
             sleep(LAST_WORDS).await;
             Ok(0)
@@ -234,10 +234,10 @@ impl Tunnel {
             let error: std::io::Error = error;
             tracing::debug!(%error, "a tunnel has broken");
         }
-        // What one side has not seen yet it sees as the end.
+        // Data that one side has not read yet is followed by an orderly close.
         let _ = to_shard.shutdown().await;
         let method = self.upgrade.head.method.clone();
-        // kcp counts upgrades as answered 200.
+        // As in kcp, upgrades count as 200.
         finished(forwarder, &self.upgrade, &method, StatusCode::OK.as_u16());
     }
 }

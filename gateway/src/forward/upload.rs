@@ -1,4 +1,4 @@
-//! The body of a request on its way to a server.
+//! The request body on its way upstream.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,40 +21,40 @@ use crate::request::identity_headers::TrustedIdentityHeaders;
 use crate::request::is_hop_by_hop;
 use crate::upstream::BodyPart;
 
-/// How long a server may take over a body is said elsewhere.
+/// No limit on the time for which an upstream reads nothing: the response timeout limits it.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
-/// Bytes that earn a client one more second.
+/// Bytes that extend the client's deadline by one second.
 const LEAST_RATE: u64 = 512;
 
-/// Where the body goes.
+/// The destination of the body.
 pub(crate) enum Sink {
     Http2(SendStream<Bytes>),
     Http1(mpsc::Sender<BodyPart>),
-    /// Nowhere: it means nothing, or nobody wants it any more.
+    /// The body is dropped: it has no meaning, or the upstream wants no more.
     Nowhere,
 }
 
-/// A body and how far it has come.
+/// A request body and its progress.
 pub(crate) struct Upload {
     sink: Sink,
     /// Read from the client and not sent yet.
     chunk: Bytes,
     /// Boxed, because they are rare.
     trailers: Option<Box<HeaderMap>>,
-    /// Further headers by which the server is told who asks.
+    /// Further headers that the upstream trusts, for the filter of trailers.
     believed: Option<Arc<TrustedIdentityHeaders>>,
-    /// Bytes that the client has sent, and for how long it was waited for.
+    /// Bytes received from the client, and the time spent waiting for it.
     received: u64,
     waited: Duration,
-    /// Nothing more is to be read from the client.
+    /// The client has sent everything.
     read: bool,
-    /// Nothing more is to be sent.
+    /// The upstream has everything.
     sent: bool,
     consumed: bool,
 }
 
 impl Upload {
-    /// `read`: the client has nothing more to say.
+    /// An upload to this sink. `read`: the request has no body.
     pub(crate) fn new(sink: Sink, read: bool) -> Self {
         let sent = matches!(sink, Sink::Nowhere);
         Self {
@@ -70,23 +70,23 @@ impl Upload {
         }
     }
 
-    /// The same without what these headers say: the server would believe them in trailers, too.
+    /// The same with these headers removed from trailers: the upstream would trust them there as well.
     pub(crate) fn hiding(self, believed: Option<&Arc<TrustedIdentityHeaders>>) -> Self {
         Self { believed: believed.cloned(), ..self }
     }
 
-    /// Whether the server has all of it.
+    /// Whether the upstream has the whole body.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent
     }
 
-    /// Whether a part of the body was taken from the client, so that the request cannot be made again.
+    /// Whether a part of the body was consumed, so that the request cannot be retried.
     pub(crate) fn is_consumed(&self) -> bool {
         self.consumed
     }
 
-    /// Does the next bit of work and returns how many bytes it sent. When everything was sent it waits for the client
-    /// to go away, which for a body that is not there yet may take `patience`. May be dropped at any time.
+    /// Does the next step and returns the bytes sent. Once everything is sent it waits for the client to disconnect. While the body
+    /// is incomplete the client has `patience` for it. Cancel-safe.
     pub(crate) async fn step<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
@@ -96,14 +96,14 @@ impl Upload {
         if !self.chunk.is_empty() {
             let sent = match self.send_some().now_or_never() {
                 Some(sent) => sent,
-                // Boxed, because it is large, and mostly there is room.
+                // Boxed, because it is large, and there is usually room in the window.
                 None => Box::pin(self.send_some_in_time(client, backlog)).await?,
             };
             backlog.drained(sent);
             return Ok(sent);
         }
         if !self.read {
-            // What nobody wants is thrown away as fast as it comes: frames that wait count against the client.
+            // An unwanted body is dropped as fast as it arrives: buffered frames would count against the client.
             let next = loop {
                 match self.read_some(client, patience).await? {
                     Some(_) if self.sent => {}
@@ -113,7 +113,7 @@ impl Upload {
             match next {
                 Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
                 None => {
-                    // Trailers that nobody reads keep a stream from being at its end.
+                    // Unread trailers keep a stream from being complete.
                     let believed = self.believed.as_deref();
                     let trailers = client.trailers().await?;
                     self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, believed)));
@@ -131,7 +131,7 @@ impl Upload {
         Err(Failure::ClientLeft)
     }
 
-    /// Only the time counts for which the client was waited for: the server may be slow, too.
+    /// Reads with a deadline that counts only time spent waiting for the client: the upstream may be slow, too.
     async fn read_some<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
@@ -146,7 +146,7 @@ impl Upload {
         Ok(next)
     }
 
-    /// Waits for room, as long as its client does and not too much waits.
+    /// Waits for room in the window until the client disconnects or too much waits on its connection.
     async fn send_some_in_time<C: DownstreamExchange>(
         &mut self,
         client: &mut C,
@@ -174,7 +174,7 @@ impl Upload {
                     _ => None,
                 }
             }
-            // Boxed, because it is larger than all the rest, and servers without HTTP/2 are rare.
+            // Boxed, because it is larger than the rest, and upstreams without HTTP/2 are rare.
             Sink::Http1(parts) => match Box::pin(parts.reserve()).await {
                 Ok(place) => {
                     let part = std::mem::take(&mut self.chunk);
@@ -187,7 +187,7 @@ impl Upload {
             Sink::Nowhere => None,
         };
         sent.unwrap_or_else(|| {
-            // It has answered, or will fail, without the rest.
+            // The upstream has responded, or failed, without the rest.
             (self.chunk, self.sink, self.sent) = (Bytes::new(), Sink::Nowhere, true);
             0
         })
@@ -196,7 +196,7 @@ impl Upload {
     async fn finish(&mut self) {
         match &mut self.sink {
             Sink::Http2(stream) => {
-                // A stream that is over needs no end.
+                // A stream that was reset needs no end.
                 let _ = match self.trailers.take() {
                     Some(trailers) => stream.send_trailers(*trailers),
                     None => stream.send_data(Bytes::new(), true),
@@ -219,8 +219,8 @@ impl Upload {
     }
 }
 
-/// The library may say that there is room where there is none any more; a part without a byte means nothing, and counts against
-/// whoever sends it.
+/// Waits for room in the window. The library may report a capacity of 0; an empty DATA frame is useless, and counts against
+/// the sender.
 pub(crate) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<usize, h2::Error>> {
     loop {
         match poll_fn(|context| stream.poll_capacity(context)).await {
@@ -230,7 +230,7 @@ pub(crate) async fn some_room(stream: &mut SendStream<Bytes>) -> Option<Result<u
     }
 }
 
-/// Trailers say nothing about who sends them and from where, nor about the message that they end.
+/// Removes from trailers what must not come from the client there: identity headers, forwarding headers, framing and routing.
 fn without_claims(mut trailers: HeaderMap, believed: Option<&TrustedIdentityHeaders>) -> HeaderMap {
     use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST};
     fairlead_authn::strip_identity_headers(&mut trailers);

@@ -13,7 +13,7 @@ use crate::forward::headers::{Forwarded, Hop, prepare};
 use crate::forward::target::Forward;
 use crate::request::RequestClass;
 
-/// Makes of a request what the server is to see. Returns how many identity headers the client had forged.
+/// Rewrites a request for the upstream. Returns the number of identity headers of the client that were removed.
 pub(crate) fn as_sent(
     forwarder: &Forwarder,
     forward: &Forward,
@@ -41,8 +41,7 @@ pub(crate) fn as_sent(
     Ok(forged)
 }
 
-/// The authority stands in the target, where HTTP/2 wants it; a client may have written it as `Host`, which then
-/// goes. A client that need not name any (HTTP/1.0) means the server.
+/// Moves the authority into the target, where HTTP/2 expects it. An HTTP/1.0 client that names none gets the upstream's.
 fn name_authority(head: &mut Parts, forward: &Forward) -> Result<(), Failure> {
     let invalid = |_| Failure::Malformed("it names no authority");
     let authority = match (head.headers.remove(header::HOST), head.uri.authority()) {
@@ -55,13 +54,13 @@ fn name_authority(head: &mut Parts, forward: &Forward) -> Result<(), Failure> {
     let mut uri = std::mem::take(&mut head.uri).into_parts();
     uri.scheme = Some(Scheme::HTTPS);
     uri.authority = Some(authority);
-    // Replaced by what was decided; only the rest of the target counts here.
+    // The decided path replaces it; only scheme and authority matter here.
     uri.path_and_query = Some(forward.path_and_query.clone());
     head.uri = Uri::from_parts(uri).map_err(|_| Failure::Malformed("its target is not a URI"))?;
     Ok(())
 }
 
-/// Whether a method asks for nothing but an answer.
+/// Whether a method is safe (RFC 9110, 9.2.1).
 pub(crate) fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

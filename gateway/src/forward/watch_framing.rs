@@ -1,29 +1,29 @@
-//! Between which bytes of a watch an event ends, so that it can end there, too.
+//! Boundaries between watch events, where a watch can be ended without breaking an event.
 
 use http::header::{CONTENT_TYPE, HeaderMap};
 
-/// What Kubernetes' protobuf begins with in a content type, watches and all else.
+/// Beginning of the content type of Kubernetes' protobuf.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Where a stream of events is after the bytes that went by.
+/// Position in a stream of watch events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFraming {
-    /// Each event is a line of JSON.
+    /// JSON: one event per line.
     Lines {
-        /// Whether the last byte ended one.
+        /// Whether the last byte ended a line.
         is_between: bool,
     },
-    /// Each event has its length before it, in four bytes.
+    /// Protobuf and CBOR: each event is preceded by its length in four bytes.
     Lengths {
-        /// Bytes of the length that are known, and what they say so far.
+        /// Bytes of the length that were seen, and its value so far.
         known: (u8, u32),
-        /// Bytes of the event that are to come.
+        /// Bytes of the event that are missing.
         left: u32,
     },
 }
 
 impl WatchFraming {
-    /// At the beginning of an answer with these headers.
+    /// The framing of a response with these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         match content_type.is_some_and(|text| text.starts_with(PROTOBUF)) {
@@ -32,7 +32,7 @@ impl WatchFraming {
         }
     }
 
-    /// Whether nothing of an event has gone by that is not complete.
+    /// Whether the position is between two events.
     pub(crate) fn is_between(self) -> bool {
         match self {
             Self::Lines { is_between } => is_between,
@@ -40,7 +40,7 @@ impl WatchFraming {
         }
     }
 
-    /// These bytes go by.
+    /// Advances over these bytes.
     pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         match self {
             Self::Lines { is_between } => {
@@ -52,7 +52,7 @@ impl WatchFraming {
                 while let Some((first, rest)) = bytes.split_first() {
                     if *left > 0 {
                         let skipped = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                        // No more than `left`.
+                        // At most `left`.
                         *left -= u32::try_from(skipped).unwrap_or(*left);
                         bytes = &bytes[skipped..];
                         continue;
@@ -80,7 +80,7 @@ mod tests {
         WatchFraming::of(&headers)
     }
 
-    /// Whether it is between two events after each of these parts.
+    /// The values of `is_between` after each of these parts.
     fn after(content_type: &str, parts: &[&[u8]]) -> Vec<bool> {
         let mut boundary = of(content_type);
         assert!(boundary.is_between());

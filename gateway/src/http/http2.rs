@@ -1,4 +1,4 @@
-//! HTTP/2 with clients: a task per connection, a task per request.
+//! HTTP/2 with clients: one task per connection, one task per request.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use crate::request::host;
 use crate::request::target_size;
 use crate::upstream::write_coalescer::coalesce;
 
-/// How long a client that has come to a listener that drains has for its first request.
-const LULL: Duration = Duration::from_secs(1);
-/// A last part up to this size is handed over at once, whatever window there is. The library keeps it until then.
-const SMALL: usize = 16 << 10;
-/// So much may the heads of a connection's unanswered requests be together: what is small on the wire can be large here
-/// (CVE-2026-49975). A CDN has the requests of many people on one connection: there is room for 250 of them with a token of
-/// 1.2 KiB and 18 fields each.
-const HEADS: usize = 900 << 10;
-/// What a field counts beyond its name and value: about what a map of headers needs for it.
-const FIELD: usize = 80;
-/// Who goes on after so many requests in a row that had too much header is told to go on over another connection. What is open stays:
-/// a CDN has the requests of others on it, who have done nothing.
-const MOST_REFUSED: u32 = 50;
-/// Who does not hear it loses the connection after so many; those that were under way when it was said are fewer. Once it is
-/// heard, what comes in spite of it is not seen here: [`Chatter`] counts it.
-const MOST_REFUSED_AND_DEAF: u32 = MOST_REFUSED + 500;
+/// Time that a new client of a draining listener has for its first request.
+const DRAIN_IDLE_TIME: Duration = Duration::from_secs(1);
+/// A last part up to this size is sent whatever the flow-control window is. The library buffers it until there is room.
+const MAX_UNCONDITIONAL_PART: usize = 16 << 10;
+/// Memory for the header fields of a connection's unanswered requests, in bytes: HPACK makes them small on the wire and large here
+/// (CVE-2026-49975). A CDN sends the requests of many users on one connection; this is room for 250 requests with a token
+/// of 1.2 KiB and 18 fields each.
+const MAX_HEADER_MEMORY: usize = 900 << 10;
+/// Memory that a header map needs for a field beyond its name and value, in bytes, approximately.
+const FIELD_OVERHEAD: usize = 80;
+/// Requests in a row with too much header after which the client gets a GOAWAY. Open streams continue: on a CDN's connection they
+/// belong to other users.
+const MAX_REFUSED: u32 = 50;
+/// Requests in a row with too much header after which the connection is closed, for clients that ignore the GOAWAY. More are not
+/// in flight when it is sent. Streams opened after the GOAWAY was acknowledged are counted by [`Chatter`].
+const MAX_REFUSED_AFTER_GOAWAY: u32 = MAX_REFUSED + 500;
 
-/// Serves one connection until it ends. When the process drains, the client is told to open no more streams.
+/// Serves one connection until it ends. When the process drains, the client gets a GOAWAY.
 pub(super) async fn serve_connection(
     server: &Arc<HttpServer>,
     connection: Arc<Connection>,
@@ -54,7 +54,7 @@ pub(super) async fn serve_connection(
     let options = server_builder(&connection.listener.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
     let mut accepting = Box::pin(accepting);
-    // The library begins with a write, and somebody has to see to it.
+    // The library begins with a write, which the write coalescer has to be polled for.
     let accepted = poll_fn(|context| {
         loop {
             if let Poll::Ready(accepted) = accepting.as_mut().poll(context) {
@@ -69,13 +69,15 @@ pub(super) async fn serve_connection(
     };
     drop(accepting);
     let mut shutdown = shutdown.clone();
-    let newcomer = Arc::clone(&connection);
+    let new_connection = Arc::clone(&connection);
     let draining = async move {
-        // No sender any more: the process ends anyway.
+        // Without a sender the process ends anyway.
         let _ = shutdown.wait_for(|draining| *draining).await;
-        // Whoever has just come has a request to make, and would have to come once more.
-        let mut lull = std::pin::pin!(tokio::time::sleep(LULL.saturating_sub(newcomer.activity.idle_for())));
-        poll_fn(|context| match newcomer.activity.has_had_a_request() {
+        // A client that has just connected is about to send a request, and would have to connect again.
+        let mut lull = std::pin::pin!(tokio::time::sleep(
+            DRAIN_IDLE_TIME.saturating_sub(new_connection.activity.idle_for())
+        ));
+        poll_fn(|context| match new_connection.activity.has_had_a_request() {
             true => Poll::Ready(()),
             false => lull.as_mut().poll(context),
         })
@@ -102,14 +104,14 @@ pub(super) async fn serve_connection(
             Some(Ok((request, mut respond))) => {
                 let (bytes, fields) = (size(&request), request.headers().len());
                 let limits = **server.pipeline.header_limits.load();
-                let most = HEADS.max(limits.bytes.saturating_mul(2));
-                // It is answered with a Status, but was read to its end all the same.
-                let is_too_large = fields > limits.fields || bytes - fields * FIELD > limits.bytes;
+                let most = MAX_HEADER_MEMORY.max(limits.bytes.saturating_mul(2));
+                // Such a request gets a 431, but its head was read completely all the same.
+                let is_too_large = fields > limits.fields || bytes - fields * FIELD_OVERHEAD > limits.bytes;
                 match connection.hold_head(bytes, most) {
                     Some(held) => {
                         spawn_request(Arc::clone(server), Arc::clone(&connection), held, request, respond);
                         if !is_too_large {
-                            if refused < MOST_REFUSED {
+                            if refused < MAX_REFUSED {
                                 refused = 0;
                             }
                             continue;
@@ -117,18 +119,18 @@ pub(super) async fn serve_connection(
                     }
                     None => {
                         server.forwarder().telemetry.metrics.heads_refused(&connection.listener.name);
-                        // It may be sent again, once others are answered.
+                        // REFUSED_STREAM allows the client to retry (RFC 9113, 8.7).
                         respond.send_reset(Reason::REFUSED_STREAM);
                     }
                 }
                 refused += 1;
                 match refused {
-                    MOST_REFUSED => {
+                    MAX_REFUSED => {
                         tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
                         farewell.said();
                         accepted.graceful_shutdown();
                     }
-                    MOST_REFUSED_AND_DEAF => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
+                    MAX_REFUSED_AFTER_GOAWAY => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
                     _ => {}
                 }
             }
@@ -136,16 +138,17 @@ pub(super) async fn serve_connection(
                 tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
                 return server.forwarder().telemetry.metrics.chatter_refused(&connection.listener.name);
             }
-            // Mostly clients that close the connection without a word.
+            // Mostly clients that close the connection without GOAWAY.
             Some(Err(error)) => return tracing::debug!(%error, "a client's connection has broken"),
             None => return,
         }
     }
 }
 
-/// How much memory a head takes, about.
+/// Memory that the head of a request needs, in bytes, approximately.
 fn size<B>(request: &Request<B>) -> usize {
-    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+    let fields =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
     fields.sum::<usize>() + target_size(request.uri())
 }
 
@@ -157,7 +160,7 @@ fn spawn_request(
     respond: SendResponse<Bytes>,
 ) {
     let (mut head, body) = request.into_parts();
-    // Nobody here sets any.
+    // The gateway sets no extensions.
     head.extensions.clear();
     let fault = host::fault_over_http2(&head);
     let expects = head.headers.get(header::EXPECT);
@@ -175,34 +178,34 @@ fn spawn_request(
         no_store,
         held: Some(held),
     };
-    // One block, so that the task has room for each of these once.
+    // One async block, so that the task reserves space for each local only once.
     tokio::spawn(async move {
-        // An upgrade is not a thing of HTTP/2.
+        // HTTP/2 has no Upgrade (RFC 9113, 8.6).
         let _ = serve(&server, &connection, &mut client, &mut head, fault).await;
     });
 }
 
-/// What a client waits for that expects to be told.
-fn go_on() -> Response<()> {
+/// The 100 response, for clients that sent `Expect: 100-continue`.
+fn continue_response() -> Response<()> {
     let mut head = Response::new(());
     *head.status_mut() = StatusCode::CONTINUE;
     head
 }
 
-/// One request.
+/// One request and its response.
 struct Http2 {
     body: RecvStream,
-    /// The size of the last part that was read.
+    /// Size of the last part of the body that was read, in bytes.
     read: usize,
     respond: SendResponse<Bytes>,
     answer: Option<SendStream<Bytes>>,
     code: Option<u16>,
     ended: bool,
-    /// The client waits for an interim answer before it sends the body.
+    /// The client waits for 100 before it sends the body.
     expects_continue: bool,
-    /// Nobody on the way may keep the answer.
+    /// Whether the response gets `Cache-Control: no-store`.
     no_store: bool,
-    /// Its head, as long as there is no answer.
+    /// Counts the memory of its headers until the response begins.
     held: Option<HeaderMemoryGuard>,
 }
 
@@ -213,9 +216,9 @@ impl DownstreamExchange for Http2 {
 
     async fn read(&mut self) -> Result<Option<Bytes>, BodyError> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
-            self.respond.send_informational(go_on()).map_err(|_| ClientDisconnected)?;
+            self.respond.send_informational(continue_response()).map_err(|_| ClientDisconnected)?;
         }
-        // What was read here is passed on before more is read. Until then it counts as unsent.
+        // The window is opened for data only once it was forwarded, so that unsent data stays bounded by it.
         let sent = std::mem::take(&mut self.read);
         if sent > 0 {
             let _ = self.body.flow_control().release_capacity(sent);
@@ -239,7 +242,7 @@ impl DownstreamExchange for Http2 {
     }
 
     async fn left(&mut self) {
-        // However the stream ended, it did.
+        // Whether the stream was reset or the connection broke makes no difference.
         let _ = poll_fn(|context| match &mut self.answer {
             Some(answer) => answer.poll_reset(context),
             None => self.respond.poll_reset(context),
@@ -274,7 +277,7 @@ impl DownstreamExchange for Http2 {
 
     async fn write(&mut self, mut chunk: Bytes, ended: bool) -> Result<(), ClientDisconnected> {
         let answer = self.answer.as_mut().ok_or(ClientDisconnected)?;
-        if ended && chunk.len() <= SMALL {
+        if ended && chunk.len() <= MAX_UNCONDITIONAL_PART {
             self.ended = true;
             return answer.send_data(chunk, true).map_err(|_| ClientDisconnected);
         }

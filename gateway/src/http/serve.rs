@@ -1,5 +1,5 @@
-//! Serves one request whichever protocol its client speaks: reads who the client is, asks the pipeline what to do, and
-//! then forwards, responds, or hands over to the admin API.
+//! Serves one request, whichever protocol its client speaks: determines the client's address, lets the pipeline decide, and
+//! then forwards the request, responds, or calls the admin API.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ use crate::request::response::LocalResponse;
 /// Largest body of a request to the admin API.
 const MAX_ADMIN_BODY_BYTES: usize = 64 << 10;
 
-/// What is left to do after a request.
+/// What the caller has to do after a request.
 pub(super) enum After {
-    /// Nothing: it was answered, or its client has left.
+    /// Nothing: the client has its response, or has disconnected.
     Answered,
-    /// The connection is to become a tunnel.
+    /// The connection becomes a tunnel.
     Upgrade(Box<Upgrade>),
 }
 
-/// Serves one request. `fault` is what is wrong with its host.
+/// Serves one request. `fault` is the error in its host, if there is one.
 pub(super) async fn serve<C: DownstreamExchange>(
     server: &HttpServer,
     connection: &Arc<Connection>,
@@ -65,7 +65,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
         }
     };
     if !matches!(decided, Decided::Forward(_)) {
-        // Nobody asks again, and the client may take its time.
+        // The request is not sent again, so its headers need not be kept while the client reads.
         head.headers = HeaderMap::new();
     }
     let code = match decided {
@@ -77,7 +77,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
             let head = std::mem::replace(head, empty);
             return After::Upgrade(Box::new(Upgrade { forward, head, context }));
         }
-        // Where it is, because the task of an open watch would keep both places.
+        // By reference: moving the target out would reserve space for both copies in the task of an open watch.
         Decided::Forward(ref forward) => {
             telemetry::on_forward(&forwarder.telemetry, &mut context);
             let mut exchange = Exchange::new(forwarder, client, &mut context, forward, head);
@@ -90,7 +90,7 @@ pub(super) async fn serve<C: DownstreamExchange>(
     After::Answered
 }
 
-/// What to do with a request, after the admin API has had its say.
+/// The decision about a request, once the admin API has been called.
 enum Decided {
     Forward(Forward),
     Respond(LocalResponse),
@@ -102,7 +102,7 @@ async fn decide(server: &HttpServer, asked: &RequestView<'_>) -> Decided {
     match server.pipeline.decide(asked).await {
         Action::Forward(forward) => Decided::Forward(forward),
         Action::Respond(answer) => Decided::Respond(answer),
-        // Boxed, because it is rare and large: every request's task would have room for it.
+        // Boxed, because it is rare and large: every request's task would reserve space for it.
         Action::Admin(endpoint) => match Box::pin(server.admin.call(asked, endpoint)).await {
             AdminReply::Respond(answer) => Decided::Respond(answer),
             AdminReply::Continue(call) => Decided::Admin(call),
@@ -145,7 +145,7 @@ async fn read_body<C: DownstreamExchange>(client: &mut C) -> Result<BytesMut, Lo
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => return Ok(body),
             Err(BodyError::Malformed(why)) => return Err(LocalResponse::bad_request(why)),
-            // The client has disconnected: the response is not read.
+            // The client has disconnected, so it does not read this.
             Err(BodyError::ClientDisconnected(_)) => {
                 return Err(LocalResponse::bad_request("the request was broken off"));
             }

@@ -1,4 +1,4 @@
-//! Who asks, judged where the request has come to.
+//! Authentication of a request, by the listener's authenticators and those of the workspace that it is for.
 
 use fairlead_authn::shows_token;
 use fairlead_config::KcpBehaviour;
@@ -20,7 +20,7 @@ impl RequestPipeline {
         self.identify_at(asked, None)
     }
 
-    /// In a workspace whose type has authenticators of its own, they have a say, too.
+    /// Authenticates with the workspace's own authenticators too, if its type has any.
     pub(super) async fn identify_in(
         &self,
         asked: &RequestView<'_>,
@@ -71,7 +71,7 @@ impl RequestPipeline {
             if shows_one && asked.steps.is_none() {
                 addresses.failed(asked.address);
             }
-            // Whatever certificate there is: the workspace's issuers were asked about no token.
+            // As kcp: whatever certificate was presented, the workspace's issuers saw no token.
             if home.is_some() && !shows_one && self.does(KcpBehaviour::NoCredential) {
                 LocalResponse::kcp_panic()
             } else {

@@ -1,4 +1,4 @@
-//! The walk of a request by its path: to a logical cluster, to what is mapped, or to the gateway itself.
+//! Dispatch by path: to a logical cluster, to a mapped backend, or to the gateway's own endpoints.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl RequestPipeline {
                     "this listener judges credentials before it looks for a workspace".to_owned()
                 });
                 let sender = match self.identify(asked).await? {
-                    // Whom only a shard could judge is nobody yet.
+                    // A credential that only a shard can verify authenticates nobody here.
                     RequestIdentity::PassedOn => {
                         asked.tell(Stage::Credential, StageResult::Refused, || {
                             "only a shard could judge it, and none is asked before".to_owned()
@@ -51,7 +51,7 @@ impl RequestPipeline {
                     }
                     known @ RequestIdentity::Known(_) => Some(known),
                 };
-                // Boxed, because it is itself.
+                // Boxed, because it is recursive.
                 Box::pin(self.dispatch_by_path(&RequestView { sender, ..*asked })).await
             }
             Ok(RequestPath::Cluster(target)) => self.to_cluster(asked, &paths, &target).await,
@@ -70,8 +70,8 @@ impl RequestPipeline {
         }
     }
 
-    /// The path in its own workspace that a service account means whose client knows only host and port. The token is
-    /// not verified yet; what it says only chooses where it will be.
+    /// Path in its own workspace that a service account's client means which knows only host and port (`KUBERNETES_SERVICE_HOST`). The token
+    /// is not verified yet: its claim only selects the workspace.
     fn home_path(&self, asked: &RequestView<'_>, paths: &Paths, other: OtherPath<'_>) -> Option<String> {
         let begins = |prefix| other.raw.starts_with(prefix);
         if paths.clusters == ClusterPaths::Ordinary
@@ -136,8 +136,8 @@ impl RequestPipeline {
         Ok(Action::Forward(Forward { workspace: Some(Arc::clone(cluster)), ..forward }))
     }
 
-    /// What is mapped to a path that is none of a workspace. A logical cluster in it has to exist, but only virtual
-    /// workspaces of shards are looked for where it is.
+    /// Dispatches a path that belongs to no workspace by the mapping file. A logical cluster in the path must exist; only virtual
+    /// workspaces are served by the shard that it lives on.
     async fn to_mapping(
         &self,
         asked: &RequestView<'_>,
@@ -179,7 +179,7 @@ impl RequestPipeline {
                 (self.backend(backend)?, text)
             }
             Target::Services(policy) => {
-                // Boxed, because it is large, and other requests would have room for it.
+                // Boxed, because it is large, and every request would reserve space for it.
                 let shard = Box::pin(self.shard_of_service(asked, *policy, route, matched.rest)).await?;
                 (shard, asked.uri.path_and_query().map(ToString::to_string).unwrap_or_default())
             }
@@ -247,10 +247,10 @@ pub(crate) fn authenticates_first(asked: &RequestView<'_>) -> bool {
     asked.connection.listener.policy.load().screen.authenticates_first
 }
 
-/// Set by clients that know of logical clusters: their paths are as they mean them.
+/// Set by clients that know logical clusters: their paths are not rewritten.
 const SHARDED_REQUEST: HeaderName = HeaderName::from_static("x-kubernetes-sharded-request");
 
-/// Refuses what goes on from a revision of the shard that had the logical cluster before.
+/// Refuses a watch or page that resumes from a resourceVersion of the shard on which the logical cluster was before.
 fn may_go_on(asked: &RequestView<'_>) -> Result<(), LocalResponse> {
     if resumes(asked.class, asked.uri.query()) {
         let message = "the logical cluster has moved to another shard: list again";

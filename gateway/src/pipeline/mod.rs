@@ -1,5 +1,5 @@
-//! What happens to one request, in order: quotas of the listener, host and header checks, CORS, the path, the workspace's
-//! shard, authentication, and what the request counts against.
+//! The decision about one request, in order: quotas of the listener, host and header checks, CORS, the path, the workspace's
+//! shard, authentication, quotas of the identity and the workspace.
 //!
 //! May use `forward` (the request that it hands over), `auth`, `routing`, `policy`, `telemetry` and `request`. Must not know
 //! HTTP protocols, sockets, or what the admin API responds.
@@ -43,14 +43,14 @@ pub(crate) struct RequestPipeline {
     pub(crate) forwarder: Arc<Forwarder>,
     /// Which web pages may use the API.
     pub(crate) cors: ArcSwap<Cors>,
-    /// The authenticators of workspaces, where a listener lets them count.
+    /// The authenticators of workspaces, used at listeners that allow them.
     pub(crate) workspaces: Option<WorkspaceAuthenticators>,
-    /// How much header is accepted.
+    /// Limits on header fields.
     pub(crate) header_limits: ArcSwap<HeaderLimits>,
 }
 
-/// A request as far as deciding about it needs to know. Lent, because a future keeps its arguments, on every floor of the
-/// walk.
+/// A request as the pipeline sees it. Passed by reference: async fns store their arguments, so passing by value would enlarge
+/// every nested future.
 #[derive(Debug)]
 pub(crate) struct RequestView<'a> {
     /// Its method.
@@ -59,36 +59,36 @@ pub(crate) struct RequestView<'a> {
     pub(crate) uri: &'a Uri,
     /// Its headers, as the client sent them.
     pub(crate) headers: &'a HeaderMap,
-    /// What kind of exchange it is.
+    /// Read, write, watch or upgrade.
     pub(crate) class: RequestClass,
-    /// Where it comes from.
+    /// The client's address.
     pub(crate) address: IpAddr,
     /// Its connection.
     pub(crate) connection: &'a Connection,
-    /// Who asks, where that was judged already.
+    /// The identity, if the request was authenticated already.
     pub(crate) sender: Option<RequestIdentity>,
-    /// What is remembered of it.
+    /// Statistics of the request, filled on the way.
     pub(crate) seen: &'a RequestStats,
-    /// Who wants to know each step, where it is only rehearsed: then nothing is counted.
+    /// The log of decisions, in a dry run; metrics and quotas are not counted then.
     pub(crate) steps: Option<&'a DecisionLog>,
 }
 
 impl RequestView<'_> {
-    /// Tells a step to whoever wants to know it.
+    /// Logs a decision, in a dry run.
     pub(crate) fn tell(&self, at: Stage, outcome: StageResult, says: impl FnOnce() -> String) {
         if let Some(steps) = self.steps {
             steps.tell(at, outcome, says);
         }
     }
 
-    /// Tells several steps.
+    /// Logs several decisions, in a dry run.
     fn tell_all(&self, at: Stage, outcome: StageResult, say: impl FnOnce() -> Vec<String>) {
         if let Some(steps) = self.steps {
             say().into_iter().for_each(|says| steps.tell(at, outcome, || says));
         }
     }
 
-    /// What it says that it is for.
+    /// The authority: `:authority`, the absolute target's, or the `Host` header.
     fn authority(&self) -> Option<&str> {
         match self.uri.authority() {
             Some(authority) => Some(authority.as_str()),
@@ -101,19 +101,19 @@ impl RequestView<'_> {
     }
 }
 
-/// What happens to a request.
+/// The outcome of the decision.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// It goes to a shard.
+    /// Forward it to a shard or backend.
     Forward(Forward),
-    /// The gateway responds.
+    /// Respond here.
     Respond(LocalResponse),
-    /// The admin API responds.
+    /// Let the admin API respond.
     Admin(LocalEndpoint),
 }
 
 impl RequestPipeline {
-    /// Decides about a request. The order is kcp's: an unknown workspace is 403 whoever asks.
+    /// Decides about a request. As in kcp, an unknown workspace is 403 before any authentication.
     pub(crate) async fn decide(&self, asked: &RequestView<'_>) -> Action {
         let local = LocalEndpoint::parse(asked.uri.path());
         let began = std::time::Instant::now();
@@ -127,7 +127,7 @@ impl RequestPipeline {
             let answer = self.limited(asked, exceeded);
             return Action::Respond(answer.into_wanted_form(asked.headers, asked.uri.query()));
         }
-        // Probes address the gateway by its IP address, so the host filter does not apply to them.
+        // Health checkers use the IP address as host, so the host filter does not apply to probes.
         if !is_probe && let Err(turned) = screen(asked) {
             asked.tell(Stage::Host, StageResult::Refused, || turned.to_string());
             return Action::Respond(
@@ -173,7 +173,7 @@ impl RequestPipeline {
         }
     }
 
-    /// Counts a request that may go to a shard.
+    /// Counts a request against the quotas of its identity and workspace.
     fn admit(&self, asked: &RequestView<'_>, mut forward: Forward) -> Result<Forward, LocalResponse> {
         let quotas = &asked.connection.listener.quotas;
         if !quotas.count() {
@@ -237,14 +237,15 @@ impl RequestPipeline {
     }
 }
 
-/// What the listener demands before anything else is looked at.
+/// Applies the listener's filters of hosts and headers.
 fn screen(asked: &RequestView<'_>) -> Result<(), Rejection> {
     let policy = asked.connection.listener.policy.load();
     policy.screen.host(asked.authority(), asked.connection.server_name.as_deref())?;
     policy.screen.headers(asked.headers)
 }
 
-/// Whether a request does something, or has the gateway itself answer, with a certificate that goes along unasked.
+/// Whether a request that presents a client certificate changes something or reads from the gateway itself. Browsers send the
+/// certificate unasked, so such requests from pages of other sites are refused (CSRF).
 fn may_act(asked: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
     let shows_certificate = asked.connection.credentials.is_presented();
     let reads = matches!(*asked.method, Method::GET | Method::HEAD | Method::OPTIONS)
@@ -253,7 +254,7 @@ fn may_act(asked: &RequestView<'_>, local: Option<&LocalEndpoint>) -> bool {
     shows_certificate && !is_page && (local.is_some() || !reads)
 }
 
-/// The response to a request that means nothing here, whatever its path.
+/// The response to a request that is invalid whatever its path: unclear client address, bad host, or CONNECT.
 pub(crate) fn refusal(
     said: &Result<IpAddr, InvalidClientAddress>,
     fault: Option<host::HostError>,

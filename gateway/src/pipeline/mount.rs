@@ -1,4 +1,4 @@
-//! Where requests go that do not end at the shard of a logical cluster: mounts and virtual workspaces.
+//! Requests that do not end at the shard of a logical cluster: mounted workspaces and virtual workspaces.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::routing::resolver::{CallerKind, Route};
 use crate::upstream::{BackendSpec, Upstream};
 
 impl RequestPipeline {
-    /// A request for a mounted workspace. Its URL is matched by its path: below `/clusters/` it is a workspace at the
-    /// URL's own host; behind another mapping the backend is that mapping's, whatever the host. Nothing else is sent
-    /// an identity.
+    /// Forwards a request for a mounted workspace. The path of the mount's URL decides: below `/clusters/` it is a workspace at the
+    /// URL's own host; below another mapping the backend is that mapping's, whatever the URL's host. No other server gets identity
+    /// headers.
     pub(crate) fn to_mount(
         &self,
         asked: &RequestView<'_>,
@@ -42,7 +42,7 @@ impl RequestPipeline {
             return Err(LocalResponse::loop_detected());
         }
         let path = format!("{}{rest}", target.path());
-        // The URL is a tenant's: what is not clean could leave the prefix that it is matched by.
+        // The URL is written by a tenant: a path with `..` could leave the mapping that it was matched by.
         if RequestPath::parse(&path, paths.clusters).is_err() {
             asked.tell(Stage::Mount, StageResult::Refused, || format!("the path of {url} is not clean"));
             tracing::debug!(url, "a mount has a path that is not clean");
@@ -85,9 +85,9 @@ impl RequestPipeline {
         Ok(Action::Forward(Forward { hops: Some(hops), mount: Some(url.into()), ..forward }))
     }
 
-    /// The shard that serves a virtual workspace: that of the logical cluster after `clusters`, if one is named, else
-    /// that of the one after the virtual workspace's name (`/services/apiexport/<cluster>/…`). With neither there is no
-    /// right shard, and none is guessed.
+    /// The shard that serves a virtual workspace: that of the logical cluster after `clusters`, if the path has one, else that of the
+    /// cluster after the virtual workspace's name (`/services/apiexport/<cluster>/…`). Without either there is no owning shard, and
+    /// the request is refused.
     pub(crate) async fn shard_of_service(
         &self,
         asked: &RequestView<'_>,

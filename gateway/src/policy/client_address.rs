@@ -1,7 +1,7 @@
-//! Who may connect to a listener, and what such a peer says about the client whose requests it carries.
+//! Peers of a listener: which may connect, and the client address that a trusted proxy reports.
 //!
-//! Costs nothing at a listener that accepts everybody; else one comparison per network and connection (a provider has some
-//! twenty), and one look at each header's name per request, which mostly ends with its first letter.
+//! Costs nothing at a listener that accepts every peer; else one comparison per network and connection (a provider has some
+//! twenty), and one look at each header name per request, which mostly ends at its first letter.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,42 +13,42 @@ use http::header::{HeaderMap, HeaderName, InvalidHeaderName};
 
 use crate::request::{begins_alike, is_alike};
 
-/// The list of addresses that a request has come by.
+/// Addresses of the client and the proxies that forwarded a request.
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The peers of a listener.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PeerPolicy {
-    /// Where they come from; `None` for anywhere.
+    /// Networks that may connect; `None` for any.
     pub(crate) networks: Option<Arc<Reloadable<Networks>>>,
-    /// Whether they say, before TLS, from whom a connection is.
+    /// Whether connections begin with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
-    /// How they say whose request it is.
+    /// How peers report the client's address.
     pub(crate) said: ClientAddressSource,
 }
 
-/// The header in which a peer says whose request it is, if it may. A connection keeps the one under which it was accepted:
-/// who came in when another counted was not looked at for this one.
+/// The header in which a trusted proxy reports the client's address. A connection keeps the one with which it was accepted: its
+/// peer was not checked against the peers of a later configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientAddressSource {
     header: Option<HeaderName>,
-    /// Whether peers carry the requests of others, so that whatever else is said of those is not for servers.
+    /// Whether peers are proxies; then clients' own headers about addresses and certificates are removed.
     carried: TrustedProxyKind,
 }
 
-/// Whether a listener's peers carry the requests of others.
+/// Whether the peers of a listener are proxies.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum TrustedProxyKind {
-    /// They are clients, as far as anybody knows: what they say of addresses and certificates goes on, as in kcp.
+    /// They are clients as far as is known: their headers about addresses and certificates are forwarded, as in kcp.
     #[default]
     Never,
-    /// They show a certificate of their own, so that clients' certificates end with them.
+    /// Proxies, identified by a certificate of their own; clients' certificates end there.
     Certificate,
-    /// They say which client it is, in one header.
+    /// Proxies that report the client's address in a header.
     Address,
 }
 
-/// Who may connect to a listener cannot be said; the operator has to mend it.
+/// The settings about peers are invalid; the operator has to correct them.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
     /// The file of networks.
@@ -60,10 +60,10 @@ pub enum PeersError {
 }
 
 impl PeerPolicy {
-    /// Of a listener with these settings.
+    /// The peers in these settings.
     ///
     /// # Errors
-    /// [`PeersError`]; later the last good list of networks stays.
+    /// [`PeersError`]; on errors after a reload the last good list of networks stays.
     pub(crate) fn of(listener: &ListenerConfig, reloads: &Reloads) -> Result<Self, PeersError> {
         let networks = match listener.peers.allow.as_deref().map(Path::to_owned) {
             Some(file) => {
@@ -85,7 +85,7 @@ impl PeerPolicy {
         Ok(Self { networks, said, proxy_protocol: listener.peers.proxy_protocol })
     }
 
-    /// Whether not everybody may connect.
+    /// Whether peers are restricted.
     pub(crate) fn is_limited(&self) -> bool {
         self.networks.is_some()
     }
@@ -97,11 +97,11 @@ impl PeerPolicy {
 }
 
 impl ClientAddressSource {
-    /// Takes what a peer says about its client out of the headers, and with it what anybody else has said: from then on
-    /// there is one word about it.
+    /// Removes the client's address from the headers and returns it. Other headers about addresses are removed too, so that servers
+    /// behind the gateway see one address only.
     ///
     /// # Errors
-    /// [`InvalidClientAddress`] if the peer says it in two ways, or in none that can be understood.
+    /// [`InvalidClientAddress`] if the header is repeated or cannot be parsed.
     pub(crate) fn client_of(
         &self,
         peer: IpAddr,
@@ -117,7 +117,7 @@ impl ClientAddressSource {
             TrustedProxyKind::Address => is_word_of_carriers(name.as_str()),
         };
         if self.carried != TrustedProxyKind::Never {
-            // Collected, because what is read cannot be changed; mostly there is little.
+            // Collected, because the map cannot be changed while it is read; there are rarely many.
             for name in headers.keys().filter(is_over).cloned().collect::<Vec<_>>() {
                 headers.remove(name);
             }
@@ -142,9 +142,8 @@ fn said_in(
     client.ok_or(InvalidClientAddress)
 }
 
-/// Whether proxies and CDNs say by this header, in lower case, from where a request is or which certificate its client has
-/// shown. Kubernetes' audit takes addresses from `X-Forwarded-For` and `X-Real-IP`; the others are those of RFC 7239, RFC 9440
-/// and of products, for whatever stands behind a shard.
+/// Whether proxies and CDNs report addresses or client certificates in this header (lower case). Kubernetes' audit reads
+/// `X-Forwarded-For` and `X-Real-IP`; the others are those of RFC 7239, RFC 9440 and of products, for servers behind a shard.
 pub(crate) fn is_word_of_carriers(name: &str) -> bool {
     const ADDRESSES: [&str; 8] = [
         "fastly-client-ip",
@@ -162,7 +161,7 @@ pub(crate) fn is_word_of_carriers(name: &str) -> bool {
             || is_word_of_certificates(name))
 }
 
-/// Whether it is one about the client's certificate.
+/// Whether the header is about the client's certificate.
 fn is_word_of_certificates(name: &str) -> bool {
     const BEGINNINGS: [&str; 9] = [
         "cf-client-cert",
@@ -178,12 +177,12 @@ fn is_word_of_certificates(name: &str) -> bool {
     may_be_word(name) && BEGINNINGS.iter().any(|known| begins_alike(name, known))
 }
 
-/// By the first letter, which most headers do not have.
+/// A quick check by the first letter, which excludes most headers.
 fn may_be_word(name: &str) -> bool {
     matches!(name.as_bytes().first(), Some(b'c' | b'f' | b's' | b't' | b'x'))
 }
 
-/// The peer's word about its client cannot be taken; the peer is to blame.
+/// The reported client address is invalid; the peer is to blame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("it is not clear which client the request comes from")]
 pub(crate) struct InvalidClientAddress;

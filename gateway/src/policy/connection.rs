@@ -1,4 +1,4 @@
-//! A client's connection as later stages see it.
+//! A client's connection, as the pipeline sees it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,29 +14,29 @@ use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
 
 /// One client connection. Shared by all requests on it.
 pub(crate) struct Connection {
-    /// Different for every connection of the process.
+    /// Unique in the process.
     pub(crate) id: u64,
-    /// The listener that it came through.
+    /// The listener that accepted it.
     pub(crate) listener: Arc<Listener>,
-    /// When what has no end of its own ends here.
+    /// Ends watches and tunnels while the listener drains.
     pub(crate) drain: Drain,
-    /// The other end, as TCP sees it.
+    /// The peer's address, after PROXY protocol.
     pub(crate) peer: SocketAddr,
-    /// How it may say whose requests it brings.
+    /// How the peer reports the client's address.
     pub(crate) said: ClientAddressSource,
-    /// The name that the peer asked for when it connected.
+    /// Server name of the TLS handshake (SNI).
     pub(crate) server_name: Option<Box<str>>,
-    /// The certificates that the peer presented, and what was made of them so far.
+    /// Certificates of the peer, and the cached result of their verification.
     pub(crate) credentials: ConnectionCredentials,
     /// Response data that waits for the client.
     pub(crate) response_backlog: ConnectionBacklog,
     /// Upload data that waits for servers.
     pub(crate) upload_backlog: ConnectionBacklog,
-    /// Its requests.
+    /// Open requests and idle time.
     pub(crate) activity: Activity,
-    /// Bytes of header of those requests over HTTP/2 that are not answered yet.
+    /// Memory of the header fields of unanswered HTTP/2 requests, in bytes.
     heads: AtomicUsize,
-    /// Counts it among those of its address.
+    /// Counts the connection for its address.
     _connected: Option<Connected>,
 }
 
@@ -70,12 +70,12 @@ impl Connection {
         }
     }
 
-    /// The same, counted until it ends.
+    /// The same connection with this guard, which counts it until it is closed.
     pub(crate) fn counted(self, connected: Option<Connected>) -> Self {
         Self { _connected: connected, ..self }
     }
 
-    /// Counts the head of one more request until the guard is dropped, unless they would be more than `most` bytes together.
+    /// Counts header memory until the guard is dropped; `None` if the connection would have more than `most` bytes.
     pub(crate) fn hold_head(self: &Arc<Self>, bytes: usize, most: usize) -> Option<HeaderMemoryGuard> {
         let more = |held: usize| Some(held + bytes).filter(|held| *held <= most);
         self.heads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -107,7 +107,7 @@ impl fmt::Debug for Connection {
 /// An open request of a connection.
 pub(crate) type OpenRequest = fairlead_process::OpenRequest<Connection>;
 
-/// The head of a request, while it is kept.
+/// Header memory of one request, released when dropped.
 #[derive(Debug)]
 pub(crate) struct HeaderMemoryGuard {
     connection: Arc<Connection>,

@@ -1,4 +1,4 @@
-//! Which web pages may use the API (CORS). Off unless origins are configured.
+//! Cross-origin requests (CORS): which web pages may use the API. Off unless origins are configured.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
@@ -6,13 +6,13 @@ use regex::{Regex, RegexSet};
 
 use crate::request::response::LocalResponse;
 
-/// The origins that may.
+/// The allowed origins.
 #[derive(Clone, Debug)]
 pub(crate) struct Cors {
     allowed: RegexSet,
 }
 
-/// An origin that may; what its browser has to be told with every answer.
+/// An allowed origin, which every response to its pages names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct AllowedOrigin(HeaderValue);
 
@@ -22,10 +22,10 @@ const HEADERS: HeaderValue = HeaderValue::from_static(
 );
 
 impl Cors {
-    /// Expressions over the `Origin` header; as in Kubernetes they match anywhere in it unless they are anchored.
+    /// Regular expressions over the `Origin` header; as in Kubernetes they match anywhere in it unless they are anchored.
     ///
     /// # Errors
-    /// [`BadOrigin`] for the first that is none.
+    /// [`BadOrigin`] for the first invalid one.
     pub(crate) fn new(origins: &[String]) -> Result<Self, BadOrigin> {
         match RegexSet::new(origins) {
             Ok(allowed) => Ok(Self { allowed }),
@@ -33,7 +33,7 @@ impl Cors {
         }
     }
 
-    /// The origin of a request, if it may. Costs nothing where CORS is off.
+    /// The origin of a request, if it is allowed. Costs nothing where CORS is off.
     pub(crate) fn judge(&self, headers: &HeaderMap) -> Option<AllowedOrigin> {
         if self.allowed.is_empty() {
             return None;
@@ -43,7 +43,7 @@ impl Cors {
     }
 }
 
-/// An expression for origins is none; whoever wrote it has to mend it.
+/// An invalid expression in the settings.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{expression:?} is no regular expression: {reason}")]
 pub struct BadOrigin {
@@ -52,11 +52,11 @@ pub struct BadOrigin {
 }
 
 impl BadOrigin {
-    /// The first that cannot be used alone; all of them, if they only are too many.
+    /// The first expression that is invalid by itself; all of them, if they are only too many together.
     fn among(origins: &[String], together: regex::Error) -> Self {
         let alone = origins.iter().find_map(|origin| Some((origin.clone(), Regex::new(origin).err()?)));
         let (expression, error) = alone.unwrap_or_else(|| (origins.join(","), together));
-        // A drawing of the place comes first, on lines of its own.
+        // The message begins with a drawing of the position over several lines.
         let text = error.to_string();
         let reason = text.lines().next_back().unwrap_or_default();
         Self { expression, reason: reason.trim_start_matches("error: ").to_owned() }
@@ -64,7 +64,7 @@ impl BadOrigin {
 }
 
 impl AllowedOrigin {
-    /// What is added to the head of every answer, in place of what a shard says about it.
+    /// Headers that are added to every response, in place of the shard's.
     pub(crate) fn fields(&self) -> [(HeaderName, HeaderValue); 5] {
         [
             (header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0.clone()),
@@ -75,13 +75,13 @@ impl AllowedOrigin {
         ]
     }
 
-    /// The gateway's own answer to this origin.
+    /// A response of the gateway's own, with these headers.
     pub(crate) fn decorate(&self, mut answer: LocalResponse) -> LocalResponse {
         answer.response.headers_mut().extend(self.fields());
         answer
     }
 
-    /// What a browser asks before it asks in earnest is answered here.
+    /// The response to a preflight request.
     pub(crate) fn preflight(&self, method: &Method) -> Option<LocalResponse> {
         (*method == Method::OPTIONS).then(|| {
             let mut response = Response::new(bytes::Bytes::new());

@@ -1,4 +1,4 @@
-//! A listener as later stages see it: its name, quotas, metrics, and the policies for its connections and requests.
+//! A listener, as the pipeline sees it: its name, quotas, metrics, and the policies for its connections and requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,81 +16,82 @@ use crate::policy::request_filter::RequestFilter;
 use crate::telemetry::metrics::listeners::{ListenerMetrics, ListenerSeries};
 use crate::upstream::ListenerUpstreamIdentity;
 
-/// One way into the gateway.
+/// A listener.
 pub(crate) struct Listener {
     /// Its name in logs and metrics.
     pub(crate) name: Arc<str>,
-    /// What is counted of requests.
+    /// Metrics of its requests.
     pub(crate) series: Arc<ListenerSeries>,
-    /// What is counted of connections.
+    /// Metrics of its connections.
     pub(crate) metrics: ListenerMetrics,
-    /// What connections meet first. Those that are open keep what they have agreed on.
+    /// The policy for new connections. Open connections keep the one that they were accepted with.
     pub(crate) frame: ArcSwap<ConnectionPolicy>,
-    /// How much may be asked.
+    /// Limits on requests.
     pub(crate) quotas: Arc<ListenerQuotas>,
     /// Memory for slow readers, shared by all listeners.
     pub(crate) backlog_budget: Arc<BacklogBudget>,
-    /// What can be changed while connections are open.
+    /// The policy for requests, which a reload changes for open connections too.
     pub(crate) policy: ArcSwap<RequestPolicy>,
-    /// As long as it is there the files of the policy are looked at.
+    /// While it is held, the files of the request policy are watched for changes.
     pub(crate) _files: Arc<()>,
 }
 
-/// What a connection meets before there is a request.
+/// The policy for a connection, before there is a request.
 pub(crate) struct ConnectionPolicy {
-    /// What a client certificate means here.
+    /// What client certificates are used for.
     pub(crate) certificates: ClientCertificateUse,
-    /// Who may connect.
+    /// Which peers may connect.
     pub(crate) peers: PeerPolicy,
-    /// Certificate and protocols.
+    /// Certificate and protocol versions.
     pub(crate) tls: Arc<ReloadableTls>,
-    /// What an authority is shown here that looks whether a name is ours.
+    /// Certificates for ACME's tls-alpn-01 challenges.
     pub(crate) challenges: Option<ChallengeFolder>,
-    /// What peers may do. Open connections have it, and not the rest: its files would be looked at as long as they are open.
+    /// Limits per connection. Shared separately, because open connections keep it, and holding the whole policy would keep its files
+    /// watched.
     pub(crate) limits: Arc<ConnectionLimits>,
-    /// Who the gateway is towards shards for its requests, if that is not who it usually is.
+    /// The gateway's client certificate towards shards for requests of this listener, if it has one of its own.
     pub(crate) sender: Option<Arc<ListenerUpstreamIdentity>>,
-    /// As long as it is there its files are looked at.
+    /// While it is held, the files of this policy are watched for changes.
     pub(crate) _files: Arc<()>,
 }
 
-/// Who may be whom at a listener, and what is offered there.
+/// The policy for requests: authentication, filters, and what the listener offers.
 pub(crate) struct RequestPolicy {
-    /// Who judges credentials.
+    /// The listener's authenticators.
     pub(crate) chain: Chain,
-    /// Whether a request without a certificate is judged here rather than by the shard.
+    /// Whether requests without a certificate are authenticated here rather than by the shard.
     pub(crate) credentials_needed: bool,
-    /// Which paths are open to requests without credentials, where those are judged here.
+    /// Paths that need no credential, where requests are authenticated here.
     pub(crate) anonymous: Option<AnonymousAccess>,
-    /// What happens to tokens that nobody here judges.
+    /// What happens to tokens that no authenticator here can verify.
     pub(crate) tokens: UnauthenticatedTokenPolicy,
-    /// Whether the types of workspaces may name authenticators of their own.
+    /// Whether the authenticators of workspace types count.
     pub(crate) workspaces: bool,
-    /// Whether a service account's token says which workspace a path without one is about.
+    /// Whether a service account's token selects the workspace of a path without one.
     pub(crate) in_cluster_clients: bool,
     /// Whether shards may ask for picks here.
     pub(crate) picks: ShardPicks,
-    /// Whether there is a page for operators.
+    /// Whether the admin page is served.
     pub(crate) admin_page: bool,
-    /// What is demanded of every request.
+    /// Requirements for every request.
     pub(crate) screen: RequestFilter,
-    /// What becomes of answers.
+    /// Changes to responses.
     pub(crate) answers: ResponsePolicy,
-    /// What a client's trace context counts.
+    /// Whether a client's trace context is continued.
     pub(crate) trace_context: TraceContextPolicy,
 }
 
-/// What becomes of answers at a listener, whoever gives them.
+/// Changes to responses at a listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResponsePolicy {
-    /// Nobody on the way may keep them.
+    /// `Cache-Control: no-store` on every response.
     pub(crate) no_store: bool,
-    /// How long a watch may be silent before a blank goes to its client.
+    /// Interval after which a space is written to an idle JSON watch.
     pub(crate) keep_alive: Option<Duration>,
 }
 
 impl RequestPolicy {
-    /// Nobody is let in.
+    /// The policy that admits no request.
     pub(crate) fn closed() -> Self {
         Self {
             chain: Chain::builder().build(),
@@ -108,19 +109,19 @@ impl RequestPolicy {
     }
 }
 
-/// What a client certificate means at a listener.
+/// What client certificates are used for at a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClientCertificateUse {
-    /// It says who the user is.
+    /// They identify the user.
     Identity,
-    /// It is between the edge and us, and never somebody's identity.
+    /// They authenticate the CDN or proxy in front of the gateway, and never identify a user.
     Transport,
 }
 
-/// Whether shards may ask at a listener where a workspace should live.
+/// Whether shards may ask for picks at a listener.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ShardPicks {
-    /// Yes, with a certificate of the right group.
+    /// Yes, with a certificate of group `system:fairlead:shard`.
     Offered,
     /// No: the endpoint does not exist here.
     Hidden,
@@ -132,11 +133,11 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// What happens to a request without a certificate that carries a token, where nobody judges tokens.
+/// What happens to a token without a certificate that no authenticator here can verify.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum UnauthenticatedTokenPolicy {
-    /// The shard judges it.
+    /// The shard authenticates it.
     PassOn,
-    /// It is not accepted at this listener.
+    /// The request is refused.
     Refuse,
 }

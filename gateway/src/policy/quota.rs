@@ -1,4 +1,4 @@
-//! The quotas of a listener, and the ticket that a request holds while it counts.
+//! The quotas of a listener, and the guard that counts a request while it is open.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use arc_swap::ArcSwap;
 use fairlead_config::{ListenerQuotasConfig, QuotaConfig};
 use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace, network_of};
 
-/// What is open of it is counted apart.
+/// Kinds of requests that are counted separately while they are open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
-    /// Has an end of its own.
+    /// Ends by itself.
     Request = 0,
     /// Watches and followed logs.
     Watch = 1,
@@ -21,7 +21,7 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    /// What is open of it while it is being asked for. Anybody can say of any request that it wants an upgrade.
+    /// As what it counts before it has a response. Any request can ask for an upgrade, so one that does counts as a request as well.
     fn counts_as(self) -> &'static [Self] {
         match self {
             Self::Request => &[Self::Request],
@@ -31,52 +31,52 @@ impl RequestKind {
     }
 }
 
-/// Whose quota it is.
+/// What a quota applies to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LimitScope {
-    /// Everybody's together.
+    /// All requests of the listener together.
     All,
-    /// The user's.
+    /// The requests of one user.
     Identity,
-    /// The logical cluster's.
+    /// The requests for one logical cluster.
     Workspace,
-    /// The address's, before anybody is known.
+    /// The requests of one address, before authentication.
     Address,
 }
 
-/// What there is too much of.
+/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LimitKind {
     Rate,
     Bytes,
     Open(RequestKind),
-    /// New ones and open ones.
+    /// New and open connections.
     Connections,
-    /// Credentials that do not count.
+    /// Failed authentications.
     Failures,
 }
 
-/// A quota is used up. A retry helps after `wait`.
+/// A quota is exceeded. A retry helps after `wait`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("too many {}: {} may have no more {}", what.noun(), scope.noun(), what.unit())]
 pub(crate) struct Exceeded {
-    /// Whose.
+    /// The scope of the quota.
     pub(crate) scope: LimitScope,
-    /// Which.
+    /// The limit.
     pub(crate) what: LimitKind,
-    /// After which it may be there again.
+    /// Time after which it may be available again.
     pub(crate) wait: Duration,
 }
 
 impl Exceeded {
-    /// That of an address.
+    /// The quota of an address.
     pub(crate) fn of_address(what: LimitKind, wait: Duration) -> Self {
         Self { scope: LimitScope::Address, what, wait }
     }
 }
 
 impl LimitScope {
-    /// The word in metrics.
+    /// The label value in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -97,7 +97,7 @@ impl LimitScope {
 }
 
 impl LimitKind {
-    /// The word in metrics.
+    /// The label value in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -130,26 +130,26 @@ impl LimitKind {
     }
 }
 
-/// Who asks, and where, as far as quotas tell.
+/// The subjects whose quotas a request counts against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotaSubject<'w> {
-    /// Whose quota per identity it is.
+    /// The identity.
     pub(crate) identity: QuotaIdentity<'w>,
-    /// Groups that the user is in.
+    /// Groups of the user.
     pub(crate) groups: &'w [String],
-    /// The id of the logical cluster, if it is about one.
+    /// Id of the logical cluster, if there is one.
     pub(crate) workspace: Option<&'w str>,
 }
 
-/// Whose quota per identity a request counts against. Names of users, of users of a workspace's own issuers, and addresses never
-/// share one, however they are spelled.
+/// The subject of the quota per identity. A user, a user of a workspace's own issuers and an address never share a quota,
+/// however they are spelled.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum QuotaIdentity<'w> {
     /// A user of the whole installation, by name.
     User(&'w str),
-    /// A user whom only the issuers of a workspace know: the id of its logical cluster, and the name.
+    /// A user from the issuers of a workspace: the id of its logical cluster, and the name.
     WorkspaceUser(&'w str, &'w str),
-    /// A client that was not authenticated here.
+    /// Address of a client that was not authenticated here.
     Address(IpAddr),
 }
 
@@ -157,7 +157,7 @@ pub(crate) enum QuotaIdentity<'w> {
 #[derive(Debug)]
 pub(crate) struct ListenerQuotas {
     rules: ArcSwap<Rules>,
-    /// What makes a listener without quotas cheap.
+    /// Whether there is any quota; makes a listener without quotas cheap.
     counts: AtomicBool,
     began: Instant,
     all: Arc<Meter>,
@@ -165,7 +165,7 @@ pub(crate) struct ListenerQuotas {
     workspaces: Meters,
     /// Health probes, by address.
     probes: Meters,
-    /// What addresses may do before anybody is known.
+    /// Limits per address before authentication.
     pub(crate) addresses: AddressQuotas,
 }
 
@@ -177,7 +177,7 @@ struct Rules {
     exempt: Vec<String>,
 }
 
-/// One quota, in the form in which it is compared with.
+/// One quota, in the form that requests are compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Quota {
     requests: Option<Pace>,
@@ -208,7 +208,7 @@ impl Quota {
 }
 
 impl ListenerQuotas {
-    /// Those that settings make.
+    /// The quotas in these settings.
     pub(crate) fn new(config: &ListenerQuotasConfig) -> Self {
         let quotas = Self {
             rules: ArcSwap::default(),
@@ -224,7 +224,7 @@ impl ListenerQuotas {
         quotas
     }
 
-    /// Other ones from now on; what was asked before still counts.
+    /// Changes the limits; what was counted before still counts.
     pub(crate) fn set(&self, config: &ListenerQuotasConfig) {
         let rules = Rules {
             all: Quota::new(&config.all),
@@ -239,15 +239,15 @@ impl ListenerQuotas {
         self.addresses.set(&config.per_address);
     }
 
-    /// Whether anything is counted here.
+    /// Whether there is any quota.
     pub(crate) fn count(&self) -> bool {
         self.counts.load(Ordering::Relaxed)
     }
 
-    /// Counts a request of which nothing more is known, for everybody together. Before anything is done for it.
+    /// Counts a request against the listener's rate, before anything is done for it.
     ///
     /// # Errors
-    /// [`Exceeded`], which then has cost nearly nothing.
+    /// [`Exceeded`], at nearly no cost.
     pub(crate) fn arrive(&self, counting: Counting) -> Result<(), Exceeded> {
         if !self.count() {
             return Ok(());
@@ -262,22 +262,22 @@ impl ListenerQuotas {
         }
     }
 
-    /// Counts a health probe. Probes are no part of other quotas, so that a listener at its limit stays healthy; each address has
-    /// a rate of its own for them, whatever is configured.
+    /// Counts a health probe. Probes do not count against other quotas, so that a listener at its limit stays healthy; each address
+    /// has a rate of its own for them, whatever is configured.
     ///
     /// # Errors
-    /// [`Exceeded`], which then has cost nearly nothing.
+    /// [`Exceeded`], at nearly no cost.
     pub(crate) fn probe(&self, address: IpAddr, counting: Counting) -> Result<(), Exceeded> {
         let (now, pace) = (self.now(), Pace::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
         let taken = self.probes.of(&network_of(address), now).requests.take(pace, now, counting);
         taken.map_err(|wait| Exceeded { scope: LimitScope::Address, what: LimitKind::Rate, wait })
     }
 
-    /// Counts a request of somebody, until the ticket is dropped. `None` where nothing is counted. One that asks for an upgrade
-    /// counts among requests, too, until it has one ([`QuotaGuard::switched`]).
+    /// Counts a request of this subject until the guard is dropped; `None` where nothing is counted. An upgrade request counts as a
+    /// request, too, until the protocol was switched ([`QuotaGuard::switched`]).
     ///
     /// # Errors
-    /// [`Exceeded`]; nothing of it is counted as open then.
+    /// [`Exceeded`]; the request then does not count as open.
     pub(crate) fn admit(
         self: &Arc<Self>,
         kind: RequestKind,
@@ -302,7 +302,7 @@ impl ListenerQuotas {
         Ok(Some(QuotaGuard { held: [everybody, identity, workspace], quotas: Arc::clone(self) }))
     }
 
-    /// What is left of each quota that counts for somebody, in words.
+    /// Describes what is left of each quota of a subject, for explain.
     pub(crate) fn standing(&self, kind: RequestKind, whom: &QuotaSubject<'_>) -> Vec<String> {
         let (rules, now) = (self.rules.load(), self.now());
         let mut told = Vec::new();
@@ -345,10 +345,10 @@ impl ListenerQuotas {
     }
 }
 
-/// Health probes that an address may make per second: many times what load balancers make.
+/// Health probes per second and address: many times the rate of load balancers.
 const PROBES_PER_SECOND: u64 = 50;
 
-/// When to try again where nobody can know.
+/// Retry time where the end of open requests is unknown.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// A request that is to be counted.
@@ -360,7 +360,7 @@ struct Admission {
 }
 
 impl Admission {
-    /// Counts it for one meter, until what is returned is dropped. `None` where there is no quota.
+    /// Counts it for one meter until the guard is dropped; `None` without a quota.
     fn hold(
         self,
         scope: LimitScope,
@@ -372,7 +372,7 @@ impl Admission {
         }
         let Self { kind, now, counting } = self;
         let exceeded = |what, wait| Exceeded { scope, what, wait };
-        // Whatever is opened is closed again if there is too much of something else.
+        // Dropped, and so closed again, if another limit of the quota is exceeded.
         let mut held = MeterGuard { meter: meter(), open: &[], bytes: quota.bytes };
         if let Some(pace) = quota.bytes {
             held.meter.bytes.check(pace, now).map_err(|wait| exceeded(LimitKind::Bytes, wait))?;
@@ -386,7 +386,7 @@ impl Admission {
                 held.open = &kinds[..=place];
             }
         }
-        // Everybody's were taken when it arrived.
+        // The listener's rate was counted when the request arrived.
         if let Some(pace) = quota.requests.filter(|_| scope != LimitScope::All) {
             let taken = held.meter.requests.take(pace, now, counting);
             taken.map_err(|wait| exceeded(LimitKind::Rate, wait))?;
@@ -395,11 +395,11 @@ impl Admission {
     }
 }
 
-/// A request that counts until this is dropped. Nothing in it is allocated, and each meter is found and referred to once:
-/// they are shared by all threads.
+/// Counts a request while it is open. Without allocation, and with one reference per meter, because all threads share the
+/// meters.
 #[derive(Debug)]
 pub(crate) struct QuotaGuard {
-    /// Everybody's, the user's, the workspace's.
+    /// Guards of the listener, the user and the workspace.
     held: [Option<MeterGuard>; 3],
     quotas: Arc<ListenerQuotas>,
 }
@@ -407,14 +407,14 @@ pub(crate) struct QuotaGuard {
 #[derive(Debug)]
 struct MeterGuard {
     meter: Arc<Meter>,
-    /// What it is counted as.
+    /// The kinds that it counts as.
     open: &'static [RequestKind],
-    /// If bytes are counted.
+    /// The rate of bytes, if bytes are counted.
     bytes: Option<Pace>,
 }
 
 impl QuotaGuard {
-    /// Counts bytes that were carried for it.
+    /// Charges transferred bytes.
     pub(crate) fn carried(&self, bytes: u64) {
         let charged = self.held.iter().flatten().filter_map(|held| Some((&held.meter, held.bytes?)));
         let mut now = None;
@@ -423,7 +423,7 @@ impl QuotaGuard {
         }
     }
 
-    /// It is a tunnel from now on, and no request any more.
+    /// The request has become a tunnel, and no longer counts as a request.
     pub(crate) fn switched(&mut self) {
         for held in self.held.iter_mut().flatten() {
             if held.open == RequestKind::Upgrade.counts_as() {

@@ -1,6 +1,6 @@
-//! What a listener demands of every request beyond a good credential: the right name, no forbidden header, protocol or user.
+//! Requirements of a listener for every request beyond a valid credential: the host, and no forbidden header, protocol or user.
 //!
-//! Pure. Costs a few comparisons with empty lists at a listener that demands nothing.
+//! Pure. At a listener without requirements it costs a few comparisons with empty lists.
 
 use fairlead_authn::UserInfo;
 use fairlead_config::{ListenerConfig, UpgradeProtocol};
@@ -9,45 +9,45 @@ use http::header::{HeaderMap, HeaderValue, ORIGIN, UPGRADE, USER_AGENT};
 
 use crate::request::response::LocalResponse;
 
-/// The demands of a listener.
+/// The requirements of a listener.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestFilter {
-    /// In lower case; `.example.com` is all one level below.
+    /// Lower case; `.example.com` matches one level below.
     hosts: Vec<Box<str>>,
-    /// Empty for any.
+    /// Allowed protocols; empty allows any.
     upgrades: Vec<UpgradeProtocol>,
     refuses_impersonation: bool,
     refused_users: Vec<Box<str>>,
     refused_groups: Vec<Box<str>>,
-    /// Whether a request is judged before its workspace is looked for.
+    /// Whether a request is authenticated before its workspace is resolved.
     pub(crate) authenticates_first: bool,
 }
 
-/// Why a request is turned away. The client is to blame, and a retry does not help.
+/// The reason for rejecting a request. The client is to blame, and a retry does not help.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Rejection {
-    /// 421: it is for another server (RFC 9110, 15.5.20).
+    /// 421: the request is for another server (RFC 9110, 15.5.20).
     #[error("the request is for a host that is not served here")]
     Misdirected,
-    /// It acts for somebody else.
+    /// It impersonates a user.
     #[error("impersonation is not allowed here")]
     Impersonates,
-    /// A browser asks on behalf of a page from elsewhere, with the certificate of whoever looks at it.
+    /// A page of another site caused it, and the browser sent its user's certificate (CSRF).
     #[error("a page of another site cannot act with its reader's certificate")]
     OtherSite,
-    /// A connection cannot become that here.
+    /// The upgrade protocol is not allowed.
     #[error("upgrades to this protocol are not allowed here")]
     Upgrades,
-    /// Its user.
+    /// The user is denied.
     #[error("this user is not let in here")]
     User,
-    /// A group of its user.
+    /// A group of the user is denied.
     #[error("members of this group are not let in here")]
     Group,
 }
 
 impl RequestFilter {
-    /// The demands that settings make.
+    /// The requirements in these settings.
     pub(crate) fn new(config: &ListenerConfig) -> Self {
         let host = |host: &String| {
             let host = host.to_ascii_lowercase();
@@ -64,8 +64,7 @@ impl RequestFilter {
         }
     }
 
-    /// Judges what a request says about where it goes: the authority that it names, and the name that its connection was
-    /// made for.
+    /// Checks the authority of the request and the server name of its TLS connection.
     ///
     /// # Errors
     /// [`Rejection::Misdirected`].
@@ -74,17 +73,17 @@ impl RequestFilter {
             return Ok(());
         }
         let is_here = |name: &str| self.hosts.iter().any(|host| is_name(host, name));
-        // A client that names no server in the handshake may be an older one; what it asks for counts.
+        // A client without SNI may be an older one; then only the authority counts.
         let named_here = authority.map(without_port).is_some_and(is_here);
         if named_here && connection.is_none_or(is_here) { Ok(()) } else { Err(Rejection::Misdirected) }
     }
 
-    /// A name that the listener has, if it has some.
+    /// One of the configured hosts, if there are any.
     pub(crate) fn a_host(&self) -> Option<&str> {
         self.hosts.iter().map(|host| &**host).find(|host| !host.starts_with('.'))
     }
 
-    /// Judges its headers.
+    /// Checks the request headers.
     ///
     /// # Errors
     /// [`Rejection::Impersonates`], [`Rejection::Upgrades`].
@@ -105,7 +104,7 @@ impl RequestFilter {
         Ok(())
     }
 
-    /// Judges who asks.
+    /// Checks the authenticated user.
     ///
     /// # Errors
     /// [`Rejection::User`], [`Rejection::Group`].
@@ -118,10 +117,10 @@ impl RequestFilter {
     }
 }
 
-/// Whether a browser says that a page of another site has caused the request. Browsers alone say so, and pages cannot keep
-/// them from it: by Fetch Metadata Request Headers, or, where a browser knows none or something on the way has removed them,
-/// by an `Origin` that is not what the request is for. A client certificate goes with every request of a browser, whoever caused
-/// it, and a body without a type needs no permission by CORS, nor does a WebSocket.
+/// Whether a page of another site caused the request, according to the browser: by Fetch Metadata (`Sec-Fetch-Site`), or, for browsers
+/// without it and where an intermediary has removed it, by an `Origin` that differs from the authority. Pages cannot change either.
+/// Browsers send a client certificate with every request, and a body without a content type, and a WebSocket, need no permission by
+/// CORS.
 pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -> bool {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => return true,
@@ -132,22 +131,23 @@ pub(crate) fn is_of_another_site(headers: &HeaderMap, authority: Option<&str>) -
         let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
         match (origin, authority) {
             (Some((_, origin)), Some(authority)) => !same_place(origin, authority),
-            // `null`: a page that may not say where it is from.
+            // `null`: an opaque origin.
             _ => true,
         }
     };
-    // Other programs name origins as they like (WebSocket libraries must). A page cannot change what its browser is called.
+    // Other programs set Origin as they like (WebSocket libraries must). A page cannot change its browser's User-Agent.
     let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
     is_browser && headers.get_all(ORIGIN).iter().any(is_foreign)
 }
 
-/// Whether two authorities are one, with the port of HTTPS or without.
+/// Whether two authorities are equal, with or without the default port of HTTPS.
 fn same_place(one: &str, other: &str) -> bool {
     let plain = |authority: &'_ str| authority.strip_suffix(":443").unwrap_or(authority).to_ascii_lowercase();
     plain(one) == plain(other)
 }
 
-/// `Impersonate-User`, `-Uid`, `-Group`, `-Extra-…`; with underscores, too, because some servers cannot tell them apart.
+/// Whether a header is `Impersonate-User`, `-Uid`, `-Group` or `-Extra-…`, also with underscores, because some servers treat them
+/// alike.
 pub(crate) fn impersonates(name: &str) -> bool {
     name.len() > 12 && name.starts_with("impersonate") && matches!(name.as_bytes()[11], b'-' | b'_')
 }
@@ -159,7 +159,7 @@ fn is_protocol(known: UpgradeProtocol, name: &[u8]) -> bool {
     }
 }
 
-/// A name, or how names begin and `*`.
+/// Whether a name matches a pattern, which is a name or a prefix and `*`.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
@@ -169,7 +169,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 fn without_port(authority: &str) -> &str {
     let host = match authority.rsplit_once(':') {
-        // In an address of IPv6 colons stand between brackets.
+        // The colons of an IPv6 address are between brackets.
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
     };

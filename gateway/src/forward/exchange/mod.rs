@@ -1,9 +1,9 @@
-//! One request from its head to the last byte of its answer, in one straight pass.
+//! Forwards one request upstream and streams the response back, without intermediate tasks or channels.
 //!
-//! Cost of an ordinary GET beyond the protocols' own: the decision, a copy of its header bytes (for a second try), no lock
-//! of our own on an open connection. An idle watch keeps this future and nothing of its request or its answer's head;
-//! what is rare or large is boxed, because every request's task has room for the largest moment of its life and is
-//! moved whole. `make bench-gateway` measures both.
+//! Cost of an ordinary GET beyond the protocols' own: the decision, a copy of its header bytes (for a retry), no lock of our
+//! own on an open connection. An idle watch keeps this future and nothing of its request or of the response's head. Rare or
+//! large parts are boxed, because every request's task reserves space for its largest state. `make bench-gateway` measures
+//! time and memory.
 
 mod relay_response;
 mod send_request;
@@ -34,12 +34,12 @@ use crate::request::RequestClass;
 use crate::telemetry::metrics::RequestStage;
 use crate::upstream::ConcurrencyPermit;
 
-/// How much of a request's body is thrown away after we have answered without it, and for how long.
+/// Bytes of a request body that are read and dropped after the response was sent, and the time for it.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
-/// Takes in the body of a request that is answered already. A stream that ends with a body unread is reset, and some
-/// clients then forget the answer that they have (curl: error 92); over HTTP/1 the connection could not be kept.
+/// Reads and drops the body of a request that already has its response. A stream that ends with an unread body is reset, and some
+/// clients then drop the response (curl: error 92); over HTTP/1.1 the connection could not be kept.
 pub(crate) async fn drain<C: DownstreamExchange>(client: &mut C) {
     if client.is_done() {
         return;
@@ -53,36 +53,36 @@ pub(crate) async fn drain<C: DownstreamExchange>(client: &mut C) {
             }
         }
     };
-    // Who sends more, or slowly, has had the answer, and is told by the end of the stream to stop.
+    // A client that sends more, or slowly, has its response; the end of the stream tells it to stop.
     let _ = Box::pin(timeout(MAX_DRAIN, reading)).await;
 }
 
-/// A request on its way to a shard and the answer on its way back.
+/// A request on its way upstream and the response on its way back.
 pub(crate) struct Exchange<'e, C> {
     forwarder: &'e Forwarder,
     client: &'e mut C,
     context: &'e mut RequestContext,
     forward: &'e Forward,
-    /// What is asked; emptied once it is answered, but for the method.
+    /// The request; emptied when the response starts, except for the method.
     request: &'e mut Parts,
-    /// Its fields while it is on its way.
+    /// A compact copy of its headers, while they are in use by an attempt.
     spare: RetryHeaders,
-    /// Returns when a watch is over; nothing else is ever.
+    /// Resolves when the watch's deadline has passed; `None` for requests without one.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Whether a watch is over as soon as the event is complete that is being sent.
+    /// The watch ends as soon as the event is complete that is being sent.
     is_ending: bool,
-    /// For how long a shard may be silent; watches have no limit.
+    /// Time for which the upstream may be silent; `None` for watches.
     limit: Option<Duration>,
-    /// While the request counts among those that the shard works on.
+    /// Held while the request counts among those that the shard works on.
     slot: Option<ConcurrencyPermit>,
-    /// What keeps a silent watch open, where something on the way might give up on it.
+    /// Writes to idle watches, so that intermediaries do not time them out.
     keep_alive: Option<Box<KeepAlive>>,
 }
 
-/// An answer whose head the client has been told.
+/// A response whose head has been sent to the client.
 struct StartedResponse {
     code: u16,
-    /// Nothing follows.
+    /// The response is complete.
     ended: bool,
     body: Download,
 }
@@ -119,7 +119,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         }
     }
 
-    /// Carries both; returns the code that the client got.
+    /// Forwards the request and relays the response; returns the status code that the client got.
     pub(crate) async fn run(&mut self) -> u16 {
         match self.carry().await {
             Ok(code) => code,
@@ -127,7 +127,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         }
     }
 
-    /// Tells the client, as far as that is still possible.
+    /// Reports a failure to the client, as far as that is still possible.
     async fn fail(&mut self, failure: &Failure) -> u16 {
         tracing::debug!(%failure, "a request did not come to its end");
         match failure {
@@ -151,7 +151,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
                 None => CLIENT_LEFT,
             };
         };
-        // A watch may end between two events; anything else is broken, and must look like it.
+        // A watch may end between two events; any other response is incomplete, and must be seen to be.
         let cleanly = code == 200
             && self.context.class == RequestClass::Watch
             && self.context.boundary.is_between()
@@ -162,7 +162,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         code
     }
 
-    /// Carries an answer that somebody else asked for; returns the code that the client got.
+    /// Relays a response to a request that was sent elsewhere; returns the status code that the client got.
     pub(crate) async fn pass_on(&mut self, answer: Response<Download>) -> u16 {
         let outcome = async {
             let mut begun = self.begin_answer(answer)?;
@@ -190,13 +190,13 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         self.conclude(begun).await
     }
 
-    /// Waits until it is the turn of a request that is not carried here, if the shard has enough to do.
+    /// Waits for admission only, for a request that is sent elsewhere (an upgrade).
     pub(crate) async fn turn(mut self) -> Result<Option<ConcurrencyPermit>, Failure> {
         self.enter().await?;
         Ok(self.slot.take())
     }
 
-    /// Waits until it is the request's turn, if the shard has enough to do.
+    /// Waits for admission, if the shard is at its concurrency limit.
     async fn enter(&mut self) -> Result<(), Failure> {
         let upstream = &self.forward.upstream;
         if !self.forwarder.upstreams.limits(upstream) {
@@ -208,7 +208,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
             return Ok(());
         }
         let began = Instant::now();
-        // Boxed, because it is rare, and every request's task would have room for it.
+        // Boxed, because it is rare, and every request's task would reserve space for it.
         let entered = Box::pin(async {
             tokio::select! {
                 biased;
@@ -223,7 +223,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         Ok(())
     }
 
-    /// Makes of the request what the shard is to see.
+    /// Rewrites the request for the upstream.
     fn prepare(&mut self) -> Result<(), Failure> {
         let forged = upstream_request::as_sent(
             self.forwarder,
@@ -238,19 +238,19 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         Ok(())
     }
 
-    /// Counts what went to the shard.
+    /// Counts bytes of the request body.
     fn sent(&mut self, bytes: usize) {
         self.context.request_bytes += bytes as u64;
         self.forward.carried(bytes);
     }
 }
 
-/// Gives back the slot of a request that is answered, or will not be. `is_sent`: the server had all of it.
+/// Releases the admission of a request that has a response, or will not get one. `is_sent`: the upstream has the whole request.
 fn settle(slot: Option<ConcurrencyPermit>, answer: &Result<Response<Download>, Failure>, is_sent: bool) {
     let Some(slot) = slot else { return };
     match answer {
         Ok(answer) if is_turned_away(answer) => slot.overloaded(),
-        // A client may have asked for that (`?timeout=1s`): it says nothing about the server.
+        // The client may have asked for that timeout (`?timeout=1s`): it says nothing about the shard's load.
         Ok(answer) if answer.status() == StatusCode::GATEWAY_TIMEOUT => drop(slot),
         Ok(_) => slot.answered(),
         Err(Failure::Timeout) if is_sent => slot.overloaded(),
@@ -258,16 +258,16 @@ fn settle(slot: Option<ConcurrencyPermit>, answer: &Result<Response<Download>, F
     }
 }
 
-/// Whether a server says that it has too much to do. Kubernetes' API servers, kcp's shards among them, say so in plain words
-/// before anything has looked at the request, whether the limit is that of requests in flight or one of priority and fairness. A
-/// `Status` with that code is an answer like any other: whom a disruption budget keeps from evicting a pod gets one, as often
-/// as he likes. The headers of priority and fairness do not tell them apart, for every answer has them.
+/// Whether the upstream rejected the request because of its load. Kubernetes API servers, kcp's shards among them, send 429 as
+/// `text/plain` before they look at the request, both for the limit of requests in flight and for priority and fairness. A 429 with a
+/// `Status` is an ordinary response, for example to an eviction that a disruption budget forbids. The headers of priority and fairness
+/// do not tell them apart, because every response has them.
 fn is_turned_away(answer: &Response<Download>) -> bool {
     let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     answer.status() == StatusCode::TOO_MANY_REQUESTS && kind.starts_with(b"text/plain")
 }
 
-/// Returns when a shard has been silent for too long.
+/// Returns when the upstream has been silent for too long.
 async fn silence(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
@@ -275,7 +275,7 @@ async fn silence(limit: Option<Duration>) {
     }
 }
 
-/// Returns when a watch is over.
+/// Returns when the watch's deadline has passed.
 async fn over(ending: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
     match ending {
         Some(ending) => ending.await,

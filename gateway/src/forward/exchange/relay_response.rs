@@ -1,4 +1,4 @@
-//! The answer on its way back, and where a watch ends.
+//! The response on its way back, and the end of watches.
 
 use std::future::ready;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::forward::watch_framing::WatchFraming;
 use crate::forward::{date, telemetry};
 use crate::request::{connection_nominations, is_hop_by_hop};
 
-/// How long the rest of an event is waited for when its watch is over.
+/// Time for the rest of an event when its watch's deadline has passed.
 const REST_OF_EVENT: Duration = Duration::from_secs(1);
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
-    /// Tells the client the head of the answer; returns its code and what follows.
+    /// Sends the head of the response to the client; returns its status code and body.
     pub(super) fn begin_answer(&mut self, answer: Response<Download>) -> Result<StartedResponse, Failure> {
-        // Nobody asks again: what a watch keeps is little.
+        // There is no retry from here on, and a watch should keep little memory.
         (self.request.uri, self.request.headers) = (Uri::default(), HeaderMap::new());
         self.spare = RetryHeaders::default();
         let (mut parts, body) = answer.into_parts();
@@ -48,8 +48,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Ok(StartedResponse { code, ended, body })
     }
 
-    /// Carries the body of the answer to the client. What it works on is borrowed, because a future keeps its arguments
-    /// beside what becomes of them.
+    /// Relays the body to the client. By reference: async fns store their arguments beside the locals made from them.
     pub(super) async fn answer(
         &mut self,
         begun: &mut StartedResponse,
@@ -65,7 +64,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let chunk = match at_once {
                 Some(chunk) => chunk,
                 None => {
-                    // Nothing more for now: what there is must not wait.
+                    // No data at the moment, so what is buffered must not wait.
                     tokio::select! {
                         biased;
                         flushed = self.client.flush() => flushed?,
@@ -106,7 +105,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             if let Some(keep_alive) = &mut self.keep_alive {
                 keep_alive.begin_again();
             }
-            // A watch that never pauses must not outlive its credential.
+            // Checked here too, because a watch without pauses must not outlive its credential.
             if over(&mut self.over).now_or_never().is_some() {
                 self.ends_here()?;
             }
@@ -114,10 +113,10 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             self.forward.carried(size);
             self.context.response_bytes += size as u64;
             self.context.boundary.pass(&chunk);
-            // An end that is known already goes with the last bytes. One that comes from an error looks the same, but
-            // then there is more to be had: the error.
+            // A known end goes out together with the last bytes. The end before an error looks the same, but then there is another item:
+            // the error.
             *ended = body.is_end() && body.data().await.transpose()?.is_none();
-            // What the shard has sent ahead waits here as well.
+            // Data that the shard has sent ahead waits here meanwhile.
             let stalled =
                 self.context.connection().response_backlog.stalled(stall_timeout, || body.waiting());
             tokio::select! {
@@ -135,9 +134,9 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Ok(())
     }
 
-    /// Lets everybody on the way know that a silent watch is open.
+    /// Writes a space to an idle watch.
     async fn keep_open(&mut self) -> Result<(), Failure> {
-        // Within an event it would be a part of it.
+        // Within an event, the space would become a part of it.
         if !self.context.boundary.is_between() {
             return Ok(());
         }
@@ -150,7 +149,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         }
     }
 
-    /// Sees a complete answer off; returns its code.
+    /// Completes the response; returns its status code.
     pub(super) async fn conclude(&mut self, begun: StartedResponse) -> Result<u16, Failure> {
         begun.body.finish();
         let stall_timeout = self.forwarder.slow_clients.load().response_stall_timeout.get();
@@ -163,10 +162,11 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Ok(begun.code)
     }
 
-    /// The time of a watch is over. Within an event it goes on for a moment: most likely the rest is on its way.
+    /// Called when the watch's deadline has passed. Within an event the watch continues for a moment, because the rest is most
+    /// likely on its way.
     ///
     /// # Errors
-    /// [`Failure::Over`], where it ends now.
+    /// [`Failure::Over`], if it ends now.
     fn ends_here(&mut self) -> Result<(), Failure> {
         if self.context.boundary.is_between() || self.is_ending {
             return Err(Failure::Over);
@@ -176,14 +176,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Ok(())
     }
 
-    /// The time of a watch is over, and part of an event may be on its way.
+    /// Ends a watch whose event was not completed in time.
     fn too_late(&mut self) -> Result<(), Failure> {
         self.context.boundary = WatchFraming::Lines { is_between: false };
         Err(Failure::Over)
     }
 }
 
-/// Takes away what a server says about the connection to us.
+/// Removes hop-by-hop fields from the upstream's response.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         let nominated: Vec<_> = connection_nominations(headers).collect();
@@ -192,7 +192,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         }
     }
     let unwanted = |name: &&header::HeaderName| is_hop_by_hop(name);
-    // Mostly there is nothing.
+    // There is rarely more than one.
     while let Some(name) = headers.keys().find(unwanted).cloned() {
         headers.remove(name);
     }

@@ -1,4 +1,4 @@
-//! The way to a server: a place on a connection, the head that is sent, and the next try.
+//! Sends the request upstream: a stream on a connection, the head, and retries.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,29 +22,29 @@ use crate::request::RequestClass;
 use crate::telemetry::metrics::RequestStage;
 use crate::upstream::{Fault, StreamPermit, UpstreamError};
 
-/// Connections tried for one request. Each that takes no more requests is out of use from then on, so this is reached
-/// only if new ones are refused as well.
+/// Connections tried for one request. A connection that refuses a stream is closed to new ones, so this limit is reached only
+/// if new connections refuse as well.
 const MAX_CONNECTIONS_TRIED: usize = 100;
-/// How often a request may reach a server.
+/// How often a request may reach an upstream.
 pub(super) const MAX_SENT: usize = 3;
-/// How long a shard has to answer a watch that is over already.
+/// Time for the response head of a watch whose deadline has passed.
 const LATE_HEAD: Duration = Duration::from_secs(2);
 
-/// Where a request can be sent.
+/// The connection that a request is sent on.
 enum UpstreamStream {
     Http2(StreamPermit),
-    /// The server speaks HTTP/1.1 only.
+    /// The upstream speaks HTTP/1.1 only.
     Http1,
 }
 
-/// What a server says before its body.
+/// A response head from upstream.
 pub(super) enum Next<B> {
     Interim(Response<()>),
     Final(Response<B>),
 }
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
-    /// Sends the request and waits for the head of the answer.
+    /// Sends the request and waits for the head of the response.
     pub(super) async fn ask(&mut self, upload: &mut Upload) -> Result<Response<Download>, Failure> {
         let began = Instant::now();
         self.forward.upstream.retries.earn();
@@ -64,7 +64,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let (mut answered, body) = match sender.send_request(self.head_to_send(), ended) {
                 Ok(sending) => sending,
                 Err(error) => {
-                    // Its connection has ended just now: it was not sent.
+                    // The connection has just ended: the request was not sent.
                     tracing::debug!(%error, "a request could not be sent");
                     if sent == MAX_SENT {
                         break;
@@ -90,7 +90,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         Err(Failure::Unreachable)
     }
 
-    /// The head as it is sent. What may be needed once more is kept in little room.
+    /// The head to send. What a retry needs is kept as a compact copy.
     fn head_to_send(&mut self) -> Request<()> {
         self.restore();
         let headers = std::mem::take(&mut self.request.headers);
@@ -100,14 +100,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         head
     }
 
-    /// Makes the request whole again if it has been sent.
+    /// Restores the request from its compact copy, after an attempt.
     pub(super) fn restore(&mut self) {
         if self.request.headers.is_empty() {
             self.request.headers = std::mem::take(&mut self.spare).unpack();
         }
     }
 
-    /// From when on the server takes its time.
+    /// Starts the clock of the concurrency permit once the request is sent.
     fn note_asked(&mut self, upload: &Upload) {
         if let Some(slot) = &mut self.slot
             && upload.is_sent()
@@ -116,7 +116,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         }
     }
 
-    /// Says how the address is doing that was asked.
+    /// Reports the result to the health of the address that was used.
     fn note_health(&self, permit: &StreamPermit, failure: Option<&Failure>, is_sent: bool) {
         let upstream = &self.forward.upstream;
         match failure {
@@ -125,23 +125,23 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 upstream.failed_over(permit, Fault::BrokeOff, !error.is_reset());
             }
             Some(Failure::Hung) => upstream.failed_over(permit, Fault::Hung, true),
-            // Before that it is the client who takes his time.
+            // Before the request is complete, the client is the slow one.
             Some(Failure::Timeout) if is_sent => upstream.failed_over(permit, Fault::Silent, false),
             Some(_) => {}
         }
     }
 
-    /// Whether nothing follows the head that is sent, and whether the client has nothing more to say. Asked for every
-    /// attempt: one that failed may have read the end of the body.
+    /// Whether nothing follows the request head, and whether the client has sent everything. Evaluated at each attempt: a failed one
+    /// may have read the end of the body.
     pub(super) fn is_ended(&self) -> (bool, bool) {
         let done = self.client.is_done();
-        // The body of a read means nothing. It is taken in and not passed on: its frames would count against a
-        // connection that others share.
+        // The body of a GET or HEAD has no meaning. It is read and dropped: on a shared connection, its frames could exceed the
+        // upstream's limits.
         (done || is_safe(&self.request.method), done)
     }
 
-    /// Whether the request may be sent once more: nothing of it is lost, it changes nothing if it is done twice, and
-    /// not too many are repeated.
+    /// Whether the request may be retried: its body was not consumed, it is idempotent or was not processed, and the retry budget
+    /// allows it.
     pub(super) fn may_repeat(&self, failure: &Failure, upload: &Upload) -> bool {
         let repeatable = match failure {
             Failure::Refused => !upload.is_consumed(),
@@ -153,8 +153,8 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         repeatable && self.forwarder.upstreams.may_repeat(&self.forward.upstream)
     }
 
-    /// A way to the shard. A client that leaves meanwhile must not be asked for: a request that is taken back at once
-    /// looks like an attack to the shard (CVE-2023-44487).
+    /// A stream to the upstream. Does not watch for the client's disconnection: a stream that is opened and reset at once looks like
+    /// an attack to the shard (CVE-2023-44487).
     async fn place(&mut self) -> Result<UpstreamStream, Failure> {
         let upstream = &self.forward.upstream;
         let place = tokio::select! {
@@ -172,7 +172,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         }
     }
 
-    /// Waits for the head of the answer, passing on interim ones. Meanwhile the body goes the other way.
+    /// Waits for the response head and forwards interim responses. Meanwhile the request body is sent.
     pub(super) async fn head<B>(
         &mut self,
         upload: &mut Upload,
@@ -198,7 +198,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     continue;
                 }
                 () = silence(pause) => match self.slot.take() {
-                    // It has been silent for that long, and may be for as long as it may.
+                    // The upstream was silent for the whole time, which counts as overload; the request may take longer.
                     Some(slot) => {
                         silent = pause.unwrap_or_default();
                         slot.expired();
@@ -210,14 +210,14 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     if self.is_ending {
                         return Err(Failure::Over);
                     }
-                    // Whoever comes while the gateway is about to go is told that the watch is there, and that it is over: an
-                    // end as any other, where a refusal would look like a fault.
+                    // A watch that arrives while the gateway drains gets its response head and an orderly end: a refusal would look like a
+                    // failure to the client.
                     self.is_ending = true;
                     self.over = Some(Box::pin(sleep(LATE_HEAD)));
                     continue;
                 }
             };
-            // These two are between neighbours: the first is ours to say, and nobody has asked for the second.
+            // 100 is sent by the gateway itself, and an unrequested 101 is not forwarded.
             if !matches!(interim.status(), StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
                 // Boxed, because it is rare.
                 Box::pin(self.client.interim(interim)).await?;
@@ -227,12 +227,12 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 }
 
 impl Next<h2::RecvStream> {
-    /// The next head on a stream.
+    /// Polls for the next response head on a stream.
     fn poll(
         answered: &mut h2::client::ResponseFuture,
         context: &mut std::task::Context<'_>,
     ) -> Poll<Result<Self, h2::Error>> {
-        // First, because the answer passes over interim ones.
+        // Polled first, because the final response hides interim ones.
         if let Poll::Ready(Some(interim)) = answered.poll_informational(context) {
             return Poll::Ready(interim.map(|mut interim| {
                 remove_hop_by_hop(interim.headers_mut());

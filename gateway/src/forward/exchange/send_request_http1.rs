@@ -1,4 +1,4 @@
-//! The way to a server that speaks HTTP/1.1 only: each request has a connection to itself.
+//! Sends the request to an upstream that speaks HTTP/1.1 only: each request has a connection to itself.
 
 use std::task::Poll;
 
@@ -19,7 +19,7 @@ use crate::forward::upload::{Sink, Upload};
 use crate::upstream::{Lease, RequestBody};
 
 impl<C: DownstreamExchange> Exchange<'_, C> {
-    /// The same on a connection of its own, for a server that speaks HTTP/1.1 only.
+    /// Sends the request on an HTTP/1.1 connection and waits for the head of the response.
     pub(super) async fn ask_over_http1(
         &mut self,
         upload: &mut Upload,
@@ -37,7 +37,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_answer = None;
             let answered = self.head(upload, |context| {
-                // First, so that every interim answer from before is there when it is.
+                // Polled first, so that every interim response from before is in the channel when the final one arrives.
                 if let Poll::Ready(answered) = sending.as_mut().poll(context) {
                     final_answer = Some(answered);
                 }
@@ -59,7 +59,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     let lease = Some(Box::new(lease));
                     return Ok(answer.map(|body| Download::Http1 { body, trailers: None, lease }));
                 }
-                // The server closes idle connections when it likes.
+                // The upstream may close idle connections at any time.
                 Err(failure) if lease.reused && self.may_repeat(&failure, upload) => fresh = true,
                 Err(failure) => return Err(failure),
             }
@@ -83,7 +83,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
     }
 }
 
-/// Makes the request one for a server that speaks HTTP/1.1: the authority goes back into `Host`.
+/// Makes the request origin-form, with the authority in `Host`.
 fn make_http1(request: &mut Parts) -> Result<(), Failure> {
     const INVALID: Failure = Failure::Malformed("its target is not a URI");
     let uri = std::mem::take(&mut request.uri).into_parts();
@@ -96,7 +96,7 @@ fn make_http1(request: &mut Parts) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The interim answers to a request. They are hints: more than a few at a time are not kept.
+/// The interim responses to a request, at most a few at a time; more are dropped.
 fn interims_over_http1(request: &mut Request<()>) -> mpsc::Receiver<Response<()>> {
     const KEPT: usize = 8;
     let (sender, interims) = mpsc::channel(KEPT);

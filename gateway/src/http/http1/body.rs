@@ -1,4 +1,4 @@
-//! The body of an HTTP/1 request, as it is framed.
+//! The body of an HTTP/1.1 request: framing by Content-Length or chunks, and trailers (RFC 9112, 6 and 7).
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::Version;
@@ -7,15 +7,15 @@ use memchr::memchr;
 
 use crate::http::http1::request_head::{HeadError, headers};
 
-/// The longest line that gives the size of a chunk, with extensions, which nobody uses.
+/// Longest chunk-size line, with extensions, in bytes.
 const MAX_SIZE_LINE: usize = 256;
-/// All trailers together.
+/// All trailers together, in bytes.
 const MAX_TRAILER_BYTES: usize = 8 << 10;
 const MAX_TRAILERS: usize = 32;
-/// Handed on at once.
+/// Largest part of a body that is returned at once, in bytes.
 const MAX_PART: usize = 64 << 10;
 
-/// How a body is framed.
+/// The framing of a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum BodyFraming {
     None,
@@ -24,10 +24,10 @@ pub(super) enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// Reads what the headers say (RFC 9112, 6.1 and 6.3).
+    /// Reads the framing from the headers (RFC 9112, 6.1 and 6.3).
     ///
     /// # Errors
-    /// They contradict each other, or say what we do not understand.
+    /// The headers contradict each other, or name an unknown transfer coding.
     pub(super) fn of(headers: &HeaderMap, version: Version) -> Result<Self, HeadError> {
         let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
         let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
@@ -55,7 +55,7 @@ impl BodyFraming {
     }
 }
 
-/// Digits and nothing else.
+/// Parses a number of digits only: no sign, no spaces.
 fn number(text: &[u8], radix: u32) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -66,7 +66,7 @@ fn number(text: &[u8], radix: u32) -> Option<u64> {
     })
 }
 
-/// A body on its way in.
+/// A body that is being received.
 #[derive(Debug)]
 pub(super) struct Body {
     state: State,
@@ -76,27 +76,27 @@ pub(super) struct Body {
 #[derive(Debug)]
 enum State {
     Done,
-    /// So many bytes are missing.
+    /// Bytes that are missing.
     Length(u64),
-    /// A line with the size of a chunk comes next.
+    /// A chunk-size line comes next.
     ChunkSize,
-    /// So many bytes of the chunk are missing.
+    /// Bytes of the chunk that are missing.
     Chunk(u64),
     /// The line end after a chunk comes next.
     ChunkEnd,
     Trailers,
 }
 
-/// What is to be had of a body now.
+/// The result of an attempt to take a part of the body.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Progress {
     Part(Bytes),
     /// More has to be read from the connection.
-    Hungry,
+    NeedMore,
     End,
 }
 
-/// The framing is broken; nothing after it can be understood.
+/// A framing error; nothing after it on the connection can be parsed.
 pub(super) type Broken = &'static str;
 
 impl Body {
@@ -117,20 +117,20 @@ impl Body {
         self.trailers.take()
     }
 
-    /// Takes the next part out of what was read.
+    /// Takes the next part out of the bytes that were read.
     pub(super) fn take(&mut self, input: &mut BytesMut) -> Result<Progress, Broken> {
         loop {
             match &mut self.state {
                 State::Done => return Ok(Progress::End),
                 State::Length(left) => {
-                    let Some(part) = part(input, left) else { return Ok(Progress::Hungry) };
+                    let Some(part) = part(input, left) else { return Ok(Progress::NeedMore) };
                     if *left == 0 {
                         self.state = State::Done;
                     }
                     return Ok(Progress::Part(part));
                 }
                 State::Chunk(left) => {
-                    let Some(part) = part(input, left) else { return Ok(Progress::Hungry) };
+                    let Some(part) = part(input, left) else { return Ok(Progress::NeedMore) };
                     if *left == 0 {
                         self.state = State::ChunkEnd;
                     }
@@ -138,7 +138,7 @@ impl Body {
                 }
                 State::ChunkEnd => {
                     if input.len() < 2 {
-                        return Ok(Progress::Hungry);
+                        return Ok(Progress::NeedMore);
                     }
                     if !input.starts_with(b"\r\n") {
                         return Err("a chunk does not end where it should");
@@ -146,13 +146,13 @@ impl Body {
                     input.advance(2);
                     self.state = State::ChunkSize;
                 }
-                State::ChunkSize => match size_line(input)? {
-                    None => return Ok(Progress::Hungry),
+                State::ChunkSize => match chunk_size(input)? {
+                    None => return Ok(Progress::NeedMore),
                     Some(0) => self.state = State::Trailers,
                     Some(size) => self.state = State::Chunk(size),
                 },
                 State::Trailers => match trailers(input)? {
-                    None => return Ok(Progress::Hungry),
+                    None => return Ok(Progress::NeedMore),
                     Some(trailers) => {
                         self.trailers = (!trailers.is_empty()).then_some(trailers);
                         self.state = State::Done;
@@ -172,8 +172,8 @@ fn part(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
     Some(input.split_to(size).freeze())
 }
 
-/// The size of the next chunk, its line taken away.
-fn size_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
+/// Takes the next chunk-size line and returns the size; `None` if the line is incomplete.
+fn chunk_size(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
     let Some(end) = memchr(b'\n', &input[..input.len().min(MAX_SIZE_LINE)]) else {
         return if input.len() < MAX_SIZE_LINE { Ok(None) } else { Err("a chunk has no size") };
     };
@@ -188,14 +188,14 @@ fn size_line(input: &mut BytesMut) -> Result<Option<u64>, Broken> {
     Ok(Some(size))
 }
 
-/// The trailers, once they are there whole.
+/// Takes the trailers; `None` if they are incomplete.
 fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
     if input.starts_with(b"\r\n") {
         input.advance(2);
         return Ok(Some(HeaderMap::new()));
     }
     let end = super::request_head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
-    // Also where one read brought more than the limit together with the end.
+    // Checked also when the end is known: one read may bring more than the limit together with the end.
     if end.unwrap_or(input.len()) > MAX_TRAILER_BYTES {
         return Err("the trailers are too long");
     }
@@ -216,10 +216,10 @@ mod tests {
 
     use super::*;
 
-    /// A whole body, its trailers, and what was left over.
+    /// A whole body, its trailers, and the bytes after it.
     type Read = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
-    /// Everything of a chunked body that arrives in pieces of `size`, and what is left over.
+    /// Reads a chunked body that arrives in pieces of `size` bytes.
     fn read(text: &[u8], size: usize) -> Result<Read, Broken> {
         let mut body = Body::new(BodyFraming::Chunked);
         let (mut input, mut whole) = (BytesMut::new(), Vec::new());
@@ -227,7 +227,7 @@ mod tests {
         loop {
             match body.take(&mut input)? {
                 Progress::Part(part) => whole.extend_from_slice(&part),
-                Progress::Hungry => match pieces.next() {
+                Progress::NeedMore => match pieces.next() {
                     Some(piece) => input.extend_from_slice(piece),
                     None => return Err("hungry"),
                 },

@@ -1,4 +1,4 @@
-//! The bytes of an HTTP/1 connection, what was read of them and what is to be written.
+//! An HTTP/1.1 connection: bytes that were read and not parsed yet, and bytes that are to be written.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,19 +10,19 @@ use bytes::{Buf, BytesMut};
 use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-/// Read at once.
+/// Bytes read at once.
 const SCRATCH: usize = 16 << 10;
-/// Taken in while nobody asks for it: the requests of a client that does not wait for answers.
+/// Bytes read ahead while a response is in progress, for clients that pipeline requests.
 const MAX_AHEAD: usize = 64 << 10;
-/// Written without waiting for more.
-const ENOUGH: usize = 32 << 10;
+/// Buffered output from which on it is written without waiting for more, in bytes.
+const FLUSH_THRESHOLD: usize = 32 << 10;
 
-/// A connection. It holds memory only for bytes that wait: an idle one has empty buffers.
+/// A connection. It holds memory only for buffered bytes: an idle one has empty buffers.
 pub(super) struct Http1Connection {
     pub(super) stream: Stream,
     pub(super) input: BytesMut,
     pub(super) output: BytesMut,
-    /// The client sends nothing any more.
+    /// The client has closed its side.
     pub(super) ended: bool,
 }
 
@@ -31,7 +31,7 @@ impl Http1Connection {
         Self { stream, input: BytesMut::new(), output: BytesMut::new(), ended: false }
     }
 
-    /// Reads some more; 0 at the end. May be dropped at any time.
+    /// Reads more input; returns 0 at the end. Cancel-safe.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         poll_fn(|context| self.poll_fill(context)).await
     }
@@ -40,7 +40,7 @@ impl Http1Connection {
         if self.ended {
             return Poll::Ready(Ok(0));
         }
-        // On the stack, so that a connection that waits holds nothing.
+        // On the stack, so that a waiting connection holds no buffer.
         let mut scratch = [MaybeUninit::uninit(); SCRATCH];
         let mut buffer = ReadBuf::uninit(&mut scratch);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
@@ -54,13 +54,13 @@ impl Http1Connection {
         Poll::Ready(Ok(read.len()))
     }
 
-    /// Returns when the client has gone away. What it sends meanwhile is kept for later, up to a limit; a client that
-    /// sends more than that is not watched any more.
+    /// Returns when the client has disconnected. Input that arrives meanwhile is buffered up to [`MAX_AHEAD`]; of a client that
+    /// sends more, disconnection is no longer noticed.
     pub(super) async fn left(&mut self) {
         poll_fn(|context| {
             while self.input.len() < MAX_AHEAD {
                 match ready!(self.poll_fill(context)) {
-                    // It has said everything that it wanted to say, and some of that is still to be done.
+                    // The client has half-closed, and requests of it are still buffered.
                     Ok(0) if !self.input.is_empty() => return Poll::Pending,
                     Ok(0) | Err(_) => return Poll::Ready(()),
                     Ok(_) => {}
@@ -71,12 +71,12 @@ impl Http1Connection {
         .await;
     }
 
-    /// Whether it is time to write.
+    /// Whether the output should be written now.
     pub(super) fn is_full(&self) -> bool {
-        self.output.len() >= ENOUGH
+        self.output.len() >= FLUSH_THRESHOLD
     }
 
-    /// Writes everything.
+    /// Writes all buffered output.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());

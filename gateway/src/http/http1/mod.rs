@@ -1,8 +1,7 @@
-//! HTTP/1 with clients: one task per connection, one request after the other.
+//! HTTP/1.1 with clients: one task per connection, which serves one request after the other.
 //!
-//! Own, because the servers at hand either answer bad requests without a `Status` (and then close), or cost what the
-//! straight pass saves: a task and a channel per request, buffers for idle connections (ARCHITECTURE.md has the
-//! figures).
+//! An implementation of our own: available servers answer malformed requests without a `Status`, or need a task and a
+//! channel per request and buffers for idle connections (docs/decisions has the figures).
 //!
 //! Cost of an ordinary GET: one read, one copy of its head, one write.
 
@@ -38,16 +37,16 @@ use connection::Http1Connection;
 use request_head::{Head, HeadError};
 use response::{ResponseContext, ResponseFraming};
 
-/// How long a connection is held open for a client that has been answered and still sends, so that it can read the
-/// answer before it meets the closed connection.
+/// Time for which a connection is kept open for a client that has its response and still sends, so that it can read the response
+/// before it sees the reset (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 << 20;
 
-/// A connection that was used not long ago will be again: when its listener drains it is closed with the next answer, so that
-/// no request crosses the goodbye. After this long, and after half of the window, it is closed without one.
-const LULL: Duration = Duration::from_secs(5);
+/// An idle connection of a draining listener is kept this long after its last request, at most half of the drain window, and closed with
+/// the next response; closing it at once would race with a request that the client is just sending.
+const DRAIN_IDLE_TIME: Duration = Duration::from_secs(5);
 
-/// Serves one connection until it ends. When its listener drains, it ends after the request that is being answered.
+/// Serves one connection until it ends. When its listener drains, it ends after the open request.
 pub(super) async fn serve_connection(
     server: &Arc<HttpServer>,
     connection: Arc<Connection>,
@@ -61,7 +60,7 @@ pub(super) async fn serve_connection(
         let head = tokio::select! {
             biased;
             head = next_head(server, &connection, &mut wire) => head,
-            () = no_longer_wanted(&mut shutdown, &connection), if idle => break,
+            () = drained_and_idle(&mut shutdown, &connection), if idle => break,
         };
         let outcome = match head {
             Ok(Some(head)) => {
@@ -74,17 +73,17 @@ pub(super) async fn serve_connection(
         match outcome {
             AfterRequest::Next => {}
             AfterRequest::Close => return close(wire).await,
-            // Without a goodbye: the answer must not look complete.
+            // Without a close_notify: the response must not look complete.
             AfterRequest::Abort => return,
         }
     }
     let _ = wire.stream.shutdown().await;
 }
 
-async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection) {
-    // No sender any more: the process ends anyway.
+async fn drained_and_idle(shutdown: &mut ShutdownWatch, connection: &Connection) {
+    // Without a sender the process ends anyway.
     let _ = shutdown.wait_for(|draining| *draining).await;
-    let lull = LULL.min(connection.drain.window() / 2);
+    let lull = DRAIN_IDLE_TIME.min(connection.drain.window() / 2);
     loop {
         let left = lull.saturating_sub(connection.activity.idle_for());
         if left.is_zero() {
@@ -94,7 +93,7 @@ async fn no_longer_wanted(shutdown: &mut ShutdownWatch, connection: &Connection)
     }
 }
 
-/// What becomes of a connection after a request.
+/// State of the connection after a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AfterRequest {
     Next,
@@ -102,14 +101,14 @@ enum AfterRequest {
     Abort,
 }
 
-/// The next request's head; `None` if the client has disconnected, or does not finish a head that it has begun within
-/// `limits.headerReadTimeout`.
+/// Reads the head of the next request; `None` if the client has disconnected, or does not finish a head that it has begun
+/// within `limits.headerReadTimeout`.
 async fn next_head(
     server: &HttpServer,
     connection: &Connection,
     wire: &mut Http1Connection,
 ) -> Result<Option<Head>, HeadError> {
-    // Up to twice the limit is read and answered with the same words as over HTTP/2.
+    // Heads up to twice the limit are read and get the same 431 as over HTTP/2.
     let most = server.pipeline.header_limits.load().bytes.saturating_mul(2);
     let mut seen = 0;
     let mut deadline = None;
@@ -127,7 +126,7 @@ async fn next_head(
             return Err(HeadError::TooLarge);
         }
         if seen == 0 {
-            // Between two requests, `limits.idleTimeout` counts.
+            // Between two requests `limits.idleTimeout` applies.
             if !matches!(wire.fill().await, Ok(1..)) {
                 return Ok(None);
             }
@@ -136,7 +135,7 @@ async fn next_head(
         let deadline = *deadline.get_or_insert_with(|| {
             Instant::now() + connection.listener.frame.load().limits.header_read_timeout.get()
         });
-        // Boxed, because most heads arrive in one piece, and every idle connection would have room for the timer.
+        // Boxed, because most heads arrive in one piece, and every idle connection would reserve space for the timer.
         if !matches!(Box::pin(timeout_at(deadline, wire.fill())).await, Ok(Ok(1..))) {
             return Ok(None);
         }
@@ -152,14 +151,14 @@ async fn one_request(
 ) -> AfterRequest {
     let Head { mut parts, framing, keep_alive, expects_continue } = head;
     let fault = host::fault_over_http1(&parts);
-    // Whom these are for, and so what comes after them, is not clear.
-    let doubtful = fault.is_some() || parts.method == Method::CONNECT;
+    // The host of such a request is ambiguous, and so may be the bytes after it: the connection is closed.
+    let is_ambiguous = fault.is_some() || parts.method == Method::CONNECT;
     let mut client = Http1 {
         wire,
         body: Body::new(framing),
         version: parts.version,
         is_head: parts.method == Method::HEAD,
-        keep_alive: keep_alive && !last && !doubtful,
+        keep_alive: keep_alive && !last && !is_ambiguous,
         expects_continue,
         answer: None,
         aborted: false,
@@ -186,7 +185,7 @@ async fn one_request(
     }
 }
 
-/// Answers what is no request.
+/// Responds to bytes that are no request.
 async fn refuse(
     server: &HttpServer,
     connection: &Arc<Connection>,
@@ -211,7 +210,7 @@ async fn refuse(
     };
     let (head, body) = own_head(forwarder, &context, answer);
     let code = head.status.as_u16();
-    // Whatever else is wrong with it, an answer to this method has no body.
+    // Whatever is wrong with the request, the response to HEAD has no body.
     let method = if wire.input.starts_with(b"HEAD ") { Method::HEAD } else { Method::GET };
     let question = ResponseContext { method: &method, version: Version::HTTP_11, keep_alive: false };
     let (mut framing, _) = response::write_head(&mut wire.output, &head, question, body.is_empty());
@@ -223,7 +222,7 @@ async fn refuse(
     if written.is_ok() { AfterRequest::Close } else { AfterRequest::Abort }
 }
 
-/// Closes in a way that lets the client read what it was told.
+/// Closes the connection such that the client can read the response: see [`LINGER`].
 async fn close(mut wire: Http1Connection) {
     if wire.flush().await.is_err() || wire.stream.shutdown().await.is_err() {
         return;
@@ -241,7 +240,7 @@ async fn close(mut wire: Http1Connection) {
     let _ = tokio::time::timeout(LINGER, lingering).await;
 }
 
-/// One request on a connection.
+/// One request on a connection, and its response.
 struct Http1<'w> {
     wire: &'w mut Http1Connection,
     body: Body,
@@ -249,10 +248,10 @@ struct Http1<'w> {
     is_head: bool,
     keep_alive: bool,
     expects_continue: bool,
-    /// Its code, and how its body is sent.
+    /// Status code of the response, and the framing of its body.
     answer: Option<(u16, ResponseFraming)>,
     aborted: bool,
-    /// Nobody on the way may keep the answer.
+    /// Whether the response gets `Cache-Control: no-store`.
     no_store: bool,
 }
 
@@ -264,12 +263,12 @@ impl Http1<'_> {
         if self.wire.flush().await.is_err() {
             return AfterRequest::Abort;
         }
-        // What is left of the body would be taken for the next request.
+        // The rest of an unread body would be taken for the next request.
         if self.keep_alive && self.body.is_done() { AfterRequest::Next } else { AfterRequest::Close }
     }
 
-    /// Tells a client that waits to go on.
-    async fn say_continue(&mut self) -> Result<(), ClientDisconnected> {
+    /// Sends 100 if the client waits for it.
+    async fn send_continue(&mut self) -> Result<(), ClientDisconnected> {
         if std::mem::take(&mut self.expects_continue) && self.answer.is_none() {
             response::write_whole_head(&mut self.wire.output, StatusCode::CONTINUE, &HeaderMap::new());
             self.wire.flush().await.map_err(|_| ClientDisconnected)?;
@@ -280,7 +279,7 @@ impl Http1<'_> {
 
 impl DownstreamExchange for Http1<'_> {
     fn is_done(&self) -> bool {
-        // Whoever was answered without having been told to go on need not send a body at all.
+        // A client that has its final response without a 100 does not have to send the body.
         self.body.is_done() || (self.expects_continue && self.answer.is_some())
     }
 
@@ -290,12 +289,12 @@ impl DownstreamExchange for Http1<'_> {
                 Ok(Progress::Part(part)) => return Ok(Some(part)),
                 Ok(Progress::End) => return Ok(None),
                 Err(why) => {
-                    // Where the next request begins cannot be known.
+                    // The beginning of the next request is unknown.
                     self.keep_alive = false;
                     return Err(BodyError::Malformed(why));
                 }
-                Ok(Progress::Hungry) => {
-                    self.say_continue().await?;
+                Ok(Progress::NeedMore) => {
+                    self.send_continue().await?;
                     if !matches!(self.wire.fill().await, Ok(1..)) {
                         return Err(ClientDisconnected.into());
                     }
@@ -313,7 +312,7 @@ impl DownstreamExchange for Http1<'_> {
     }
 
     async fn interim(&mut self, head: Response<()>) -> Result<(), ClientDisconnected> {
-        // An older client would take it for the answer, and 100 is ours to say.
+        // An HTTP/1.0 client would take it for the final response; 100 is sent by the gateway itself.
         if self.version != Version::HTTP_11 || head.status() == StatusCode::CONTINUE {
             return Ok(());
         }
@@ -325,7 +324,7 @@ impl DownstreamExchange for Http1<'_> {
         if self.no_store {
             head.headers.insert(CACHE_CONTROL, NO_STORE);
         }
-        // Whoever has not been told to go on may or may not send the body now; nobody could tell.
+        // A client that got no 100 may or may not send the body, so the beginning of the next request is unknown.
         let keep_alive = self.keep_alive && !self.expects_continue;
         let method = if self.is_head { &Method::HEAD } else { &Method::GET };
         let question = ResponseContext { method, version: self.version, keep_alive };

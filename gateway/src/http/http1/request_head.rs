@@ -1,5 +1,5 @@
-//! The head of an HTTP/1 request: where it ends, what it says, and how its body is framed. Strict (RFC 9112): what two
-//! servers could read in two ways is refused.
+//! The head of an HTTP/1.1 request: where it ends, its fields, and the framing of the body. Strict as RFC 9112: a head
+//! that two servers could read differently is refused.
 
 use std::mem::MaybeUninit;
 
@@ -13,10 +13,10 @@ use percent_encoding::{AsciiSet, percent_encode};
 
 use crate::http::http1::body::BodyFraming;
 
-/// Header fields that are looked at; more are refused, whatever the configured limit.
+/// Header fields that are parsed; more are refused, whatever the configured limit.
 const MAX_FIELDS: usize = 512;
 
-/// Why a request cannot be served. The connection cannot be used any more.
+/// A request that cannot be served. The connection cannot be used any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum HeadError {
     /// 400.
@@ -29,21 +29,22 @@ pub(super) enum HeadError {
 
 use HeadError::Malformed;
 
-/// A request whose body is still to come.
+/// The head of a request.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) parts: Parts,
     pub(super) framing: BodyFraming,
-    /// The client is willing to send another request afterwards.
+    /// The client can send another request afterwards.
     pub(super) keep_alive: bool,
-    /// The client waits for an interim answer before it sends the body.
+    /// The client waits for 100 before it sends the body.
     pub(super) expects_continue: bool,
 }
 
-/// Where the head ends that `input` begins with, if it is there whole. `seen` bytes were looked at before.
+/// Offset of the first byte after the head at the beginning of `input`; `None` if it is incomplete. `seen` bytes were searched
+/// before.
 ///
 /// # Errors
-/// A line does not end as it should.
+/// A line ends without CR LF.
 pub(super) fn end(input: &[u8], seen: usize) -> Result<Option<usize>, HeadError> {
     for at in memchr_iter(b'\n', &input[seen..]).map(|at| seen + at) {
         if at == 0 || input[at - 1] != b'\r' {
@@ -56,15 +57,15 @@ pub(super) fn end(input: &[u8], seen: usize) -> Result<Option<usize>, HeadError>
     Ok(None)
 }
 
-/// Empty lines before a request, which some clients send after a body.
+/// Length of the empty lines before a request, which some clients send after a body (RFC 9112, 2.2).
 pub(super) fn blank_lines(input: &[u8]) -> usize {
     input.chunks_exact(2).take_while(|line| *line == b"\r\n").count() * 2
 }
 
-/// Reads a whole head. One copy of it is made; the fields are slices of that.
+/// Parses a complete head. It is copied once; the fields are slices of that copy.
 ///
 /// # Errors
-/// [`HeadError`]: the client is to blame.
+/// [`HeadError`], which is the client's fault.
 pub(super) fn parse(input: &[u8]) -> Result<Head, HeadError> {
     let text = Bytes::copy_from_slice(input);
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -108,7 +109,7 @@ fn because(error: httparse::Error) -> HeadError {
     }
 }
 
-/// The fields as a map; `text` holds them.
+/// The fields as a map; `text` holds their bytes.
 pub(super) fn headers(text: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     let mut headers = HeaderMap::with_capacity(fields.len());
     for field in fields {
@@ -121,7 +122,7 @@ pub(super) fn headers(text: &Bytes, fields: &[httparse::Header<'_>]) -> Result<H
     Ok(headers)
 }
 
-/// What the library does not take in a target, and other servers do: goes on percent-encoded.
+/// Characters that the `http` crate refuses in a target and other servers accept: they are percent-encoded.
 const ENCODED: &AsciiSet = &percent_encoding::CONTROLS.add(b'"').add(b'<').add(b'>').add(b'`');
 
 fn target(text: &Bytes, raw: &str, method: &Method) -> Result<Uri, HeadError> {
@@ -136,7 +137,7 @@ fn target(text: &Bytes, raw: &str, method: &Method) -> Result<Uri, HeadError> {
     if raw.starts_with('/') || raw == "*" {
         return Ok(Uri::from(path_and_query(text.slice_ref(raw.as_bytes()))?));
     }
-    // A proxy is asked with the whole URL (RFC 9112, 3.2.2), and every server has to understand it.
+    // Clients of a proxy send the absolute form, which every server must accept (RFC 9112, 3.2.2).
     let (scheme, rest) = raw.split_once("://").ok_or(WHY)?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "https" => Scheme::HTTPS,

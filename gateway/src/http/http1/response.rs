@@ -1,4 +1,4 @@
-//! An answer in HTTP/1: its head, and its body in the framing that the client understands.
+//! A response in HTTP/1.1: its head, and the framing of its body.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{self, HeaderMap, HeaderName};
@@ -7,28 +7,28 @@ use http::{Method, StatusCode, Version};
 
 use crate::request::is_hop_by_hop;
 
-/// How the body of an answer is framed.
+/// The framing of a response body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ResponseFraming {
-    /// There is none, or it must not be sent.
+    /// There is no body, or it must not be sent.
     Bodiless,
-    /// So many bytes are missing.
+    /// Bytes that are missing.
     Length(u64),
     Chunked,
-    /// Until the connection is closed, for HTTP/1.0.
+    /// Until the connection is closed, for HTTP/1.0 clients.
     UntilClose,
 }
 
-/// What the answer is for.
+/// The request that a response belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseContext<'q> {
     pub(super) method: &'q Method,
     pub(super) version: Version,
-    /// Whether the connection is kept afterwards, if the answer allows it.
+    /// Whether the connection is kept afterwards, if the response allows it.
     pub(super) keep_alive: bool,
 }
 
-/// Writes the head of a final answer. Returns how its body must be sent, and whether the connection is kept.
+/// Writes the head of a final response. Returns the framing of its body, and whether the connection is kept.
 pub(super) fn write_head(
     output: &mut BytesMut,
     head: &Parts,
@@ -73,7 +73,7 @@ pub(super) fn write_head(
     (framing, keep)
 }
 
-/// Writes the head of an interim answer, or of one that switches protocols: all fields are for this hop.
+/// Writes the head of an interim response, or of a 101: all fields are for this hop.
 pub(super) fn write_whole_head(output: &mut BytesMut, status: StatusCode, headers: &HeaderMap) {
     write_status_line(output, status);
     for (name, value) in headers {
@@ -98,7 +98,7 @@ fn write_field(output: &mut BytesMut, name: &HeaderName, value: &[u8]) {
 }
 
 impl ResponseFraming {
-    /// Writes a part of the body. False if the answer is longer than it said.
+    /// Writes a part of the body. False if the body is longer than its Content-Length.
     pub(super) fn write(&mut self, output: &mut BytesMut, part: &[u8]) -> bool {
         match self {
             _ if part.is_empty() => {}
@@ -121,7 +121,7 @@ impl ResponseFraming {
         true
     }
 
-    /// Writes the end. False if the answer is shorter than it said.
+    /// Writes the end of the body. False if it is shorter than its Content-Length.
     pub(super) fn end(self, output: &mut BytesMut, trailers: Option<&HeaderMap>) -> bool {
         match self {
             Self::Bodiless | Self::UntilClose | Self::Length(0) => true,
