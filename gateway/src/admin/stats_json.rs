@@ -12,7 +12,7 @@ const TOLD: [&str; 9] = [
     "fairlead_gateway_answers_total",
     "fairlead_gateway_first_byte_duration_seconds",
     "fairlead_gateway_limited_total",
-    "fairlead_gateway_phase_duration_seconds",
+    "fairlead_gateway_stage_duration_seconds",
     "fairlead_gateway_request_duration_seconds",
     "fairlead_gateway_requests_open",
     "fairlead_tls_handshakes_total",
@@ -67,7 +67,7 @@ mod tests {
     fn histograms_and_gauges_are_told_and_other_families_are_not() {
         let registry = Registry::new();
         let options = HistogramOpts::new(TOLD[4], "h").buckets(vec![0.1, 1.0]);
-        let phases = HistogramVec::new(options, &["phase"]).unwrap();
+        let phases = HistogramVec::new(options, &["stage"]).unwrap();
         [0.05, 0.5, 5.0].iter().for_each(|took| phases.with_label_values(&["a\"<b>"]).observe(*took));
         let (told, other) = (IntGauge::new(TOLD[0], "g").unwrap(), IntGauge::new("other", "g").unwrap());
         told.set(3);
@@ -77,7 +77,7 @@ mod tests {
         let found = figures(&registry.gather(), UNIX_EPOCH + Duration::from_millis(1500));
         let expected = json!({"time": 1.5, "families": {
             TOLD[0]: [{"labels": {}, "value": 3.0}],
-            TOLD[4]: [{"labels": {"phase": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],
+            TOLD[4]: [{"labels": {"stage": "a\"<b>"}, "count": 3, "sum": 5.55, "buckets": [[0.1, 1], [1.0, 2]]}],
         }});
         assert_eq!(found, expected);
     }

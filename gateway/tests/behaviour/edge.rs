@@ -91,8 +91,8 @@ async fn only_the_providers_networks_may_connect() {
     let metrics = String::from_utf8(gateway.environment.metrics.text().unwrap().into()).unwrap();
     for line in [
         "fairlead_gateway_peers_refused_total{listener=\"internal\"} 1",
-        "fairlead_reload_last_success_timestamp_seconds{what=\"peers of listener internal\"}",
-        "fairlead_reload_total{result=\"failure\",what=\"peers of listener internal\"} 1",
+        "fairlead_reload_last_success_timestamp_seconds{object=\"peers of listener internal\"}",
+        "fairlead_reload_total{object=\"peers of listener internal\",result=\"failure\"} 1",
     ] {
         assert!(metrics.lines().any(|found| found.starts_with(line)), "{line}: {metrics}");
     }

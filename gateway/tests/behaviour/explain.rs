@@ -316,7 +316,7 @@ async fn the_admin_page_is_for_operators_at_listeners_that_offer_it() {
     );
     let figures = client.get("/services/fairlead/v1/figures").await.json();
     assert!(
-        figures["families"]["fairlead_gateway_phase_duration_seconds"][0]["count"].as_u64().is_some(),
+        figures["families"]["fairlead_gateway_stage_duration_seconds"][0]["count"].as_u64().is_some(),
         "{figures}"
     );
 }

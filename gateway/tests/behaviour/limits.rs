@@ -22,7 +22,7 @@ const OTHER: &str = "/clusters/root:other";
 const OTHER_ID: &str = "0ther00000000001";
 
 /// How many requests at a time alpha is given.
-const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"limit\"}";
+const LIMIT_OF_ALPHA: &str = "fairlead_gateway_shard_concurrency{object=\"limit\",shard=\"alpha\"}";
 
 /// A gateway that gives shards as much as they answer without getting slower, and a user there.
 async fn following_the_shard() -> (World, Another, Http2) {
@@ -313,7 +313,7 @@ fn one_at_a_time(config: &mut GatewayConfig) {
 }
 
 async fn until_waiting(world: &World, gateway: &Another, count: f64) {
-    let series = "fairlead_gateway_shard_concurrency{shard=\"alpha\",what=\"waiting\"}";
+    let series = "fairlead_gateway_shard_concurrency{object=\"waiting\",shard=\"alpha\"}";
     let waiting = async { while metric(world, gateway, series).await != Some(count) {} };
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("so many wait");
 }
@@ -538,7 +538,7 @@ async fn a_shard_that_cannot_be_connected_to_is_left_alone_until_it_is_back() {
     .await;
     let bob = user(&world, &gateway, "bob", &[]).await;
     let path = format!("{ORG}/api");
-    let series = "fairlead_gateway_shard_left_alone{shard=\"alpha\"}";
+    let series = "fairlead_gateway_shard_circuit_open{shard=\"alpha\"}";
     assert_eq!(bob.get(&path).await.status, 200);
     assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
     world.alpha.kill().await;
@@ -572,7 +572,7 @@ async fn a_shard_that_is_back_is_found_at_once() {
     eventually("the shard is left alone", async || bob.get(&path).await.status == 503).await;
     world.alpha.revive().await;
     eventually("the shard is found", async || bob.get(&path).await.status == 200).await;
-    let series = "fairlead_gateway_shard_left_alone{shard=\"alpha\"}";
+    let series = "fairlead_gateway_shard_circuit_open{shard=\"alpha\"}";
     assert_eq!(metric(&world, &gateway, series).await, Some(0.0));
 }
 
@@ -682,7 +682,7 @@ async fn an_answer_that_nobody_takes_is_broken_off() {
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     eventually("two answers were left untaken", async || {
-        metric(&world, &gateway, "fairlead_gateway_untaken_answers_total").await == Some(2.0)
+        metric(&world, &gateway, "fairlead_gateway_slow_reader_aborts_total").await == Some(2.0)
     })
     .await;
     assert!(Answer::read(untaken).await.is_err());

@@ -204,7 +204,7 @@ async fn a_changed_mapping_file_is_obeyed_and_a_bad_one_is_not() {
     assert!(ready.text.contains("[!]reloads the last good one is in effect: mapping file"), "{}", ready.text);
     let metrics = world.get(Some(&world.operator()), "/metrics").await.text;
     assert!(
-        metrics.contains("fairlead_reload_total{result=\"failure\",what=\"mapping file\"} 1"),
+        metrics.contains("fairlead_reload_total{object=\"mapping file\",result=\"failure\"} 1"),
         "{metrics}"
     );
 }

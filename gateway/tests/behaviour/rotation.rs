@@ -95,7 +95,7 @@ async fn a_bad_file_keeps_what_was_good() {
     let metrics = world.environment.metrics.text().unwrap();
     let metrics = std::str::from_utf8(&metrics).unwrap();
     assert!(
-        metrics.contains("fairlead_reload_total{result=\"failure\",what=\"credential for shards\"} 1"),
+        metrics.contains("fairlead_reload_total{object=\"credential for shards\",result=\"failure\"} 1"),
         "{metrics}"
     );
     // What the log says names the line.

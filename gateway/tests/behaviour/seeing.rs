@@ -32,8 +32,8 @@ async fn phases_are_told_by_listener_and_what_a_shard_takes_by_shard_and_class()
         &world,
         &[
             // The unknown workspace is found nowhere, and nobody asks who it is.
-            "fairlead_gateway_phase_duration_seconds_count{listener=\"internal\",phase=\"route\"} 3\n",
-            "fairlead_gateway_phase_duration_seconds_count{listener=\"internal\",phase=\"upstream_connect\"} 2\n",
+            "fairlead_gateway_stage_duration_seconds_count{listener=\"internal\",stage=\"route\"} 3\n",
+            "fairlead_gateway_stage_duration_seconds_count{listener=\"internal\",stage=\"upstream_connect\"} 2\n",
             "fairlead_gateway_first_byte_duration_seconds_count{class=\"read\",listener=\"internal\",shard=\"alpha\"} 1\n",
             "fairlead_gateway_first_byte_duration_seconds_count{class=\"write\",listener=\"internal\",shard=\"alpha\"} 1\n",
             "fairlead_gateway_request_duration_seconds_count{class=\"read\",listener=\"internal\",shard=\"alpha\"} 1\n",
@@ -42,8 +42,8 @@ async fn phases_are_told_by_listener_and_what_a_shard_takes_by_shard_and_class()
     )
     .await;
     for phase in ["accept", "tls", "auth"] {
-        let name = "fairlead_gateway_phase_duration_seconds_count";
-        let line = format!("{name}{{listener=\"internal\",phase=\"{phase}\"}} ");
+        let name = "fairlead_gateway_stage_duration_seconds_count";
+        let line = format!("{name}{{listener=\"internal\",stage=\"{phase}\"}} ");
         let count = text.lines().find_map(|found| found.strip_prefix(&line)).unwrap();
         assert!(count.parse::<u64>().unwrap() >= 2, "{phase}: {count}");
     }

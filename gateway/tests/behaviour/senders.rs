@@ -92,7 +92,7 @@ async fn shards_see_by_which_listener_a_request_came_in() {
     gateway.environment.reloads.check_now();
     round("kcp-front-proxy-edge-2").await;
     let failure =
-        "fairlead_reload_total{result=\"failure\",what=\"credential of listener edge for shards\"} 1";
+        "fairlead_reload_total{object=\"credential of listener edge for shards\",result=\"failure\"} 1";
     assert!(metrics().contains(failure), "{}", metrics());
     // The usual one is rotated, too.
     world.front_proxy_ca.client("kcp-front-proxy", &["again"]).write(world.directory.path(), "front-proxy");

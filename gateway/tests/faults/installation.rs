@@ -203,7 +203,7 @@ impl Installation {
             self.client(&users.client("kcp-admin", &["system:kcp:admin"]), believed).await.unwrap();
         let count = async || {
             let metrics = operator.get("/metrics").await.text;
-            let start = format!("fairlead_reload_total{{result={result:?},what={what:?}}} ");
+            let start = format!("fairlead_reload_total{{object={what:?},result={result:?}}} ");
             metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok()).unwrap_or(0)
         };
         let before = count().await;

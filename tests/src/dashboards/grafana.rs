@@ -66,7 +66,7 @@ pub(crate) const EVENTS: [(&str, &str, &str); 2] = [
     (
         "Reloads",
         "changes(fairlead_reload_last_success_timestamp_seconds[1m]) > 0",
-        "{{instance}} has reloaded the {{what}}",
+        "{{instance}} has reloaded the {{object}}",
     ),
 ];
 

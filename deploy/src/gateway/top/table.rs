@@ -6,7 +6,7 @@ use crate::output::{aligned, escape_control_characters};
 
 const ALL: &str = "proxy_request_duration_seconds";
 const REQUESTS: &str = "fairlead_gateway_request_duration_seconds";
-const PHASE: &str = "fairlead_gateway_phase_duration_seconds";
+const PHASE: &str = "fairlead_gateway_stage_duration_seconds";
 const PHASES: [&str; 6] = ["accept", "tls", "auth", "route", "queue", "upstream_connect"];
 /// Maximum number of workspaces.
 const SHOWN: usize = 10;
@@ -49,7 +49,7 @@ impl Interval<'_> {
 
     fn phases(&self) -> Vec<Vec<String>> {
         let mut rows = vec![row(["PHASE", "PER S", "P50", "P99"])];
-        rows.extend(PHASES.iter().map(|phase| self.timed(phase, PHASE, &[("phase", phase)])));
+        rows.extend(PHASES.iter().map(|phase| self.timed(phase, PHASE, &[("stage", phase)])));
         rows.push(self.timed("total", REQUESTS, &[("class", "read")]));
         rows
     }
@@ -210,7 +210,7 @@ mod tests {
                     {"labels": {"method": "GET", "code": "503"}, "count": requests / 10},
                 ],
                 REQUESTS: [{"labels": labels, "count": requests, "buckets": buckets}],
-                PHASE: [{"labels": {"listener": "internal", "phase": "auth"}, "count": requests, "buckets": [[0.0001, requests]]}],
+                PHASE: [{"labels": {"listener": "internal", "stage": "auth"}, "count": requests, "buckets": [[0.0001, requests]]}],
                 "fairlead_gateway_requests_open": [{"labels": {"class": "watch"}, "value": 3}],
                 "fairlead_connections_open": [{"labels": {"listener": "internal"}, "value": 5}],
             }}))

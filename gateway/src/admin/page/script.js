@@ -383,7 +383,7 @@ function showReloads(reloads) {
 function showPlots() {
   const chosen = (name) => Number(document.querySelector(`input[name="${name}"]:checked`).value);
   const phase = chosen('phases-quantile'), shard = chosen('latency-quantile');
-  plot('phases', PHASES.map((name) => ({ name, points: course('fairlead_gateway_phase_duration_seconds', { phase: name }, phase) })));
+  plot('phases', PHASES.map((name) => ({ name, points: course('fairlead_gateway_stage_duration_seconds', { stage: name }, phase) })));
   plot('latency', state.status.shards.slice(0, 8).map(({ name }) => (
     { name, points: course('fairlead_gateway_request_duration_seconds', { shard: name, class: 'read' }, shard) })));
 }

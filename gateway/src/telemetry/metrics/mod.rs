@@ -218,9 +218,9 @@ impl GatewayMetrics {
         let (shard, cluster) = (&["shard"], &["cluster"]);
         let by_listener_shard_and_class = &["listener", "shard", "class"];
         let phases = registry.histograms(
-            "fairlead_gateway_phase_duration_seconds",
-            "Time in a phase: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
-            &["listener", "phase"],
+            "fairlead_gateway_stage_duration_seconds",
+            "Time in a stage: accept, tls (per connection), auth, route, upstream_connect (per request), queue (if it waited).",
+            &["listener", "stage"],
             PHASE_BUCKETS,
         )?;
         let open = registry.int_gauges(
@@ -282,12 +282,12 @@ impl GatewayMetrics {
                 registry.counters(
                     "fairlead_gateway_answers_total",
                     "Answers that the gateway gave itself, by code and reason.",
-                    &["code", "why"],
+                    &["code", "reason"],
                 )?,
                 MAX_ANSWERS,
             ),
             forged_headers: registry.counter(
-                "fairlead_gateway_forged_identity_headers_total",
+                "fairlead_gateway_stripped_identity_headers_total",
                 "Identity headers that clients sent and no shard saw.",
             )?,
             limited: registry.counters(
@@ -300,16 +300,16 @@ impl GatewayMetrics {
                 "Requests whose bodies came too slowly.",
             )?,
             untaken_answers: registry.counter(
-                "fairlead_gateway_untaken_answers_total",
+                "fairlead_gateway_slow_reader_aborts_total",
                 "Answers that were broken off because their clients took nothing of them.",
             )?,
             concurrency: registry.int_gauges(
                 "fairlead_gateway_shard_concurrency",
                 "Requests that a shard works on (open), that wait for it (waiting), and that it may work on (limit).",
-                &["shard", "what"],
+                &["shard", "object"],
             )?,
             left_alone: registry.int_gauges(
-                "fairlead_gateway_shard_left_alone",
+                "fairlead_gateway_shard_circuit_open",
                 "1 while a shard cannot be connected to and requests for it fail at once.",
                 shard,
             )?,

@@ -86,7 +86,7 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
             .body(Full::new(Bytes::from_static(text.as_bytes())))
             .unwrap()
     };
-    let labels = json!({"shard": word, "listener": word, "class": "read", "phase": word, "code": "200"});
+    let labels = json!({"shard": word, "listener": word, "class": "read", "stage": word, "code": "200"});
     let histogram = json!([{"labels": labels, "count": 9, "sum": 1, "buckets": [[0.1, 5], [1.0, 9]]}]);
     let busy = json!([{"cluster": word, "path": word, "perSecond": 2, "open": 1, "error": 0}]);
     let body = match request.uri().path() {
@@ -112,7 +112,7 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
         }),
         "/services/fairlead/v1/figures" => json!({"time": 1.0, "families": {
             "fairlead_gateway_request_duration_seconds": histogram, "proxy_request_duration_seconds": histogram,
-            "fairlead_gateway_phase_duration_seconds": histogram,
+            "fairlead_gateway_stage_duration_seconds": histogram,
         }}),
         "/services/fairlead/v1/top" => {
             json!({"requests": busy, "bytes": busy, "errors": busy, "watches": busy})
