@@ -68,7 +68,7 @@ fn a_taken_port_is_explained() {
     let output = program(&pki, taken.local_addr().unwrap().port()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("cannot listen on") && text.contains("hint: something else listens"), "{text}");
+    assert!(text.contains("cannot listen on") && text.contains("hint: another process listens"), "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What happens on a connection, and when too little does.
+//! Activity of a connection, and its idle timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,43 +7,43 @@ use std::time::Duration;
 use fairlead_config::ConnectionLimits;
 use tokio::time::Instant;
 
-/// The requests of a connection, as far as its end depends on them. Some atomic operations for each.
+/// Request counts and times of a connection, from which its idle timeouts follow. Costs a few atomic operations per request.
 #[derive(Debug)]
 pub struct Activity {
     began: Instant,
     /// Milliseconds from `began` to the end of the last request.
     last_end: AtomicU64,
     open: AtomicU32,
-    asked: AtomicBool,
+    had_request: AtomicBool,
 }
 
-/// Why a connection has to end.
+/// Reason for which an idle connection is closed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Idle {
-    /// Its first request did not come in time.
-    Mute,
+pub enum IdleReason {
+    /// The first request did not arrive in time.
+    NoFirstRequest,
     /// No request was open for too long.
-    Unused,
+    NoOpenRequest,
 }
 
 impl Activity {
-    /// Of a connection that begins.
+    /// The activity of a new connection.
     #[must_use]
     pub fn begin() -> Self {
         Self {
             began: Instant::now(),
             last_end: AtomicU64::new(0),
             open: AtomicU32::new(0),
-            asked: AtomicBool::new(false),
+            had_request: AtomicBool::new(false),
         }
     }
 
-    /// Whether there ever was a request.
+    /// Whether there was a request.
     pub fn has_had_a_request(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.had_request.load(Ordering::Relaxed)
     }
 
-    /// For how long no request has been open; zero while one is.
+    /// Time without an open request; zero while one is open.
     pub fn idle_for(&self) -> Duration {
         if self.open.load(Ordering::Relaxed) > 0 {
             return Duration::ZERO;
@@ -51,18 +51,18 @@ impl Activity {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_end.load(Ordering::Relaxed)))
     }
 
-    /// Returns when the connection has done nothing for too long. A client that sends its headers drop by drop has no request
-    /// open and counts as idle.
-    pub async fn idle(&self, limits: &ConnectionLimits) -> Idle {
+    /// Returns when the connection was idle for too long. A client that sends its headers slowly has no open request and counts
+    /// as idle.
+    pub async fn idle(&self, limits: &ConnectionLimits) -> IdleReason {
         tokio::time::sleep(limits.header_read_timeout.get()).await;
         if !self.has_had_a_request() {
-            return Idle::Mute;
+            return IdleReason::NoFirstRequest;
         }
         self.unused_for(limits.idle_timeout.get()).await;
-        Idle::Unused
+        IdleReason::NoOpenRequest
     }
 
-    /// Returns when no request has been open for so long.
+    /// Returns when no request has been open for `limit`.
     pub(crate) async fn unused_for(&self, limit: Duration) {
         loop {
             let left = limit.saturating_sub(self.idle_for());
@@ -74,16 +74,16 @@ impl Activity {
     }
 }
 
-/// An open request of a connection, until this is dropped.
+/// Guard that counts a request of a connection as open until it is dropped.
 #[derive(Debug)]
 pub struct OpenRequest<C: AsRef<Activity>>(Arc<C>);
 
 impl<C: AsRef<Activity>> OpenRequest<C> {
-    /// A request of this connection begins.
+    /// Counts one more open request of this connection.
     #[must_use]
     pub fn of(connection: &Arc<C>) -> Self {
         let activity = connection.as_ref().as_ref();
-        activity.asked.store(true, Ordering::Relaxed);
+        activity.had_request.store(true, Ordering::Relaxed);
         activity.open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
@@ -123,7 +123,7 @@ mod tests {
             ..ConnectionLimits::default()
         };
         let began = Instant::now();
-        assert_eq!(Activity::begin().idle(&limits).await, Idle::Mute);
+        assert_eq!(Activity::begin().idle(&limits).await, IdleReason::NoFirstRequest);
         assert_eq!(began.elapsed(), Duration::from_secs(5));
 
         let connection = Arc::new(Connection(Activity::begin()));
@@ -140,7 +140,7 @@ mod tests {
             idle = connection.0.idle(&limits) => Some(idle),
             () = requests => None,
         };
-        assert_eq!(idle, Some(Idle::Unused));
+        assert_eq!(idle, Some(IdleReason::NoOpenRequest));
         let at = began.elapsed();
         assert!(at >= Duration::from_secs(390) && at < Duration::from_secs(391), "{at:?}");
     }

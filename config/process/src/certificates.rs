@@ -1,4 +1,4 @@
-//! Which certificate a server shows: one for all clients, or others for those that ask for certain names.
+//! Selection of the serving certificate by the server name that a client requests (SNI).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::tls::TlsError;
+use crate::tls_error::TlsError;
 
-/// Where a certificate is, and for which names it is shown.
+/// Files of a certificate, and the server names for which it is presented.
 #[derive(Clone, Debug)]
 pub struct NamedCertificate {
     /// PEM file with the certificate and its intermediates.
@@ -33,7 +33,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Reads all others than the default.
+    /// Reads the certificates by name; the default one is given.
     pub(crate) fn load(
         default: CertifiedKey,
         named: &[NamedCertificate],
@@ -49,7 +49,7 @@ impl Certificates {
         Ok(Self { default, by_name })
     }
 
-    /// The one for a name: an exact entry before a wildcard, the first of several, the default for all others.
+    /// The certificate for a name: an exact entry before a wildcard, the first of several, the default for all other names.
     fn of(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(name) = name.map(str::to_ascii_lowercase) else {
             return &self.default;
@@ -66,36 +66,37 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Something to show until files hold a certificate for the first time: a chain and its key as one PEM text, in memory only.
+/// A certificate that is presented until the files hold one for the first time: a chain and its key as one PEM text, in
+/// memory only.
 #[derive(Clone)]
-pub struct Provisional {
+pub struct ProvisionalCertificate {
     pem: Arc<str>,
-    is_over: Arc<AtomicBool>,
+    is_replaced: Arc<AtomicBool>,
 }
 
-impl Provisional {
-    /// Of this text.
+impl ProvisionalCertificate {
+    /// A provisional certificate from PEM text.
     pub fn new(pem: &str) -> Self {
-        Self { pem: pem.into(), is_over: Arc::default() }
+        Self { pem: pem.into(), is_replaced: Arc::default() }
     }
 
-    /// What the files hold, or this if they never held anything yet.
-    pub(crate) fn unless(
+    /// The certificate of the files, or this one while they have never held any.
+    pub(crate) fn unless_loaded(
         &self,
-        held: Result<CertifiedKey, TlsError>,
+        loaded: Result<CertifiedKey, TlsError>,
         provider: &CryptoProvider,
     ) -> Result<CertifiedKey, TlsError> {
-        match held {
-            Ok(held) => {
-                self.is_over.store(true, Ordering::Relaxed);
-                Ok(held)
+        match loaded {
+            Ok(loaded) => {
+                self.is_replaced.store(true, Ordering::Relaxed);
+                Ok(loaded)
             }
-            Err(_) if !self.is_over.load(Ordering::Relaxed) => self.own(provider),
+            Err(_) if !self.is_replaced.load(Ordering::Relaxed) => self.certified_key(provider),
             Err(error) => Err(error),
         }
     }
 
-    fn own(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    fn certified_key(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
         let pem = self.pem.as_bytes();
         let chain: Vec<_> =
             CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(TlsError::Provisional)?;
@@ -104,14 +105,17 @@ impl Provisional {
     }
 }
 
-impl fmt::Debug for Provisional {
+impl fmt::Debug for ProvisionalCertificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its key is nobody's business.
-        formatter.debug_struct("Provisional").field("is_over", &self.is_over).finish_non_exhaustive()
+        // The PEM text has the private key and is not shown.
+        formatter
+            .debug_struct("ProvisionalCertificate")
+            .field("is_replaced", &self.is_replaced)
+            .finish_non_exhaustive()
     }
 }
 
-/// A certificate with its key.
+/// Reads a certificate and its key.
 pub(crate) fn pair(
     certificate: &Path,
     private_key: &Path,

@@ -1,4 +1,4 @@
-//! Answers to the challenge tls-alpn-01 (RFC 8737) at a server that others come to, too.
+//! Responses to the ACME challenge tls-alpn-01 (RFC 8737) on a listener that also serves other clients.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,48 +14,49 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What an authority offers that looks whether a name is ours.
+/// The ALPN protocol of an authority that validates a name (RFC 8737).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// A folder with certificates, with their keys, that answer challenges, each named as `<host>.pem`. They are there for
-/// seconds, and small.
+/// A folder of challenge certificates with their keys, each named `<host>.pem`. They are small and exist for seconds.
 #[derive(Clone, Debug)]
 pub struct ChallengeFolder(PathBuf);
 
 impl ChallengeFolder {
-    /// At this path, whether there is one or not.
+    /// The folder at this path, which need not exist.
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Agrees on TLS with a client: with whoever offers `acme-tls/1` and nothing else as the answer to its challenge, and then
-    /// the connection carries nothing; with everybody else as usual. Files are read where that holds up nobody.
+    /// Performs the TLS handshake. A client that offers `acme-tls/1` and no other protocol gets the certificate of its challenge;
+    /// that connection carries no requests. Other clients get the `usual` configuration. Files are read on a blocking thread.
     ///
     /// # Errors
-    /// The client and we do not agree, or there is no such challenge.
+    /// The handshake fails, or there is no such challenge.
     pub async fn accept<S>(&self, usual: Arc<ServerConfig>, socket: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
-        let hello = begun.client_hello();
+        let handshake = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
+        let hello = handshake.client_hello();
         if !hello.alpn().is_some_and(|offered| offered.eq([ACME_PROTOCOL])) {
-            return begun.into_stream(usual).await;
+            return handshake.into_stream(usual).await;
         }
-        // A name is known to be a DNS name here.
+        // rustls accepts DNS names only here.
         let name = hello.server_name().map(str::to_ascii_lowercase).ok_or(io::ErrorKind::InvalidData)?;
         let file = self.0.join(format!("{name}.pem"));
-        let answer = tokio::task::spawn_blocking(move || answer(&file)).await.map_err(io::Error::other)??;
-        begun.into_stream(Arc::new(answer)).await
+        let challenge = tokio::task::spawn_blocking(move || challenge_config(&file))
+            .await
+            .map_err(io::Error::other)??;
+        handshake.into_stream(Arc::new(challenge)).await
     }
 }
 
-fn answer(file: &Path) -> io::Result<ServerConfig> {
+fn challenge_config(file: &Path) -> io::Result<ServerConfig> {
     let leaf = CertificateDer::from_pem_file(file).map_err(io::Error::other)?;
     let key = PrivateKeyDer::from_pem_file(file).map_err(io::Error::other)?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let key = provider.key_provider.load_private_key(key).map_err(io::Error::other)?;
-    // Whether they fit cannot be asked: the library does not read a certificate with this critical extension.
+    // Whether key and certificate match is not checked: rustls cannot parse a certificate with this critical extension.
     let certificate = SingleCertAndKey::from(CertifiedKey::new(vec![leaf], key));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! What is known of a connection, handed to every request on it.
+//! Facts about a connection, attached to every request on it.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ pub(crate) struct Inner {
     local_addr: SocketAddr,
     tls: PeerChain,
     drain: Drain,
-    slot: ArcSwapOption<Slot>,
+    cache: ArcSwapOption<CachedValue>,
     activity: Activity,
 }
 
 #[derive(Debug)]
-struct Slot(Arc<dyn Any + Send + Sync>);
+struct CachedValue(Arc<dyn Any + Send + Sync>);
 
 impl ConnectionInfo {
     pub(crate) fn new(
@@ -42,54 +42,54 @@ impl ConnectionInfo {
             local_addr,
             tls,
             drain,
-            slot: ArcSwapOption::empty(),
+            cache: ArcSwapOption::empty(),
             activity: Activity::begin(),
         }))
     }
 
-    /// Different for every connection of the process.
+    /// Identifier, unique for every connection of the process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// The client's address: that of the other end, or whom a load balancer has said before TLS.
+    /// The client's address: that of the TCP peer, or the one in the PROXY header of a load balancer.
     pub fn peer_addr(&self) -> SocketAddr {
         self.0.peer_addr
     }
 
-    /// Our end.
+    /// The local address.
     pub fn local_addr(&self) -> SocketAddr {
         self.0.local_addr
     }
 
-    /// The certificates that the peer presented; unjudged.
+    /// The certificates that the peer presented, not verified against any authority.
     pub fn tls(&self) -> &PeerChain {
         &self.0.tls
     }
 
-    /// Tells endless responses when to end.
+    /// The drain state, which tells endless responses when to end.
     pub fn drain(&self) -> &Drain {
         &self.0.drain
     }
 
-    /// What an upper layer has put into the connection's one slot, if it has this type. For what is derived from the
-    /// connection alone and costs too much per request, such as the identity in the peer's certificate. Keep beside it
-    /// the generation of whatever it was judged by, and judge again when that has changed.
+    /// The value that an upper layer has cached for this connection, if it has this type. Meant for values that depend on the
+    /// connection alone and are too expensive per request, such as the identity in the peer's certificate. Store the generation
+    /// of the data that it was derived from beside it, and derive it again when the generation has changed.
     pub fn cached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let slot = self.0.slot.load();
-        Arc::clone(&slot.as_ref()?.0).downcast().ok()
+        let cached = self.0.cache.load();
+        Arc::clone(&cached.as_ref()?.0).downcast().ok()
     }
 
-    /// Puts a value into the slot, in place of what is there.
+    /// Caches a value for this connection, in place of any other.
     pub fn cache<T: Any + Send + Sync>(&self, value: Arc<T>) {
-        self.0.slot.store(Some(Arc::new(Slot(value))));
+        self.0.cache.store(Some(Arc::new(CachedValue(value))));
     }
 
     pub(crate) fn begin_request(&self) -> OpenRequest<Inner> {
         OpenRequest::of(&self.0)
     }
 
-    /// Its requests.
+    /// The request activity of the connection.
     pub(crate) fn activity(&self) -> &Activity {
         &self.0.activity
     }

@@ -1,30 +1,15 @@
-//! What a process says when it cannot start.
+//! The exit of a process that cannot start: message, hint and exit code.
 
-use std::error::Error;
 use std::process::ExitCode;
 
-use crate::reload::chain;
+use crate::error::{FatalError, chain};
 use crate::supervised::end_with_supervisor;
-
-/// An error that ends the process, with advice if there is some.
-pub trait FatalError: Error {
-    /// What the operator can do about it, one sentence.
-    fn hint(&self) -> Option<String> {
-        None
-    }
-}
-
-impl FatalError for fairlead_config::ConfigError {
-    fn hint(&self) -> Option<String> {
-        fairlead_config::ConfigError::hint(self)
-    }
-}
 
 /// Runs a `main` and turns its error into one sentence, a hint and exit code 1. A process that was started by a
 /// supervisor (`FAIRLEAD_SUPERVISED`, a pipe as standard input) also ends as soon as the supervisor is gone.
 pub fn run<E: FatalError>(main: impl FnOnce() -> Result<(), E>) -> ExitCode {
     if let Err(error) = end_with_supervisor() {
-        eprintln!("the supervisor cannot be watched: {error}");
+        eprintln!("the supervisor cannot be monitored: {error}");
         return ExitCode::FAILURE;
     }
     match main() {

@@ -1,9 +1,8 @@
-//! How a process lives and ends: signals, drain, supervised tasks.
+//! Lifecycle of a process: shutdown, drain, supervised tasks.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hasher};
-use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +11,18 @@ use std::time::Duration;
 use fairlead_config::{DrainConfig, Timespan};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::exit::FatalError;
-use crate::reload::{ReloadTrigger, chain};
+use crate::error::{FatalError, chain};
 
 /// Extra time after the drain window for tasks to return before they are aborted.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The way down of a process, in steps: running, announced (not ready any more but still accepting), draining (no new
-/// connections, open requests finish), over (what is left is cut off). Never goes back.
+/// The shutdown of a process in steps: running, announced (not ready any more but still accepting), draining (no new
+/// connections, open requests finish), over (remaining work is aborted). It never goes back a step.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     inner: Arc<Steps>,
@@ -37,14 +34,14 @@ struct Steps {
     announced: CancellationToken,
     draining: CancellationToken,
     over: CancellationToken,
-    /// When it is over, and how long before that it began.
+    /// Time at which the drain is over, and the length of the drain window.
     deadline: Mutex<Option<(Instant, Duration)>>,
-    /// The whole that this is a part of.
+    /// The shutdown of the process, if this is that of a part.
     whole: Option<Shutdown>,
 }
 
 impl Shutdown {
-    /// Running. Nothing happens until [`Shutdown::begin`].
+    /// A shutdown that has not begun.
     pub fn new(drain: &DrainConfig) -> Self {
         let steps = Steps {
             settings: Mutex::new(drain.clone()),
@@ -57,7 +54,7 @@ impl Shutdown {
         Self { inner: Arc::new(steps) }
     }
 
-    /// The end of a part of the process: it comes with that of the whole, or before it by [`Shutdown::run_now`].
+    /// The shutdown of a part of the process. It happens with that of the whole, or before it by [`Shutdown::run_now`].
     #[must_use]
     pub fn part(&self) -> Self {
         let steps = Steps {
@@ -71,12 +68,12 @@ impl Shutdown {
         Self { inner: Arc::new(steps) }
     }
 
-    /// Other settings, for ends that have not begun yet.
+    /// Changes the settings of a shutdown that has not begun.
     pub fn configure(&self, drain: &DrainConfig) {
         drain.clone_into(&mut self.inner.settings.lock());
     }
 
-    /// How long open requests have to finish once draining has begun.
+    /// Time that open requests have to finish once draining has begun.
     pub fn window(&self) -> Duration {
         match &self.inner.whole {
             Some(whole) => whole.window(),
@@ -84,23 +81,23 @@ impl Shutdown {
         }
     }
 
-    /// Announces the end. Readiness turns off now; [`Shutdown::run`] does the rest.
+    /// Announces the shutdown. The process is no longer ready; [`Shutdown::run`] performs the other steps.
     pub fn begin(&self) {
         self.inner.announced.cancel();
     }
 
-    /// The same without waiting for load balancers to notice: somebody else serves in our place.
+    /// The same without the delay for load balancers, for when another process serves already.
     pub fn begin_now(&self) {
         self.inner.settings.lock().delay = Timespan::from_millis(0);
         self.begin();
     }
 
-    /// Returns when the end is announced.
+    /// Returns when the shutdown is announced.
     pub async fn announced(&self) {
         self.inner.announced.cancelled().await;
     }
 
-    /// Whether the end has been announced.
+    /// Whether the shutdown has been announced.
     pub fn is_announced(&self) -> bool {
         self.inner.announced.is_cancelled()
     }
@@ -115,7 +112,7 @@ impl Shutdown {
         self.inner.draining.cancelled().await;
     }
 
-    /// Returns when the drain window has ended and open work is cut off.
+    /// Returns when the drain window has ended and open work is aborted.
     pub async fn over(&self) {
         self.inner.over.cancelled().await;
     }
@@ -125,8 +122,8 @@ impl Shutdown {
         Drain { shutdown: self.clone() }
     }
 
-    /// Walks through the steps once [`Shutdown::begin`] has been called, and returns at the last. One per process;
-    /// [`Tasks::supervise`] does it.
+    /// Performs the steps once [`Shutdown::begin`] has been called, and returns after the last one. Run it once per process;
+    /// [`Tasks::supervise`] does.
     pub async fn run(&self) {
         self.inner.announced.cancelled().await;
         let delay = self.inner.settings.lock().delay.get();
@@ -134,7 +131,7 @@ impl Shutdown {
         self.run_now().await;
     }
 
-    /// Drains now, without having announced it, and returns when the window is over.
+    /// Drains now, without an announcement, and returns when the window is over.
     pub async fn run_now(&self) {
         let window = self.window();
         *self.inner.deadline.lock() = Some((Instant::now() + window, window));
@@ -161,19 +158,19 @@ impl Drain {
         self.shutdown.is_draining()
     }
 
-    /// How long open requests have to finish once draining has begun.
+    /// Time that open requests have to finish once draining has begun.
     pub fn window(&self) -> Duration {
         self.shutdown.window()
     }
 
     /// Returns when this stream should end. The streams of a process end spread evenly over the first four fifths of
-    /// the window, by `stream` (any number that differs between streams), so that their clients do not all come back
+    /// the window, by `stream` (any number that differs between streams), so that their clients do not all reconnect
     /// at once.
     pub async fn end_of_stream(&self, stream: u64) {
         self.shutdown.draining().await;
         if let Some((deadline, window)) = self.shutdown.deadline() {
             let (now, at) = (Instant::now(), deadline - before_deadline(stream, window));
-            // One that begins while others end gets its share of what is left, and a fifth of it at least.
+            // A stream that begins while others end gets its share of the remaining time, at least a fifth of it.
             let left = deadline.saturating_duration_since(now);
             let at = if at < now { deadline - before_deadline(stream, left).mul_f64(0.8) } else { at };
             tokio::time::sleep_until(at).await;
@@ -188,56 +185,7 @@ fn before_deadline(stream: u64, window: Duration) -> Duration {
     window.mul_f64(1.0 - share * 0.8)
 }
 
-/// Waits for signals until the process drains: SIGTERM and SIGINT begin the shutdown, a second one exits at once with
-/// code 1, SIGHUP has files looked at. The handlers are installed by the call; the future must be run.
-pub fn signals(
-    shutdown: &Shutdown,
-    reload: ReloadTrigger,
-) -> io::Result<impl Future<Output = ()> + Send + use<>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let shutdown = shutdown.clone();
-    Ok(async move {
-        loop {
-            tokio::select! {
-                _ = hangup.recv() => reload.fire(),
-                _ = terminate.recv() => on_terminate(&shutdown),
-                _ = interrupt.recv() => on_terminate(&shutdown),
-                () = shutdown.over() => return,
-            }
-        }
-    })
-}
-
-/// Waits for SIGUSR1 until the process drains, and calls `reopen` at each: whoever has moved log files away wants new ones.
-/// The handler is installed by the call and stays; the future must be run.
-pub fn on_reopen_signal<F: Fn() + Send>(
-    shutdown: &Shutdown,
-    reopen: F,
-) -> io::Result<impl Future<Output = ()> + Send + use<F>> {
-    let mut moved = signal(SignalKind::user_defined1())?;
-    let shutdown = shutdown.clone();
-    Ok(async move {
-        loop {
-            tokio::select! {
-                _ = moved.recv() => reopen(),
-                () = shutdown.draining() => return,
-            }
-        }
-    })
-}
-
-fn on_terminate(shutdown: &Shutdown) {
-    if shutdown.is_announced() {
-        tracing::warn!("second signal: exiting without waiting for open requests");
-        std::process::exit(1);
-    }
-    tracing::info!("shutting down; a second signal exits at once");
-    shutdown.begin();
-}
-
-/// The background tasks of a process: none is forgotten, none fails in silence. Cloning gives another handle.
+/// The background tasks of a process: each is awaited, and each failure is reported. Cloning gives another handle.
 #[derive(Clone)]
 pub struct Tasks {
     shutdown: Shutdown,
@@ -263,7 +211,7 @@ pub struct TaskFailed {
 impl FatalError for TaskFailed {}
 
 impl Tasks {
-    /// No tasks yet; a failing one will begin `shutdown`.
+    /// An empty set. A task that fails begins `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
         // Unbounded, but at most one message per task.
         let (failures, failed) = mpsc::unbounded_channel();
@@ -307,16 +255,16 @@ impl Tasks {
                 Ok(Err(error)) => chain(&error),
                 Err(_) => "it panicked".to_owned(),
             };
-            // The supervisor may be gone; then the process is about to end anyway.
+            // Without a supervisor the process is about to end.
             let _ = failures.send(TaskFailed { task: name, reason });
         });
     }
 
-    /// Runs until shutdown, walks it through its steps and waits for all tasks; aborts what is still running some time
-    /// after the window. The first failure of a task begins the shutdown and is returned.
+    /// Runs until shutdown, performs its steps and waits for all tasks; aborts tasks that still run some time after the
+    /// window. The first failure of a task begins the shutdown and is returned.
     pub async fn supervise(&self) -> Result<(), TaskFailed> {
         let Some(mut failed) = self.failed.lock().take() else {
-            // A second supervisor has nothing to watch; the first one reports.
+            // Only the first supervisor reports failures.
             self.tracker.wait().await;
             return Ok(());
         };
@@ -336,7 +284,7 @@ impl Tasks {
         }
         self.tracker.close();
         tokio::select! {
-            // Empty before the window has ended: no reason to wait for its end.
+            // All tasks have ended before the end of the window.
             () = self.tracker.wait() => {}
             () = async { steps.await; tokio::time::sleep(self.grace).await } => {
                 let names: Vec<_> = self.running.lock().values().copied().collect();
@@ -362,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_comes_in_steps() {
+    async fn a_shutdown_has_steps() {
         let shutdown = shutdown("1ms", "1ms");
         let steps = shutdown.clone();
         let steps = tokio::spawn(async move { steps.run().await });
@@ -390,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_settings_are_those_at_the_end() {
+    async fn settings_can_change_until_the_shutdown_begins() {
         let whole = shutdown("1h", "1h");
         let part = whole.part();
         whole.configure(&DrainConfig { delay: "0s".parse().unwrap(), window: "2ms".parse().unwrap() });
@@ -424,7 +372,7 @@ mod tests {
     #[tokio::test]
     async fn a_failed_or_panicked_task_ends_the_process_and_is_named() {
         let fails =
-            |tasks: &Tasks| tasks.spawn_fallible("store", async { Err(io::Error::other("disk full")) });
+            |tasks: &Tasks| tasks.spawn_fallible("store", async { Err(std::io::Error::other("disk full")) });
         let panics = |tasks: &Tasks| tasks.spawn("store", async { panic!("bug") });
         for (start, reason) in [(&fails as &dyn Fn(&Tasks), "disk full"), (&panics, "it panicked")] {
             let shutdown = shutdown("0s", "1h");

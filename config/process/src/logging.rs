@@ -5,9 +5,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::util::TryInitError;
 
-use crate::exit::FatalError;
+use crate::error::FatalError;
 
-/// Libraries that tell of every odd peer as if it were our fault; a scanner must not flood the log.
+/// Filters of libraries that log an error for every misbehaving peer, so that scanners cannot flood the log.
 const NOISY: &[&str] =
     &["pingora=off", "pingora_core=off", "pingora_proxy=off", "h2=error", "hyper=error", "rustls=error"];
 
@@ -17,9 +17,9 @@ pub enum LoggingError {
     /// The configured level is not a filter.
     #[error("the log level {0:?} is not understood")]
     Level(String, #[source] ParseError),
-    /// Something else logs already.
+    /// Another logger is installed.
     #[error("logging is set up already")]
-    Twice(#[source] TryInitError),
+    AlreadySet(#[source] TryInitError),
 }
 
 impl FatalError for LoggingError {}
@@ -34,7 +34,7 @@ pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
         LogFormat::Text => tracing_subscriber::util::SubscriberInitExt::try_init(builder.finish()),
         LogFormat::Json => tracing_subscriber::util::SubscriberInitExt::try_init(builder.json().finish()),
     }
-    .map_err(LoggingError::Twice)?;
+    .map_err(LoggingError::AlreadySet)?;
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
         let text = payload.downcast_ref::<&str>().copied();
@@ -46,7 +46,7 @@ pub fn init_logging(config: &LogConfig) -> Result<(), LoggingError> {
     Ok(())
 }
 
-/// The noise filter first, so that rules given by the operator win over it.
+/// The filters of libraries come first, so that the rules of the operator override them.
 fn filter(level: &str) -> Result<EnvFilter, LoggingError> {
     let rules = format!("{},{level}", NOISY.join(","));
     EnvFilter::try_new(rules).map_err(|e| LoggingError::Level(level.to_owned(), e))

@@ -21,12 +21,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry with what every process tells: `fairlead_build_info{process,version}` and `process_*`.
+    /// A registry with the metrics of every process: `fairlead_build_info{process,version}` and `process_*`.
     pub fn new(process: &str, version: &str) -> Result<Self, MetricsError> {
         let metrics = Self { registry: Registry::new() };
         let build = metrics.gauges(
             "fairlead_build_info",
-            "Always 1; the labels say what runs.",
+            "Always 1; the labels have the process and its version.",
             &["process", "version"],
         )?;
         build.with_label_values(&[process, version]).set(1.0);
@@ -34,7 +34,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// The registry itself, for collectors that this wrapper has no word for.
+    /// The registry itself, for collectors that this wrapper does not cover.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -44,7 +44,7 @@ impl Metrics {
         self.registered(IntCounter::new(name, help)?)
     }
 
-    /// Registers counters told apart by labels. Label values must come from a bounded set.
+    /// Registers counters with labels. Label values must come from a bounded set.
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
         self.registered(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
@@ -54,17 +54,17 @@ impl Metrics {
         self.registered(IntGauge::new(name, help)?)
     }
 
-    /// Registers gauges of whole numbers told apart by labels.
+    /// Registers gauges of whole numbers with labels.
     pub fn int_gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, MetricsError> {
         self.registered(IntGaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Registers gauges told apart by labels.
+    /// Registers gauges with labels.
     pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, MetricsError> {
         self.registered(GaugeVec::new(Opts::new(name, help), labels)?)
     }
 
-    /// Registers histograms with these upper bounds, told apart by labels.
+    /// Registers histograms with these upper bounds, with labels.
     pub fn histograms(
         &self,
         name: &str,
@@ -86,7 +86,7 @@ impl Metrics {
     }
 }
 
-/// `process_*`, with the names and meanings that Prometheus' own clients use, read from `/proc` when asked.
+/// `process_*`, with the names and meanings that Prometheus' own clients use, read from `/proc` at each collection.
 struct ProcessCollector {
     cpu: Counter,
     open_fds: Gauge,
@@ -140,7 +140,7 @@ impl Collector for ProcessCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         if let Some(stat) = read_stat() {
-            // A counter only counts up; the difference is what was spent since the last look.
+            // A counter can only be increased, by the time spent since the last collection.
             self.cpu.inc_by((stat.cpu_ticks / TICKS_PER_SECOND - self.cpu.get()).max(0.0));
             self.virtual_memory.set(stat.virtual_bytes);
             self.resident.set(stat.resident_pages * rustix::param::page_size() as f64);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_tells_of_itself() {
+    fn process_metrics_are_exported() {
         let metrics = Metrics::new("shard", "1.2.3").unwrap();
         metrics.counter("things_total", "Things.").unwrap().inc_by(3);
         let text = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();

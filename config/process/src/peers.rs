@@ -1,4 +1,4 @@
-//! From where a listener accepts connections, and how such peers say whom they carry.
+//! Peers that a listener accepts: allowed networks, PROXY protocol, connection quotas per address.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use fairlead_config::{AddressQuotaConfig, AllowedPeersConfig, Networks};
 
-use crate::quota::{AddressQuotas, Connected};
+use crate::quota::{AddressQuotas, ConnectionGuard};
 use crate::reload::{LoadError, Reloadable, Reloads};
 
-/// The networks that connections are accepted from; by default any. A look costs one comparison per network.
+/// The networks that connections are accepted from; by default any. A check costs one comparison per network.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedPeers {
     networks: Option<Arc<Reloadable<Networks>>>,
-    /// Whether each connection begins with a word about whose it is.
+    /// Whether each connection begins with a PROXY protocol header.
     pub(crate) proxy_protocol: bool,
-    /// What each may do.
+    /// Quotas per address.
     addresses: Option<Arc<AddressQuotas>>,
 }
 
 impl AllowedPeers {
-    /// Those of the settings' file, read again whenever it changes; without one, everybody. `of` says whose peers they are,
-    /// for logs and metrics.
+    /// Peers as configured. The file of networks is reloaded whenever it changes; without a file every address is allowed.
+    /// `listener` names the listener in logs and metrics.
     ///
     /// # Errors
     /// [`LoadError`]; later the last good list stays.
-    pub fn of(config: &AllowedPeersConfig, of: &str, reloads: &Reloads) -> Result<Self, LoadError> {
+    pub fn of(config: &AllowedPeersConfig, listener: &str, reloads: &Reloads) -> Result<Self, LoadError> {
         let watch = |file: PathBuf| {
-            reloads.register(&format!("peers of {of}"), [file.clone()], move || Networks::load(&file))
+            reloads.register(&format!("peers of {listener}"), [file.clone()], move || Networks::load(&file))
         };
         let networks = config.allow.as_ref().map(|file| file.to_path_buf()).map(watch).transpose()?;
         let quota = AddressQuotaConfig {
@@ -41,8 +41,8 @@ impl AllowedPeers {
         Ok(Self { networks, proxy_protocol: config.proxy_protocol, addresses })
     }
 
-    /// Counts a client's connection, until what this returns is dropped; `None` where nothing is counted.
-    pub(crate) fn connect(&self, client: IpAddr) -> Result<Option<Connected>, Duration> {
+    /// Counts a connection of a client until the guard is dropped; `None` without a quota.
+    pub(crate) fn connect(&self, client: IpAddr) -> Result<Option<ConnectionGuard>, Duration> {
         self.addresses.as_ref().map_or(Ok(None), |addresses| addresses.connect(client))
     }
 

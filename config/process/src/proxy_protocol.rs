@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (haproxy's `proxy-protocol.txt`): a load balancer says, before TLS, from whom the
-//! connection is.
+//! The PROXY protocol, versions 1 and 2 (haproxy's `proxy-protocol.txt`): a load balancer sends the client's address before
+//! TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,26 +7,26 @@ use std::net::SocketAddr;
 use ppp::{HeaderResult, v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What version 2 begins with; as long as any header of version 1 at least.
+/// Signature of version 2; no header of version 1 is shorter.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest header of version 1, its line end included.
 const LONGEST_LINE: usize = 107;
-/// The longest rest of version 2 that is read. Addresses take 36 bytes; what follows is of no use here.
+/// Longest remainder of a version 2 header that is read. Addresses take 36 bytes; the TLVs after them are ignored.
 const LONGEST_REST: usize = 2048;
 
-/// The load balancer does not say from whom the connection is; it is to blame, and closed.
+/// The load balancer sent no valid header; the connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// Nothing came, or not all of it.
-    #[error("no PROXY header came")]
-    Silent(#[from] io::Error),
-    /// Something else came, such as TLS.
-    #[error("what came is no PROXY header")]
+    /// The connection ended before the header was complete.
+    #[error("the PROXY header is incomplete")]
+    Incomplete(#[from] io::Error),
+    /// The bytes are no PROXY header, for example TLS.
+    #[error("the connection does not begin with a PROXY header")]
     Malformed,
 }
 
-/// Takes the header off a connection, and not one byte more. `peer` is whom the connection is from if the load balancer speaks
-/// for itself.
+/// Reads the header of a connection and no byte more. Returns the client's address, or `peer` if the load balancer connects on
+/// its own behalf.
 ///
 /// # Errors
 /// [`ProxyHeaderError`]
@@ -48,7 +48,7 @@ pub async fn proxied_client(
         header.resize(start + rest, 0);
         stream.read_exact(&mut header[start..]).await?;
     } else if header.starts_with(b"PROXY ") {
-        // Byte by byte, because what follows is TLS's.
+        // Byte by byte, because the following bytes belong to TLS.
         while !header.ends_with(b"\r\n") {
             if header.len() >= LONGEST_LINE {
                 return Err(ProxyHeaderError::Malformed);
@@ -75,7 +75,7 @@ fn source(header: &[u8], peer: SocketAddr) -> Option<SocketAddr> {
             (v2::Command::Proxy, v2::Addresses::IPv6(addresses)) => {
                 (addresses.source_address, addresses.source_port).into()
             }
-            // Its own probes, and clients on its machine.
+            // Health checks of the load balancer, and clients on its machine.
             _ => peer,
         },
         HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => return None,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_says_from_whom_a_connection_is() {
+    async fn the_client_address_comes_from_the_proxy_header() {
         let peer: SocketAddr = "198.51.100.1:1".parse().unwrap();
         let v4 = [203, 0, 113, 9, 192, 0, 2, 1, 0x12, 0x34, 1, 187];
         let mut v6 = [0; 36];
@@ -128,6 +128,6 @@ mod tests {
             }
         }
         let mut cut = &b"PROXY TCP4 203"[..];
-        assert!(matches!(proxied_client(&mut cut, peer).await, Err(ProxyHeaderError::Silent(_))));
+        assert!(matches!(proxied_client(&mut cut, peer).await, Err(ProxyHeaderError::Incomplete(_))));
     }
 }

@@ -24,14 +24,14 @@ pub enum Probe {
     Live,
     /// `/readyz`: failing means "send me no requests".
     Ready,
-    /// `/healthz`: both, as old clients ask it.
+    /// `/healthz`: both, for old clients.
     Health,
 }
 
 /// All endpoints, for [`Health::check`].
 pub const ALL_PROBES: &[Probe] = &[Probe::Live, Probe::Ready, Probe::Health];
 
-/// A check that somebody passes once, for example after a first sync.
+/// A check with a flag that the process sets, for example after the first sync.
 #[derive(Clone, Debug, Default)]
 pub struct ReadyFlag(Arc<AtomicBool>);
 
@@ -56,17 +56,17 @@ impl ReadyFlag {
 struct Check {
     name: String,
     probes: Vec<Probe>,
-    weight: Weight,
+    severity: Severity,
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// What it means that a check does not pass.
+/// Effect of a failing check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
+enum Severity {
     /// The endpoint fails.
-    Must,
-    /// It is shown.
-    Note,
+    Required,
+    /// The failure is shown only.
+    Informational,
 }
 
 impl Health {
@@ -76,7 +76,7 @@ impl Health {
     }
 
     /// Adds a check to some endpoints; checks print in the order in which they were added. `run` must not block; its
-    /// error is shown only to those who ask for this check by name, without secrets.
+    /// error is shown only to requests for this check by name; it must have no secrets.
     pub fn check(
         &self,
         name: impl Into<String>,
@@ -86,7 +86,7 @@ impl Health {
         self.add(Check {
             name: name.into(),
             probes: probes.to_vec(),
-            weight: Weight::Must,
+            severity: Severity::Required,
             run: Arc::new(run),
         });
     }
@@ -99,8 +99,8 @@ impl Health {
         });
     }
 
-    /// Adds something worth knowing that is no reason to send no requests: it passes always, and `?verbose` shows what
-    /// `run` has to say in place of `ok`. For everybody's eyes.
+    /// Adds an informational check: it always passes, and `?verbose` shows the text of `run` in place of `ok`. Every client may
+    /// see it.
     pub fn note(
         &self,
         name: impl Into<String>,
@@ -111,7 +111,7 @@ impl Health {
         self.add(Check {
             name: name.into(),
             probes: probes.to_vec(),
-            weight: Weight::Note,
+            severity: Severity::Informational,
             run: Arc::new(run),
         });
     }
@@ -142,11 +142,11 @@ impl Health {
         self.checks
             .load()
             .iter()
-            .filter(|check| check.probes.contains(&probe) && check.weight == Weight::Must)
+            .filter(|check| check.probes.contains(&probe) && check.severity == Severity::Required)
             .all(|check| (check.run)().is_ok())
     }
 
-    /// The answer to a request for a health endpoint (`/readyz`, `/readyz/<check>`), whatever its method; `None` if
+    /// The response to a request for a health endpoint (`/readyz`, `/readyz/<check>`), whatever its method; `None` if
     /// the path is no endpoint or names no check. `query` as in the URI: `verbose`, `exclude=<check>`.
     pub fn respond(&self, path: &str, query: Option<&str>) -> Option<Response<Bytes>> {
         let (probe, endpoint, rest) =
@@ -162,7 +162,7 @@ impl Health {
         let check = checks.find(|check| check.name == name)?;
         Some(match (check.run)() {
             Ok(()) => text(StatusCode::OK, "ok".to_owned()),
-            Err(note) if check.weight == Weight::Note => text(StatusCode::OK, note),
+            Err(note) if check.severity == Severity::Informational => text(StatusCode::OK, note),
             Err(reason) => {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n"))
             }
@@ -190,11 +190,11 @@ fn all<'a>(endpoint: &str, checks: impl Iterator<Item = &'a Check>, query: &str)
             excluded.remove(index);
             let _ = writeln!(report, "[+]{} excluded: ok", check.name);
         } else if let Err(reason) = (check.run)() {
-            if check.weight == Weight::Note {
+            if check.severity == Severity::Informational {
                 let _ = writeln!(report, "[!]{} {reason}", check.name);
                 continue;
             }
-            // The reason is for the log and for those who may ask for the single check, for anybody may ask for all.
+            // The reason is for the log and for requests for the single check; every client may request all checks.
             tracing::debug!(endpoint, check = check.name, reason, "check failed");
             let _ = writeln!(report, "[-]{} failed: reason withheld", check.name);
             failed.push(&check.name);
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(health: &Health, path: &str, query: Option<&str>) -> Option<(u16, String)> {
+    fn response(health: &Health, path: &str, query: Option<&str>) -> Option<(u16, String)> {
         let response = health.respond(path, query)?;
         assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
@@ -260,41 +260,41 @@ mod tests {
         let failing =
             "[+]ping ok\n[-]informer-sync failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
 
-        assert_eq!(answer(&health, "/livez", None), ok("ok"));
-        assert_eq!(answer(&health, "/livez", Some("verbose")), ok("[+]ping ok\nlivez check passed\n"));
-        assert_eq!(answer(&health, "/healthz", Some("verbose=")), ok("[+]ping ok\nhealthz check passed\n"));
-        assert_eq!(answer(&health, "/readyz", None), failed(failing));
+        assert_eq!(response(&health, "/livez", None), ok("ok"));
+        assert_eq!(response(&health, "/livez", Some("verbose")), ok("[+]ping ok\nlivez check passed\n"));
+        assert_eq!(response(&health, "/healthz", Some("verbose=")), ok("[+]ping ok\nhealthz check passed\n"));
+        assert_eq!(response(&health, "/readyz", None), failed(failing));
         assert_eq!(
-            answer(&health, "/readyz/informer-sync", None),
+            response(&health, "/readyz/informer-sync", None),
             failed("internal server error: not yet\n")
         );
-        assert_eq!(answer(&health, "/readyz", Some("exclude=informer-sync")), ok("ok"));
+        assert_eq!(response(&health, "/readyz", Some("exclude=informer-sync")), ok("ok"));
         assert_eq!(
-            answer(&health, "/readyz", Some("verbose&exclude=informer-sync&exclude=x%2Fy")),
+            response(&health, "/readyz", Some("verbose&exclude=informer-sync&exclude=x%2Fy")),
             ok("[+]ping ok\n[+]informer-sync excluded: ok\n[+]shutdown ok\n\
                 warn: some health checks cannot be excluded: no matches for \"x/y\"\nreadyz check passed\n")
         );
 
         synced.set();
         health.note("reloads", &[Probe::Ready], || Some("the last good one is in effect: x".to_owned()));
-        assert_eq!(answer(&health, "/readyz", None), ok("ok"));
+        assert_eq!(response(&health, "/readyz", None), ok("ok"));
         assert_eq!(
-            answer(&health, "/readyz", Some("verbose")),
+            response(&health, "/readyz", Some("verbose")),
             ok("[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\n\
                 [!]reloads the last good one is in effect: x\nreadyz check passed\n")
         );
-        assert_eq!(answer(&health, "/readyz/informer-sync", None), ok("ok"));
+        assert_eq!(response(&health, "/readyz/informer-sync", None), ok("ok"));
         shutdown.begin();
         assert!(!health.passes(Probe::Ready));
         assert!(health.passes(Probe::Live), "a draining process must not be restarted");
     }
 
     #[test]
-    fn other_paths_are_somebody_elses() {
+    fn other_paths_are_not_handled() {
         let health = Health::new();
         health.ping(&[Probe::Live]);
         for path in ["/", "/livezz", "/livez/", "/livez/other", "/readyz/ping", "livez", "/livez/ping/x"] {
-            assert_eq!(answer(&health, path, None), None, "{path}");
+            assert_eq!(response(&health, path, None), None, "{path}");
         }
     }
 }

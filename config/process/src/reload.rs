@@ -1,12 +1,12 @@
-//! Values that come from files and are replaced, whole, when the files change.
+//! Values that are made from files and replaced as a whole when the files change.
 //!
 //! Certificates, CA bundles, kubeconfigs, token files: each is a [`Reloadable`] made by a load function. A change is
 //! loaded first and swapped in only if it loads; otherwise the last good value stays, the error is logged once and a
-//! metric says so. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
-//! notification APIs report badly; SIGHUP asks at once.
+//! metric is set. Files are polled, because Kubernetes replaces mounted secrets by swapping symlinks, which
+//! notification APIs report badly; SIGHUP triggers a check at once.
 
-mod held;
-mod told;
+mod hold;
+mod status;
 
 use std::error::Error;
 use std::fs::Metadata;
@@ -19,16 +19,16 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use fairlead_config::PemFault;
-pub use held::Held;
+pub use hold::ReloadHold;
 use parking_lot::Mutex;
+use status::ReloadMetrics;
 use tokio::sync::{Notify, watch};
-use told::Told;
 
-use crate::exit::FatalError;
+use crate::error::{FatalError, chain};
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 
-/// How often files are looked at without a signal.
+/// Interval of checks without a signal.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A value that can be replaced while it is in use. Reading is wait-free; a reader keeps the value it has loaded.
@@ -49,13 +49,13 @@ impl<T> Reloadable<T> {
         self.current.load_full()
     }
 
-    /// Counts replacements, beginning with 1. Whoever caches something derived from the value keeps the generation
-    /// that he read *before* loading the value beside it.
+    /// Number of replacements, beginning with 1. A cache of something derived from the value stores the generation that was
+    /// read *before* the value was loaded.
     pub fn generation(&self) -> u64 {
         *self.generation.borrow()
     }
 
-    /// Tells of each new generation.
+    /// A receiver of each new generation.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
@@ -67,12 +67,12 @@ impl<T> Reloadable<T> {
     }
 }
 
-/// Asks for a look at all files now; SIGHUP does.
+/// Triggers a check of all files; SIGHUP does this.
 #[derive(Clone, Debug, Default)]
 pub struct ReloadTrigger(Arc<Notify>);
 
 impl ReloadTrigger {
-    /// Asks; several asks before the look happens are one.
+    /// Triggers a check. Several triggers before the check starts count as one.
     pub fn fire(&self) {
         self.0.notify_one();
     }
@@ -82,12 +82,12 @@ impl ReloadTrigger {
     }
 }
 
-/// How often files were looked at because somebody asked for it.
+/// Number of triggered checks of all files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// Looks that have begun.
+pub struct ReloadCounts {
+    /// Checks that have begun.
     pub begun: u64,
-    /// Looks that are over.
+    /// Checks that have ended.
     pub done: u64,
 }
 
@@ -95,61 +95,61 @@ pub struct Looks {
 #[derive(Clone)]
 pub struct Reloads {
     entries: Arc<Mutex<Vec<Arc<Entry>>>>,
-    /// Without whom what is registered here is looked at no more.
-    keeper: Option<Weak<()>>,
-    looks: Arc<watch::Sender<Looks>>,
+    /// Owner of the values registered by this handle. They are dropped with it.
+    owner: Option<Weak<()>>,
+    counts: Arc<watch::Sender<ReloadCounts>>,
     trigger: ReloadTrigger,
-    told: Told,
+    metrics: ReloadMetrics,
 }
 
-/// How one value that is made from files stands.
+/// Status of one value that is made from files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReloadStanding {
-    /// As registered.
-    pub what: String,
-    /// When what is in effect was loaded.
+pub struct ReloadStatus {
+    /// Name of the value, as registered.
+    pub object: String,
+    /// Time at which the value in effect was loaded.
     pub loaded: SystemTime,
-    /// Why what the files say now is not in effect.
+    /// Reason for which the present content of the files is not in effect.
     pub failure: Option<String>,
 }
 
 /// A value could not be made from its files. At start the operator has to act; later the last good value stays.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} cannot be loaded: {reason}")]
+#[error("{object} cannot be loaded: {reason}")]
 pub struct LoadError {
-    /// What was to be loaded, as registered.
-    pub what: String,
+    /// Name of the value, as registered.
+    pub object: String,
     reason: String,
 }
 
 impl FatalError for LoadError {}
 
 impl Reloads {
-    /// With its metrics: `fairlead_reload_…{what}`, `fairlead_file_modified_timestamp_seconds{what}` and
-    /// `fairlead_certificate_not_after_timestamp_seconds{what,kind}`.
+    /// An empty registry with its metrics: `fairlead_reload_…{object}`, `fairlead_file_modified_timestamp_seconds{object}` and
+    /// `fairlead_certificate_not_after_timestamp_seconds{object,kind}`.
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             entries: Arc::default(),
-            keeper: None,
-            looks: Arc::default(),
+            owner: None,
+            counts: Arc::default(),
             trigger: ReloadTrigger::default(),
-            told: Told::new(metrics)?,
+            metrics: ReloadMetrics::new(metrics)?,
         })
     }
 
-    /// The same for what comes and goes: what is registered with it is looked at as long as somebody has `keeper`.
+    /// A handle for values with a limited lifetime: values registered by it are reloaded until `owner` is dropped.
     #[must_use]
-    pub fn kept_by(&self, keeper: &Arc<()>) -> Self {
-        Self { keeper: Some(Arc::downgrade(keeper)), ..self.clone() }
+    pub fn owned_by(&self, owner: &Arc<()>) -> Self {
+        Self { owner: Some(Arc::downgrade(owner)), ..self.clone() }
     }
 
     /// Makes a value from `files` with `load` now, and again whenever their content changes.
     ///
-    /// `what` is a short name for logs and metrics ("serving certificate"). `load` may block; it must not panic and
-    /// its errors must not show secrets.
+    /// `object` is a short name for logs and metrics ("serving certificate"). `load` may block; it must not panic and
+    /// its errors must not contain secrets.
     pub fn register<T, E, F>(
         &self,
-        what: &str,
+        object: &str,
         files: impl IntoIterator<Item = PathBuf>,
         load: F,
     ) -> Result<Arc<Reloadable<T>>, LoadError>
@@ -160,14 +160,14 @@ impl Reloads {
     {
         let files: Vec<PathBuf> = files.into_iter().collect();
         let known = files.clone();
-        self.register_naming(what, files, move || Ok::<_, E>((load()?, known.clone())))
+        self.register_naming(object, files, move || Ok::<_, E>((load()?, known.clone())))
     }
 
-    /// The same for a file that names others: `load` also tells every file that its value was made from, the given ones
-    /// among them.
+    /// The same for a file that names other files: `load` also returns every file that its value was made from, including the
+    /// given ones.
     pub fn register_naming<T, E, F>(
         &self,
-        what: &str,
+        object: &str,
         files: impl IntoIterator<Item = PathBuf>,
         load: F,
     ) -> Result<Arc<Reloadable<T>>, LoadError>
@@ -177,15 +177,15 @@ impl Reloads {
         F: Fn() -> Result<(T, Vec<PathBuf>), E> + Send + 'static,
     {
         let files: Vec<PathBuf> = files.into_iter().collect();
-        // The state of the files is taken before they are loaded: a change in between is found by the next look.
+        // The state of the files is read before they are loaded, so the next check finds a change in between.
         let stamps = files.iter().map(stamp).collect();
         let digest = digest(&files);
         let (value, named) = load().map_err(|error| LoadError {
-            what: what.to_owned(),
+            object: object.to_owned(),
             reason: with_place(chain(&error), &files),
         })?;
         let reloadable = Arc::new(Reloadable::new(value));
-        self.told.success(what, &named);
+        self.metrics.success(object, &named);
         let target = Arc::clone(&reloadable);
         let swap = move || match load() {
             Ok((value, named)) => {
@@ -201,121 +201,123 @@ impl Reloads {
             failure: None,
             loaded: SystemTime::now(),
             holders: 0,
-            is_missed: false,
+            has_missed_check: false,
             swap: Box::new(swap),
         };
         watched.follow(named);
-        let (keeper, state) = (self.keeper.clone(), Mutex::new(watched));
-        self.entries.lock().push(Arc::new(Entry { what: what.to_owned(), keeper, state }));
+        let (owner, state) = (self.owner.clone(), Mutex::new(watched));
+        self.entries.lock().push(Arc::new(Entry { object: object.to_owned(), owner, state }));
         Ok(reloadable)
     }
 
-    /// Has what was registered as `what` depend on these files from now on, because it was made anew of others. Those that
-    /// are new are loaded at the next look.
-    pub fn follow(&self, what: &str, files: &[PathBuf]) {
+    /// Makes the value registered as `object` depend on these files from now on, after it was replaced from other files. New files
+    /// are loaded at the next check.
+    pub fn follow(&self, object: &str, files: &[PathBuf]) {
         for entry in self.current() {
-            // Compared first: whoever is being loaded right now may be the one that asks.
-            if entry.what == what {
+            // The name is compared first: the caller may be a load function that holds the lock of its own entry.
+            if entry.object == object {
                 entry.state.lock().follow(files.to_vec());
             }
         }
     }
 
-    /// What could not be reloaded, with the reason: the last good one is in effect instead.
+    /// Names and reasons of the values that could not be reloaded, whose last good value is in effect.
     pub fn failures(&self) -> Vec<(String, String)> {
         let failed = self.current().into_iter().filter_map(|entry| {
-            // One that is being loaded right now is neither good nor bad yet.
+            // The result of a load that is running is not known yet.
             let failure = entry.state.try_lock()?.failure.clone()?;
-            Some((entry.what.clone(), failure))
+            Some((entry.object.clone(), failure))
         });
         failed.collect()
     }
 
-    /// Everything that is kept fresh, and since when.
-    pub fn standings(&self) -> Vec<ReloadStanding> {
-        let told = self.current().into_iter().filter_map(|entry| {
-            // One that is being loaded right now is neither good nor bad yet.
+    /// Status of all values.
+    pub fn statuses(&self) -> Vec<ReloadStatus> {
+        let statuses = self.current().into_iter().filter_map(|entry| {
+            // The result of a load that is running is not known yet.
             let (loaded, failure) =
                 entry.state.try_lock().map(|state| (state.loaded, state.failure.clone()))?;
-            Some(ReloadStanding { what: entry.what.clone(), loaded, failure })
+            Some(ReloadStatus { object: entry.object.clone(), loaded, failure })
         });
-        told.collect()
+        statuses.collect()
     }
 
-    /// Tells of each look that was asked for.
-    pub fn looks(&self) -> watch::Receiver<Looks> {
-        self.looks.subscribe()
+    /// A receiver of the number of triggered checks.
+    pub fn counts(&self) -> watch::Receiver<ReloadCounts> {
+        self.counts.subscribe()
     }
 
-    /// The handle with which a signal handler asks for a look.
+    /// The handle by which a signal handler triggers a check.
     pub fn trigger(&self) -> ReloadTrigger {
         self.trigger.clone()
     }
 
-    /// Keeps everything fresh until the process drains. One per process.
+    /// Checks all files periodically and when triggered, until the process drains. Run it once per process.
     pub async fn run(self, shutdown: Shutdown) {
         let mut interval = tokio::time::interval(POLL_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let look = tokio::select! {
+            let check = tokio::select! {
                 biased;
                 () = shutdown.draining() => return,
-                () = self.trigger.fired() => Look::Content,
-                _ = interval.tick() => Look::Stamps,
+                () = self.trigger.fired() => Check::Content,
+                _ = interval.tick() => Check::Stamps,
             };
-            if look == Look::Content {
-                self.looks.send_modify(|looks| looks.begun += 1);
+            if check == Check::Content {
+                self.counts.send_modify(|counts| counts.begun += 1);
             }
             let reloads = self.clone();
-            if tokio::task::spawn_blocking(move || reloads.look(look)).await.is_err() {
+            if tokio::task::spawn_blocking(move || reloads.check(check)).await.is_err() {
                 tracing::error!("a load function panicked while files were checked");
             }
-            if look == Look::Content {
-                self.looks.send_modify(|looks| looks.done += 1);
+            if check == Check::Content {
+                self.counts.send_modify(|counts| counts.done += 1);
             }
         }
     }
 
-    /// Looks at every file's content now, on this thread. Blocks.
+    /// Checks the content of all files now, on this thread. Blocks.
     pub fn check_now(&self) {
-        self.look(Look::Content);
+        self.check(Check::Content);
     }
 
-    fn look(&self, look: Look) {
+    fn check(&self, check: Check) {
         for entry in self.current() {
-            self.refresh(&entry, look);
+            self.refresh(&entry, check);
         }
     }
 
-    /// All that are still wanted. Series of others go with them.
+    /// All entries whose owner exists. Other entries are removed with their series.
     fn current(&self) -> Vec<Arc<Entry>> {
         let mut entries = self.entries.lock();
-        let (kept, gone) = std::mem::take(&mut *entries).into_iter().partition(|entry| entry.is_kept());
+        let (kept, removed) = std::mem::take(&mut *entries).into_iter().partition(|entry| entry.is_owned());
         *entries = kept;
-        let gone: Vec<Arc<Entry>> = gone;
-        for gone in gone.iter().filter(|gone| entries.iter().all(|entry| entry.what != gone.what)) {
-            self.told.forget(&gone.what);
+        let removed: Vec<Arc<Entry>> = removed;
+        for removed in
+            removed.iter().filter(|removed| entries.iter().all(|entry| entry.object != removed.object))
+        {
+            self.metrics.remove(&removed.object);
         }
         entries.clone()
     }
 
-    fn refresh(&self, entry: &Entry, look: Look) {
-        let (what, mut state) = (entry.what.as_str(), entry.state.lock());
+    fn refresh(&self, entry: &Entry, check: Check) {
+        let (object, mut state) = (entry.object.as_str(), entry.state.lock());
         if state.holders > 0 {
-            if look == Look::Content {
-                state.is_missed = true;
-                tracing::info!(what, "is not looked at yet");
+            if check == Check::Content {
+                state.has_missed_check = true;
+                tracing::info!(object, "not reloaded while it is held");
             }
             return;
         }
         let stamps: Vec<_> = state.files.iter().map(stamp).collect();
-        let untouched = stamps == state.stamps && look == Look::Stamps;
+        let untouched = stamps == state.stamps && check == Check::Stamps;
         if untouched && state.failure.is_none() {
             return;
         }
         let digest = digest(&state.files);
         state.stamps = stamps;
-        self.told.looked_at(what, &state.files);
+        self.metrics.record_modified(object, &state.files);
         if digest == state.digest && state.failure.is_none() {
             return;
         }
@@ -324,16 +326,20 @@ impl Reloads {
             Ok(named) => {
                 state.failure = None;
                 state.loaded = SystemTime::now();
-                self.told.success(what, &named);
+                self.metrics.success(object, &named);
                 state.follow(named);
-                tracing::info!(what, "reloaded");
+                tracing::info!(object, "reloaded");
             }
             Err(reason) => {
                 let reason = with_place(reason, &state.files);
-                self.told.failure(what);
-                // Tried again with every look, for the fault may pass without a change of the file; said once.
+                self.metrics.failure(object);
+                // Retried at every check, because the fault may disappear without a change of the file. Logged once.
                 if state.failure.as_ref() != Some(&reason) {
-                    tracing::error!(what, reason, "cannot be reloaded; the last good one stays in effect");
+                    tracing::error!(
+                        object,
+                        reason,
+                        "cannot be reloaded; the last good value stays in effect"
+                    );
                     state.failure = Some(reason);
                 }
             }
@@ -342,7 +348,7 @@ impl Reloads {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Check {
     /// Cheap: content is read only where a file's metadata has changed.
     Stamps,
     /// Reads every file.
@@ -350,14 +356,14 @@ enum Look {
 }
 
 struct Entry {
-    what: String,
-    keeper: Option<Weak<()>>,
+    object: String,
+    owner: Option<Weak<()>>,
     state: Mutex<Watched>,
 }
 
 impl Entry {
-    fn is_kept(&self) -> bool {
-        self.keeper.as_ref().is_none_or(|keeper| keeper.strong_count() > 0)
+    fn is_owned(&self) -> bool {
+        self.owner.as_ref().is_none_or(|owner| owner.strong_count() > 0)
     }
 }
 
@@ -367,16 +373,16 @@ struct Watched {
     digest: u64,
     failure: Option<String>,
     loaded: SystemTime,
-    /// How many want it to stay as it is.
+    /// Number of [`ReloadHold`]s.
     holders: usize,
-    /// Somebody has asked for a look meanwhile.
-    is_missed: bool,
+    /// A check was triggered while it was held.
+    has_missed_check: bool,
     swap: Box<dyn Fn() -> Result<Vec<PathBuf>, String> + Send>,
 }
 
 impl Watched {
-    /// Watches these files from now on. Where they are others than before, nothing is known about their state at the
-    /// time they were loaded, so the next look loads them again.
+    /// Watches these files from now on. If they differ from the previous ones, their state at the time of loading is unknown,
+    /// so the next check loads them again.
     fn follow(&mut self, files: Vec<PathBuf>) {
         if files != self.files {
             self.stamps = vec![None; files.len()];
@@ -386,7 +392,7 @@ impl Watched {
     }
 }
 
-/// What changes in a file's metadata when its content does: device, inode, length, change time.
+/// Metadata of a file that changes with its content: device, inode, length, change time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -405,7 +411,7 @@ fn stamp(path: &PathBuf) -> Option<Stamp> {
     std::fs::metadata(path).ok().map(of)
 }
 
-/// A digest of all contents, only good to see that something has changed.
+/// A digest of all contents, used only to detect changes.
 fn digest(files: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in files {
@@ -420,7 +426,7 @@ fn digest(files: &[PathBuf]) -> u64 {
     hasher.finish()
 }
 
-/// The reason, and the line of the fault where it is one of a PEM file and does not say so.
+/// The reason, with the line of the fault if a PEM file is faulty and the reason does not name the line.
 fn with_place(reason: String, files: &[PathBuf]) -> String {
     let fault = files.iter().find_map(|file| PemFault::first_in(file)).map(|fault| fault.to_string());
     match fault {
@@ -429,236 +435,5 @@ fn with_place(reason: String, files: &[PathBuf]) -> String {
     }
 }
 
-/// An error with its sources on one line.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use std::fs;
-    use std::num::ParseIntError;
-    use std::path::Path;
-
-    use fairlead_config::DrainConfig;
-
-    use super::*;
-
-    struct Fixture {
-        dir: tempfile::TempDir,
-        metrics: Metrics,
-        reloads: Reloads,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let metrics = Metrics::new("test", "0").unwrap();
-            let reloads = Reloads::new(&metrics).unwrap();
-            Self { dir: tempfile::tempdir().unwrap(), metrics, reloads }
-        }
-
-        fn path(&self) -> PathBuf {
-            self.dir.path().join("number")
-        }
-
-        /// Replaces the file as an atomic writer does, so that its inode changes.
-        fn write(&self, text: &str) {
-            let new = self.dir.path().join("new");
-            fs::write(&new, text).unwrap();
-            fs::rename(new, self.path()).unwrap();
-        }
-
-        fn number(&self) -> Result<Arc<Reloadable<u32>>, LoadError> {
-            let path = self.path();
-            self.reloads.register("number", [self.path()], move || read_number(&path))
-        }
-
-        fn count(&self, result: &str) -> Option<String> {
-            let text = String::from_utf8(self.metrics.text().unwrap().to_vec()).unwrap();
-            let name = format!("fairlead_reload_total{{result=\"{result}\",what=\"number\"}} ");
-            text.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned))
-        }
-    }
-
-    fn read_number(path: &Path) -> Result<u32, ParseIntError> {
-        fs::read_to_string(path).unwrap_or_default().trim().parse()
-    }
-
-    #[tokio::test]
-    async fn what_is_held_is_looked_at_when_it_is_held_no_more() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let number = fixture.number().unwrap();
-        let (one, other) = (fixture.reloads.hold("number"), fixture.reloads.hold("number"));
-        fixture.write("2");
-        fixture.reloads.check_now();
-        drop(one);
-        fixture.reloads.check_now();
-        assert_eq!(*number.load(), 1);
-        drop(other);
-        // Whoever asked meanwhile is not forgotten.
-        fixture.reloads.trigger().fired().await;
-        fixture.reloads.look(Look::Stamps);
-        assert_eq!(*number.load(), 2);
-    }
-
-    #[test]
-    fn a_changed_file_replaces_the_value_and_a_bad_one_does_not() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let number = fixture.number().unwrap();
-        let early = number.load();
-        assert_eq!((*early, number.generation()), (1, 1));
-
-        fixture.reloads.look(Look::Stamps);
-        assert_eq!(number.generation(), 1, "nothing has changed");
-
-        fixture.write("2");
-        fixture.reloads.look(Look::Stamps);
-        assert_eq!((*number.load(), number.generation(), *early), (2, 2, 1));
-
-        for bad in ["x", "y"] {
-            fixture.write(bad);
-            fixture.reloads.look(Look::Stamps);
-            assert_eq!((*number.load(), number.generation()), (2, 2));
-        }
-        fs::remove_file(fixture.path()).unwrap();
-        fixture.reloads.check_now();
-        assert_eq!(*number.load(), 2);
-
-        fixture.write("3");
-        fixture.reloads.check_now();
-        assert_eq!((*number.load(), number.generation()), (3, 3));
-        assert_eq!(fixture.count("success").as_deref(), Some("3"));
-        assert_eq!(fixture.count("failure").as_deref(), Some("3"));
-    }
-
-    #[test]
-    fn files_that_a_file_names_are_followed() {
-        let fixture = Fixture::new();
-        let folder = fixture.dir.path().to_owned();
-        let (path, first, second) = (fixture.path(), folder.join("first"), folder.join("second"));
-        fs::write(&first, "1").unwrap();
-        fs::write(&second, "2").unwrap();
-        fixture.write("first");
-        let load = move || {
-            let named = folder.join(fs::read_to_string(&path).unwrap_or_default());
-            Ok::<_, ParseIntError>((read_number(&named)?, vec![path.clone(), named]))
-        };
-        let number = fixture.reloads.register_naming("number", [fixture.path()], load).unwrap();
-        assert_eq!(*number.load(), 1);
-        fs::write(&first, "11").unwrap();
-        fixture.reloads.check_now();
-        assert_eq!(*number.load(), 11, "what is named is followed");
-        fixture.write("second");
-        fixture.reloads.check_now();
-        assert_eq!(*number.load(), 2, "another one is named");
-        fs::write(&second, "x").unwrap();
-        fixture.reloads.check_now();
-        let failures = fixture.reloads.failures();
-        assert_eq!((*number.load(), failures.len(), failures[0].0.as_str()), (2, 1, "number"));
-        fs::write(&second, "22").unwrap();
-        fixture.reloads.check_now();
-        assert_eq!((*number.load(), fixture.reloads.failures()), (22, Vec::new()));
-    }
-
-    #[test]
-    fn the_same_content_in_a_new_file_is_no_change() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let number = fixture.number().unwrap();
-        fixture.write("1");
-        fixture.reloads.look(Look::Stamps);
-        fixture.reloads.check_now();
-        assert_eq!(number.generation(), 1);
-    }
-
-    #[test]
-    fn a_fault_outside_the_files_is_tried_again() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let other = fixture.dir.path().join("other");
-        fs::write(&other, "1").unwrap();
-        let (first, second) = (fixture.path(), other.clone());
-        let load = move || Ok::<_, ParseIntError>(read_number(&first)? + read_number(&second)?);
-        let sum = fixture.reloads.register("sum", [fixture.path()], load).unwrap();
-        fixture.write("2");
-        fs::write(&other, "x").unwrap();
-        fixture.reloads.look(Look::Stamps);
-        assert_eq!(*sum.load(), 2);
-        fs::write(&other, "5").unwrap();
-        fixture.reloads.look(Look::Stamps);
-        assert_eq!(*sum.load(), 7);
-    }
-
-    #[test]
-    fn what_nobody_keeps_is_looked_at_no_more_and_has_no_series() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let keeper = Arc::new(());
-        let path = fixture.path();
-        let kept = fixture.reloads.kept_by(&keeper);
-        let number = kept.register("number", [fixture.path()], move || read_number(&path)).unwrap();
-        fixture.write("x");
-        fixture.reloads.check_now();
-        assert_eq!((fixture.reloads.failures().len(), fixture.count("failure").as_deref()), (1, Some("1")));
-        drop(keeper);
-        fixture.write("2");
-        fixture.reloads.check_now();
-        assert_eq!((*number.load(), fixture.reloads.failures().len()), (1, 0));
-        assert_eq!((fixture.count("failure"), fixture.count("success")), (None, None));
-    }
-
-    #[test]
-    fn whoever_is_loaded_may_register_and_have_others_follow() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let (reloads, path, other) = (fixture.reloads.clone(), fixture.path(), fixture.path());
-        let load = move || {
-            reloads.follow("other", &[]);
-            let other = other.clone();
-            let _ = reloads.register("other", [], move || read_number(&other));
-            read_number(&path)
-        };
-        let number = fixture.reloads.register("number", [fixture.path()], load).unwrap();
-        fixture.write("2");
-        fixture.reloads.check_now();
-        assert_eq!(*number.load(), 2);
-    }
-
-    #[test]
-    fn at_the_start_a_bad_file_is_an_error_that_names_it() {
-        let fixture = Fixture::new();
-        let error = fixture.number().unwrap_err();
-        assert_eq!(error.to_string(), "number cannot be loaded: cannot parse integer from empty string");
-    }
-
-    #[tokio::test]
-    async fn a_trigger_is_heard_and_followers_are_told() {
-        let fixture = Fixture::new();
-        fixture.write("1");
-        let number = fixture.number().unwrap();
-        let mut changes = number.changes();
-        let shutdown =
-            Shutdown::new(&DrainConfig { window: "0s".parse().unwrap(), ..DrainConfig::default() });
-        let task = tokio::spawn(fixture.reloads.clone().run(shutdown.clone()));
-        fixture.write("2");
-        fixture.reloads.trigger().fire();
-        changes.changed().await.unwrap();
-        assert_eq!(*number.load(), 2);
-        shutdown.begin();
-        shutdown.run().await;
-        task.await.unwrap();
-    }
-}
+mod tests;

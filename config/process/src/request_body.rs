@@ -1,4 +1,4 @@
-//! The body of a request, which its client may take only so much time for.
+//! Request bodies with a deadline for slow clients.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::untaken::ONCE_MORE;
+use crate::slow_reader::GRACE;
 
-/// Bytes that earn a client one more second.
-const LEAST_RATE: u64 = 512;
+/// Bytes that extend the deadline by one second.
+const BYTES_PER_SECOND: u64 = 512;
 
-/// The body of a request. It fails when the client takes longer over it than the settings allow (`slowClients.body`): only the
-/// time counts for which somebody waited for more. The server answers 408 then, whatever its service makes of that.
+/// The body of a request. Reading fails when the client takes longer than the settings allow
+/// (`slowClients.requestBodyTimeout`). Only the time counts in which the service waits for data. The server then responds with
+/// 408, whatever response the service returns.
 #[derive(Debug)]
 pub struct RequestBody {
     incoming: Incoming,
     /// Boxed, because most requests have no body.
-    pace: Option<Box<Pace>>,
+    deadline: Option<Box<Deadline>>,
 }
 
-/// The body of a request breaks off; the client is to blame.
+/// The request body ended early; the client is to blame.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
-    /// The client is gone, or does not speak as it should.
+    /// The client has disconnected or violated the protocol.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
-    /// It took too long.
+    /// The deadline has passed.
     #[error("the body of the request comes too slowly")]
     TooSlow,
 }
 
-/// Whether a body came too slowly.
+/// Whether a body missed its deadline.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TooSlow(Option<Arc<AtomicBool>>);
 
@@ -47,53 +48,53 @@ impl TooSlow {
 }
 
 #[derive(Debug)]
-struct Pace {
+struct Deadline {
     allowed: Duration,
     received: u64,
     waited: Duration,
-    /// Since when somebody waits for more.
-    since: Option<Instant>,
+    /// Start of the current wait.
+    waiting_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// It was looked at once more.
-    warned: bool,
+    /// The extra time was granted.
+    has_grace: bool,
     too_slow: Arc<AtomicBool>,
 }
 
 impl RequestBody {
-    /// `allowed` is how long it may take, and a second more for so many bytes of it.
+    /// `allowed` is the time for the body, plus one second per [`BYTES_PER_SECOND`] bytes.
     pub(crate) fn new(incoming: Incoming, allowed: Duration) -> (Self, TooSlow) {
         if incoming.is_end_stream() {
-            return (Self { incoming, pace: None }, TooSlow::default());
+            return (Self { incoming, deadline: None }, TooSlow::default());
         }
         let too_slow = Arc::new(AtomicBool::new(false));
-        let pace = Pace {
+        let deadline = Deadline {
             allowed,
             received: 0,
             waited: Duration::ZERO,
-            since: None,
+            waiting_since: None,
             timer: None,
-            warned: false,
+            has_grace: false,
             too_slow: Arc::clone(&too_slow),
         };
-        (Self { incoming, pace: Some(Box::new(pace)) }, TooSlow(Some(too_slow)))
+        (Self { incoming, deadline: Some(Box::new(deadline)) }, TooSlow(Some(too_slow)))
     }
 }
 
-impl Pace {
-    fn came(&mut self, bytes: usize) {
-        if let Some(since) = self.since.take() {
+impl Deadline {
+    fn on_data(&mut self, bytes: usize) {
+        if let Some(since) = self.waiting_since.take() {
             self.waited += since.elapsed();
         }
         self.received += bytes as u64;
     }
 
-    /// Ready when it was waited for too long.
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.since.is_none() {
+    /// Ready when the deadline has passed.
+    fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.waiting_since.is_none() {
             let now = Instant::now();
-            let earned = Duration::from_secs(self.received / LEAST_RATE);
+            let earned = Duration::from_secs(self.received / BYTES_PER_SECOND);
             let end = now + self.allowed.saturating_add(earned).saturating_sub(self.waited);
-            self.since = Some(now);
+            self.waiting_since = Some(now);
             match &mut self.timer {
                 Some(timer) => timer.as_mut().reset(end),
                 None => self.timer = Some(Box::pin(sleep_until(end))),
@@ -101,10 +102,10 @@ impl Pace {
         }
         if let Some(timer) = &mut self.timer {
             ready!(timer.as_mut().poll(context));
-            if !self.warned {
-                self.warned = true;
-                self.allowed = self.allowed.saturating_add(ONCE_MORE);
-                timer.as_mut().reset(Instant::now() + ONCE_MORE);
+            if !self.has_grace {
+                self.has_grace = true;
+                self.allowed = self.allowed.saturating_add(GRACE);
+                timer.as_mut().reset(Instant::now() + GRACE);
                 ready!(timer.as_mut().poll(context));
             }
         }
@@ -121,14 +122,14 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Self { incoming, pace } = self.get_mut();
+        let Self { incoming, deadline } = self.get_mut();
         let polled = Pin::new(incoming).poll_frame(context).map_err(RequestBodyError::Broken);
-        match (&polled, pace) {
-            (Poll::Ready(Some(Ok(frame))), Some(pace)) => {
-                pace.came(frame.data_ref().map_or(0, Bytes::len));
+        match (&polled, deadline) {
+            (Poll::Ready(Some(Ok(frame))), Some(deadline)) => {
+                deadline.on_data(frame.data_ref().map_or(0, Bytes::len));
             }
-            (Poll::Pending, Some(pace)) => {
-                ready!(pace.poll_end(context));
+            (Poll::Pending, Some(deadline)) => {
+                ready!(deadline.poll_expired(context));
                 return Poll::Ready(Some(Err(RequestBodyError::TooSlow)));
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! A listener that serves HTTP/1.1 and HTTP/2 over TLS and does not let peers take more than their share.
+//! A listener that serves HTTP/1.1 and HTTP/2 over TLS, with limits per peer.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -27,73 +27,73 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use crate::activity::Idle;
-use crate::chatter::{Chatter, said_too_much};
+use crate::activity::IdleReason;
 use crate::connection::ConnectionInfo;
-use crate::exit::FatalError;
+use crate::error::FatalError;
+use crate::frame_budget::{FrameBudget, is_frame_budget_exceeded};
 use crate::lifecycle::Shutdown;
 use crate::metrics::{Metrics, MetricsError};
 use crate::peers::AllowedPeers;
 use crate::proxy_protocol::proxied_client;
-use crate::quota::Connected;
-use crate::reply::{self, ReplyBody, Service};
+use crate::quota::ConnectionGuard;
 use crate::request_body::{RequestBody, TooSlow};
+use crate::response::{self, ResponseBody, Service};
+use crate::slow_reader::{ReadTimeout, SlowReaderGuard};
 use crate::socket::tune_socket;
 use crate::status::Status;
 use crate::tls::{PeerChain, ReloadableTls};
-use crate::untaken::{Patience, Patient};
 
-/// Connections that the kernel keeps while we are busy.
+/// Length of the kernel's queue of connections that were not accepted yet.
 const BACKLOG: u32 = 1024;
-/// What an HTTP/2 peer may send ahead on one stream and on all; the latter is memory we may have to hold.
+/// HTTP/2 flow-control windows of one stream and of a connection. The latter bounds the memory per connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Response bytes queued per HTTP/2 stream before its body is asked for no more.
+/// Response bytes queued per HTTP/2 stream before its body is no longer polled.
 const SEND_BUFFER: usize = 32 << 10;
-/// Streams a peer may reset before we have looked at them (CVE-2023-44487), and streams that its faults make us reset
-/// (CVE-2025-8671), per connection.
+/// Streams per connection that a peer may reset before they were accepted (CVE-2023-44487), and streams that the server resets
+/// because of errors of the peer (CVE-2025-8671).
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_ERROR_RESETS: usize = 128;
 static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
 
-/// A socket that listens, not yet served.
+/// A listening socket that is not served yet.
 #[derive(Debug)]
 pub struct BoundServer {
     listener: TcpListener,
     local_addr: SocketAddr,
 }
 
-/// Everything about a listener but what it serves.
+/// Configuration of a listener, without the service.
 #[derive(Clone)]
 pub struct ServerOptions {
     /// The listener's name in logs and metrics.
     pub name: String,
     /// Certificate and protocols.
     pub tls: Arc<ReloadableTls>,
-    /// What peers may do.
+    /// Limits of connections and requests.
     pub limits: ConnectionLimits,
-    /// What they may take their time for.
+    /// Time limits of slow clients.
     pub slow_clients: SlowClientsConfig,
-    /// Who may connect.
+    /// Peers that may connect.
     pub peers: AllowedPeers,
-    /// Ends the server.
+    /// The shutdown of the server.
     pub shutdown: Shutdown,
-    /// Where connections are counted.
+    /// Metrics of connections.
     pub metrics: ServerMetrics,
 }
 
 impl ServerOptions {
-    fn refuse(&self, why: &str) {
-        self.metrics.refused.with_label_values(&[self.name.as_str(), why]).inc();
+    fn count_error(&self, reason: &str) {
+        self.metrics.errors.with_label_values(&[self.name.as_str(), reason]).inc();
     }
 }
 
-/// The metrics of all listeners of a process, told apart by the label `listener`.
+/// The metrics of all listeners of a process, with the label `listener`.
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
     open: IntGaugeVec,
     handshakes: IntCounterVec,
-    refused: IntCounterVec,
+    errors: IntCounterVec,
 }
 
 impl ServerMetrics {
@@ -106,24 +106,24 @@ impl ServerMetrics {
                 "TLS handshakes by result: full, resumed, failed, timeout.",
                 &["listener", "result"],
             )?,
-            refused: metrics.counters(
+            errors: metrics.counters(
                 "fairlead_server_errors_total",
-                "Requests answered by the server itself: headers (431), slow_body (408), panic (500); answers that \
-                 nobody takes: untaken; connections from where none are accepted: peer, or no more: address; \
-                 connections on which too much came that means nothing: chatter.",
-                &["listener", "why"],
+                "Requests that the server rejected: headers (431), slow_body (408), panic (500). Responses that a client did not \
+                 read: slow_reader. Connections from a network that is not allowed: peer. Connections beyond the quota \
+                 of an address: address. Connections that exceeded the frame budget: frames.",
+                &["listener", "reason"],
             )?,
         })
     }
 }
 
-/// The address cannot be listened on; the operator has to change it or stop who has it.
+/// The address cannot be listened on; the operator has to change it or to stop the process that uses it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {addr}")]
 pub struct BindError {
-    /// The address asked for.
+    /// The address.
     pub addr: SocketAddr,
-    /// What the system says.
+    /// The error of the system.
     #[source]
     pub source: io::Error,
 }
@@ -131,7 +131,7 @@ pub struct BindError {
 impl FatalError for BindError {
     fn hint(&self) -> Option<String> {
         match self.source.kind() {
-            io::ErrorKind::AddrInUse => Some(format!("something else listens on port {}", self.addr.port())),
+            io::ErrorKind::AddrInUse => Some(format!("another process listens on port {}", self.addr.port())),
             io::ErrorKind::PermissionDenied => Some("ports below 1024 need CAP_NET_BIND_SERVICE".to_owned()),
             io::ErrorKind::AddrNotAvailable => {
                 Some(format!("this machine has no address {}", self.addr.ip()))
@@ -142,7 +142,7 @@ impl FatalError for BindError {
 }
 
 impl BoundServer {
-    /// Listens. Port 0 takes a free one. Needs a Tokio runtime.
+    /// Listens on an address. Port 0 selects a free one. Needs a Tokio runtime.
     pub fn bind(addr: SocketAddr) -> Result<Self, BindError> {
         let listen = || {
             let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -156,54 +156,54 @@ impl BoundServer {
         listen().map_err(|source| BindError { addr, source })
     }
 
-    /// The address listened on, with the real port.
+    /// The local address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Serves until the shutdown's drain is done: when it begins no connection is accepted any more, open ones are told
-    /// (GOAWAY, `Connection: close`), and this returns when the last one has ended or the window is over.
+    /// Serves until the drain is done. When it begins, no connection is accepted any more and open connections are shut down
+    /// gracefully (GOAWAY, `Connection: close`). Returns when the last one has ended or the window is over.
     pub async fn serve<S: Service>(self, options: ServerOptions, service: S) {
-        let slots = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
-        let untaken = options.metrics.refused.with_label_values(&[options.name.as_str(), "untaken"]);
-        let patience = Patience { limit: options.slow_clients.response_stall_timeout.get(), lost: untaken };
+        let permits = Arc::new(Semaphore::new(options.limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        let aborted = options.metrics.errors.with_label_values(&[options.name.as_str(), "slow_reader"]);
+        let read_timeout = ReadTimeout { limit: options.slow_clients.response_stall_timeout.get(), aborted };
         let shared = Arc::new(Shared {
-            patience: Arc::new(patience),
+            read_timeout: Arc::new(read_timeout),
             protocols: Protocols::new(&options.limits),
             options,
             service,
             tracker: TaskTracker::new(),
         });
-        // Prometheus sees an increase only where there was something before.
-        for why in ["address", "chatter", "headers", "panic", "peer", "slow_body", "untaken"] {
-            let labels = [shared.options.name.as_str(), why];
-            shared.options.metrics.refused.with_label_values(&labels);
+        // Prometheus detects an increase only of a series that exists.
+        for reason in ["address", "frames", "headers", "panic", "peer", "slow_body", "slow_reader"] {
+            let labels = [shared.options.name.as_str(), reason];
+            shared.options.metrics.errors.with_label_values(&labels);
         }
         let mut backoff = Duration::ZERO;
         loop {
             let accepted = tokio::select! {
                 () = shared.options.shutdown.draining() => break,
                 accepted = async {
-                    let slot = Arc::clone(&slots).acquire_owned().await;
-                    (slot, self.listener.accept().await)
+                    let permit = Arc::clone(&permits).acquire_owned().await;
+                    (permit, self.listener.accept().await)
                 } => accepted,
             };
             match accepted {
-                (Ok(slot), Ok((stream, peer))) => {
+                (Ok(permit), Ok((stream, peer))) => {
                     backoff = Duration::ZERO;
                     if !shared.options.peers.admit(peer.ip()) {
-                        tracing::debug!(listener = shared.options.name, %peer, "may not connect");
-                        shared.options.refuse("peer");
+                        tracing::debug!(listener = shared.options.name, %peer, "the peer is not allowed to connect");
+                        shared.options.count_error("peer");
                         continue;
                     }
                     let connection = serve_connection(Arc::clone(&shared), stream, peer, self.local_addr);
                     shared.tracker.spawn(async move {
                         connection.await;
-                        drop(slot);
+                        drop(permit);
                     });
                 }
                 (_, outcome) => {
-                    // Mostly out of file descriptors; there is no event for "some are free again".
+                    // Mostly a lack of file descriptors. No event reports free ones, so wait.
                     if let Err(error) = outcome {
                         tracing::warn!(listener = shared.options.name, %error, "cannot accept a connection");
                     }
@@ -222,24 +222,24 @@ struct Shared<S> {
     options: ServerOptions,
     protocols: Protocols,
     service: S,
-    /// For what they do not take.
-    patience: Arc<Patience>,
+    /// Time limit for clients to read responses.
+    read_timeout: Arc<ReadTimeout>,
     /// Connections and the streams on them.
     tracker: TaskTracker,
 }
 
 impl<S> Shared<S> {
     fn streams(&self) -> Streams {
-        Streams { tracker: self.tracker.clone(), patience: Arc::clone(&self.patience) }
+        Streams { tracker: self.tracker.clone(), read_timeout: Arc::clone(&self.read_timeout) }
     }
 
-    fn patient<C>(&self, connection: C) -> Patient<Pin<Box<C>>> {
-        Patient::new(Box::pin(connection), &self.patience)
+    fn guard<C>(&self, connection: C) -> SlowReaderGuard<Pin<Box<C>>> {
+        SlowReaderGuard::new(Box::pin(connection), &self.read_timeout)
     }
 }
 
-/// One connection from its first byte to its last. What each phase needs lies in a box of its own, so that an open
-/// connection has no room for a handshake and one protocol none for the other.
+/// Serves one connection. The state of each phase is boxed separately, so that an open connection does not reserve memory for
+/// the handshake, nor for the other protocol.
 async fn serve_connection<S: Service>(
     shared: Arc<Shared<S>>,
     stream: TcpStream,
@@ -252,7 +252,7 @@ async fn serve_connection<S: Service>(
     let _closed = OnDrop(move || open.dec());
 
     let Some(established) = Box::pin(handshake(options, stream, peer)).await else { return };
-    let Established { stream, client: peer, connected: _connected } = established;
+    let Established { stream, client: peer, guard: _guard } = established;
     let (_, session) = stream.get_ref();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let id = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
@@ -264,22 +264,22 @@ async fn serve_connection<S: Service>(
     };
     if let Err(error) = outcome {
         let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-        if cause.is_some_and(said_too_much) {
-            options.refuse("chatter");
+        if cause.is_some_and(is_frame_budget_exceeded) {
+            options.count_error("frames");
         }
         tracing::debug!(listener = options.name, %peer, %error, "connection ended");
     }
 }
 
-/// A connection that HTTP can be spoken on.
+/// A connection after its TLS handshake.
 struct Established {
     stream: Box<TlsStream<TcpStream>>,
     client: SocketAddr,
-    /// Counts it among those of its address.
-    connected: Option<Connected>,
+    /// Counts the connection for its address.
+    guard: Option<ConnectionGuard>,
 }
 
-/// The encrypted stream, and whose it is; `None`, counted, if there is none in time.
+/// Performs the TLS handshake. `None` if it fails or times out, which is counted.
 async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketAddr) -> Option<Established> {
     tune_socket(&stream);
     let accept = async {
@@ -287,9 +287,9 @@ async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketA
             true => proxied_client(&mut stream, peer).await.map_err(io::Error::other)?,
             false => peer,
         };
-        let connected = options.peers.connect(client.ip()).map_err(|_| io::ErrorKind::QuotaExceeded)?;
+        let guard = options.peers.connect(client.ip()).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         let stream = Box::new(TlsAcceptor::from(options.tls.load()).accept(stream).await?);
-        Ok::<_, io::Error>(Established { stream, client, connected })
+        Ok::<_, io::Error>(Established { stream, client, guard })
     };
     let accepted = tokio::select! {
         accepted = timeout(options.limits.tls_handshake_timeout.get(), accept) => accepted,
@@ -302,8 +302,8 @@ async fn handshake(options: &ServerOptions, mut stream: TcpStream, peer: SocketA
             (Some(established), if resumed { "resumed" } else { "full" })
         }
         Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
-            tracing::debug!(listener = options.name, %peer, "may have no more connections");
-            options.refuse("address");
+            tracing::debug!(listener = options.name, %peer, "the address has reached its quota of connections");
+            options.count_error("address");
             return None;
         }
         Ok(Err(error)) => {
@@ -321,12 +321,11 @@ fn speak_http2<'a, S: Service>(
     stream: Box<TlsStream<TcpStream>>,
     info: &'a ConnectionInfo,
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
-    let answering = answering(shared, info);
-    // Whoever comes may be a gateway.
-    let stream = Chatter::of_proxy(stream);
-    let connection =
-        shared.protocols.http2(shared.streams()).serve_connection(TokioIo::new(stream), answering);
-    drive(shared.patient(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+    let service = hyper_service(shared, info);
+    // The peer may be a gateway.
+    let stream = FrameBudget::for_proxy(stream);
+    let connection = shared.protocols.http2(shared.streams()).serve_connection(TokioIo::new(stream), service);
+    drive(shared.guard(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
 }
 
 fn speak_http1<'a, S: Service>(
@@ -334,18 +333,18 @@ fn speak_http1<'a, S: Service>(
     stream: Box<TlsStream<TcpStream>>,
     info: &'a ConnectionInfo,
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'a {
-    let answering = answering(shared, info);
-    let connection = shared.protocols.http1.serve_connection(TokioIo::new(stream), answering).with_upgrades();
-    drive(shared.patient(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
+    let service = hyper_service(shared, info);
+    let connection = shared.protocols.http1.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    drive(shared.guard(connection), |connection| connection.graceful_shutdown(), &shared.options, info)
 }
 
-/// What hyper calls with each request of a connection.
-fn answering<S: Service>(
+/// The service that hyper calls with each request of a connection.
+fn hyper_service<S: Service>(
     shared: &Arc<Shared<S>>,
     info: &ConnectionInfo,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
-    Response = http::Response<ReplyBody<S::Body>>,
+    Response = http::Response<ResponseBody<S::Body>>,
     Error = Infallible,
     Future: Send + 'static,
 >
@@ -355,55 +354,58 @@ fn answering<S: Service>(
     let (shared, info) = (Arc::clone(shared), info.clone());
     service_fn(move |request: Request<Incoming>| {
         let (shared, info) = (Arc::clone(&shared), info.clone());
-        // Here, because a stream has room for everything that it ever holds.
+        // Outside the async block, because a future reserves memory for everything that it ever holds.
         let (head, body) = request.into_parts();
         let (body, too_slow) = RequestBody::new(body, shared.options.slow_clients.request_body_timeout.get());
         let request = Request::from_parts(head, body);
         async move {
             let is_head = request.method() == Method::HEAD;
-            let response = answer(&shared, info, request, too_slow).await;
-            Ok(if is_head { reply::without_body(response) } else { response })
+            let response = respond(&shared, info, request, too_slow).await;
+            Ok(if is_head { response::without_body(response) } else { response })
         }
     })
 }
 
-async fn answer<S: Service>(
+async fn respond<S: Service>(
     shared: &Shared<S>,
     info: ConnectionInfo,
     mut request: Request<RequestBody>,
     too_slow: TooSlow,
-) -> http::Response<ReplyBody<S::Body>> {
+) -> http::Response<ResponseBody<S::Body>> {
     let open = info.begin_request();
     if !shared.protocols.admits(&request) {
-        shared.options.refuse("headers");
-        return reply::from_status(&Status::request_header_fields_too_large(), open);
+        shared.options.count_error("headers");
+        return response::from_status(&Status::request_header_fields_too_large(), open);
     }
     let version = request.version();
     request.extensions_mut().insert(info);
-    // The service may be left in a state that its panic made odd; it is shared by many requests anyway and has to be
-    // sound under a dropped future at any point, which is the same thing.
+    // `AssertUnwindSafe`: the service is shared by many requests and has to stay consistent when a future is dropped at any
+    // point, so it also does after a panic.
     match AssertUnwindSafe(async { shared.service.call(request).await }).catch_unwind().await {
         Ok(_) if too_slow.is_true() => {
-            shared.options.refuse("slow_body");
-            let mut response = reply::from_status(&Status::request_timeout(), open);
+            shared.options.count_error("slow_body");
+            let mut response = response::from_status(&Status::request_timeout(), open);
             if version < Version::HTTP_2 {
                 // The rest of the body is not read.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             response
         }
-        Ok(response) => reply::from_service(response, open),
+        Ok(response) => response::from_service(response, open),
         Err(_) => {
-            shared.options.refuse("panic");
-            reply::from_status(&Status::internal("the server met a bug while it handled the request"), open)
+            shared.options.count_error("panic");
+            response::from_status(
+                &Status::internal("a bug in the server prevented it from handling the request"),
+                open,
+            )
         }
     }
 }
 
-/// Polls a connection to its end and tells it when to end. Costs two atomic operations per wake-up beside the
-/// connection itself: what may end it is polled only when that wakes up.
+/// Polls a connection until it ends, and shuts it down when it is idle or the process drains. Costs two atomic operations per
+/// wake-up beside the connection itself: the conditions of its end are polled only when they wake up.
 async fn drive<C, G>(
-    mut connection: Patient<Pin<Box<C>>>,
+    mut connection: SlowReaderGuard<Pin<Box<C>>>,
     graceful: G,
     options: &ServerOptions,
     info: &ConnectionInfo,
@@ -412,55 +414,56 @@ where
     C: Future<Output = hyper::Result<()>>,
     G: Fn(Pin<&mut C>),
 {
-    let mut orders = FuturesUnordered::new();
-    orders.push(order(options, info, false));
+    let mut closures = FuturesUnordered::new();
+    closures.push(next_closure(options, info, false));
     loop {
         tokio::select! {
             biased;
-            // None: the answer over HTTP/1.1 is not taken, and there is no other.
+            // `None`: the client does not read the response over HTTP/1.1, which has one response at a time.
             outcome = &mut connection => return outcome.unwrap_or(Ok(())),
-            Some(order) = orders.next() => match order {
-                Order::Finish => {
-                    graceful(connection.answering().as_mut());
-                    orders.push(self::order(options, info, true));
+            Some(closure) = closures.next() => match closure {
+                Closure::Graceful => {
+                    graceful(connection.inner().as_mut());
+                    closures.push(next_closure(options, info, true));
                 }
-                Order::Cut => return Ok(()),
+                Closure::Immediate => return Ok(()),
             },
         }
     }
 }
 
-enum Order {
-    /// Take no more requests and end when the open ones have.
-    Finish,
-    /// End now.
-    Cut,
+/// How a connection is closed.
+enum Closure {
+    /// Accept no more requests and close when the open ones have ended.
+    Graceful,
+    /// Close now.
+    Immediate,
 }
 
-async fn order(options: &ServerOptions, info: &ConnectionInfo, finishing: bool) -> Order {
-    if finishing {
-        // The end of an answer may be all that is left, and nobody takes it.
-        let patience = options
+async fn next_closure(options: &ServerOptions, info: &ConnectionInfo, is_closing: bool) -> Closure {
+    if is_closing {
+        // The client may not read the end of a response, which no longer counts as an open request.
+        let limit = options
             .limits
             .idle_timeout
             .get()
             .saturating_add(options.slow_clients.response_stall_timeout.get());
         tokio::select! {
             () = options.shutdown.over() => {}
-            () = info.activity().unused_for(patience) => {}
+            () = info.activity().unused_for(limit) => {}
         }
-        return Order::Cut;
+        return Closure::Immediate;
     }
     tokio::select! {
-        () = options.shutdown.draining() => Order::Finish,
+        () = options.shutdown.draining() => Closure::Graceful,
         idle = info.activity().idle(&options.limits) => match idle {
-            Idle::Mute => Order::Cut,
-            Idle::Unused => Order::Finish,
+            IdleReason::NoFirstRequest => Closure::Immediate,
+            IdleReason::NoOpenRequest => Closure::Graceful,
         },
     }
 }
 
-/// How HTTP is spoken.
+/// HTTP settings of a listener.
 struct Protocols {
     http1: http1::Builder,
     limits: ConnectionLimits,
@@ -473,10 +476,10 @@ impl Protocols {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
-            // Also runs between requests; the first request has a shorter time, see `idleness`.
+            // Also applies between requests; the first request has a shorter limit, see `Activity::idle`.
             .header_read_timeout(limits.idle_timeout.get())
-            // Up to twice the limit comes through to `admits`, which answers with a Status; beyond it hyper answers
-            // with an empty 431 and has read no more.
+            // Up to twice the limit is passed to `admits`, which responds with a Status; beyond it hyper responds with an empty
+            // 431 and reads no more.
             .max_headers(limits.max_header_fields.saturating_mul(2))
             .max_header_size(header_bytes.saturating_mul(2))
             .max_buf_size(header_bytes.saturating_mul(2).max(16 << 10));
@@ -499,7 +502,7 @@ impl Protocols {
         http2
     }
 
-    /// Whether a request's header is within the limits, counted as RFC 9113 counts it (32 bytes per field).
+    /// Whether the header fields of a request are within the limits, counted as in RFC 9113 (32 bytes per field).
     fn admits<B>(&self, request: &Request<B>) -> bool {
         let headers = request.headers();
         let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
@@ -509,11 +512,11 @@ impl Protocols {
     }
 }
 
-/// Runs the streams of HTTP/2 connections where the server waits for them, as long as somebody takes what they answer.
+/// Spawns the streams of HTTP/2 connections as tasks that the server awaits, with slow-reader protection.
 #[derive(Clone)]
 struct Streams {
     tracker: TaskTracker,
-    patience: Arc<Patience>,
+    read_timeout: Arc<ReadTimeout>,
 }
 
 impl<F> hyper::rt::Executor<F> for Streams
@@ -521,7 +524,7 @@ where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.tracker.spawn(Patient::new(stream, &self.patience));
+        self.tracker.spawn(SlowReaderGuard::new(stream, &self.read_timeout));
     }
 }
 

@@ -10,7 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-/// A failed request as a Kubernetes client is told. Small enough (64 bytes) to travel in a `Result`.
+/// A failed request in the form of the Kubernetes API. Small enough (64 bytes) for the error of a `Result`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
@@ -18,11 +18,11 @@ pub struct Status {
     pub code: u16,
     /// The machine-readable class of the failure.
     pub reason: StatusReason,
-    /// For people.
+    /// Human-readable description.
     pub message: String,
-    /// What was asked for. An empty value is printed as `{}`, `None` is left out, as Go does per kind of error.
+    /// The requested object. An empty value is serialized as `{}`, `None` is omitted, as Go does per kind of error.
     pub details: Option<Box<StatusDetails>>,
-    /// A continue token or resource version that goes with the failure.
+    /// A continue token or resource version that belongs to the failure.
     pub metadata: Option<Box<StatusMetadata>>,
 }
 
@@ -30,7 +30,7 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "named after the words on the wire")]
 pub enum StatusReason {
-    /// No class; left out in JSON.
+    /// No class; omitted in JSON.
     Unknown,
     Unauthorized,
     Forbidden,
@@ -52,7 +52,7 @@ pub enum StatusReason {
     ServiceUnavailable,
 }
 
-/// What a failure (or a successful deletion) is about.
+/// The subject of a failure or of a successful deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatusDetails {
     /// The object's name.
@@ -70,7 +70,7 @@ pub struct StatusDetails {
     /// Single faults, for example one per field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// When to try again; also sent as the `Retry-After` header. 0 means nothing is said.
+    /// Seconds after which to retry; also sent as the `Retry-After` header. 0 means none.
     #[serde(rename = "retryAfterSeconds", skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -81,7 +81,7 @@ pub struct StatusCause {
     /// For example `FieldValueInvalid`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: std::borrow::Cow<'static, str>,
-    /// For people, without the field.
+    /// Human-readable description, without the field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The path of the field, for example `spec.ports[0].name`.
@@ -95,17 +95,17 @@ pub struct StatusMetadata {
     /// The revision at which the failure was found.
     #[serde(rename = "resourceVersion", skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// A token with which a list may go on, without consistency.
+    /// A token to continue a list without consistency.
     #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
     pub continue_token: String,
 }
 
-/// A resource of an API group, as errors name it: `widgets.example.com`, in the core group `configmaps`.
+/// A resource of an API group, as error messages name it: `widgets.example.com`, in the core group `configmaps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupResource<'a> {
     /// The API group, empty for the core group.
     pub group: &'a str,
-    /// The plural name. Empty for requests that are not about a resource.
+    /// The plural name. Empty for requests without a resource.
     pub resource: &'a str,
 }
 
@@ -163,9 +163,9 @@ impl StatusReason {
     }
 }
 
-/// Where each kind of failure comes from and what it says.
+/// Constructors for each kind of failure.
 impl Status {
-    /// A failure with an own code, reason and text and no details.
+    /// A failure with a given code, reason and message, without details.
     pub fn new(code: u16, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, metadata: None }
     }
@@ -182,7 +182,7 @@ impl Status {
             .with_details(StatusDetails::default())
     }
 
-    /// 409: the name is taken.
+    /// 409: an object of that name exists.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         Self::new(409, StatusReason::AlreadyExists, format!("{resource} {} already exists", quoted(name)))
             .about(resource, name)
@@ -201,7 +201,7 @@ impl Status {
         Self::conflict(resource, name, why)
     }
 
-    /// 409: server-side apply met fields of other managers.
+    /// 409: server-side apply conflicts with fields of other managers.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<StatusCause>) -> Self {
         Self::new(409, StatusReason::Conflict, message)
             .with_details(StatusDetails { causes, ..StatusDetails::default() })
@@ -232,7 +232,7 @@ impl Status {
         Self::new(422, StatusReason::Invalid, message).with_details(details)
     }
 
-    /// 403. With an empty resource the failure is about a path, with an empty name about a collection.
+    /// 403. An empty resource means that the subject is a path, an empty name that it is a collection.
     pub fn forbidden(resource: GroupResource<'_>, name: &str, why: impl fmt::Display) -> Self {
         let message = match (resource.resource, name) {
             ("", _) => format!("forbidden: {why}"),
@@ -242,7 +242,7 @@ impl Status {
         Self::new(403, StatusReason::Forbidden, message).about(resource, name)
     }
 
-    /// 401: a credential was given and is not good, or one is needed.
+    /// 401: the credential is invalid or missing.
     pub fn unauthorized() -> Self {
         Self::new(401, StatusReason::Unauthorized, "Unauthorized")
     }
@@ -279,7 +279,7 @@ impl Status {
         Self::new(415, StatusReason::UnsupportedMediaType, message)
     }
 
-    /// 408: the rest of the request does not come.
+    /// 408: the rest of the request did not arrive in time.
     pub fn request_timeout() -> Self {
         Self::new(408, StatusReason::Unknown, "the body of the request comes too slowly")
     }
@@ -316,7 +316,7 @@ impl Status {
         status
     }
 
-    /// 500: could not be done now; nothing happened, try again.
+    /// 500: not possible at the moment; nothing was changed, the client may retry.
     pub fn server_timeout(resource: GroupResource<'_>, operation: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -331,14 +331,14 @@ impl Status {
         Self::new(410, StatusReason::Expired, message)
     }
 
-    /// 500: our fault. The text is shown to the client: no secrets, no paths of files.
+    /// 500: an internal error. The client sees the text: no secrets, no file paths.
     pub fn internal(why: impl fmt::Display) -> Self {
         let cause = StatusCause { message: why.to_string(), ..StatusCause::default() };
         Self::new(500, StatusReason::InternalError, format!("Internal error occurred: {why}"))
             .with_details(StatusDetails { causes: vec![cause], ..StatusDetails::default() })
     }
 
-    /// 503: not now; safe to retry.
+    /// 503: temporarily unavailable; safe to retry.
     pub fn service_unavailable(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::new(503, StatusReason::ServiceUnavailable, message).retry_after(retry_after_seconds)
     }
@@ -352,19 +352,19 @@ impl Status {
         self
     }
 
-    /// The same failure with a token with which an inconsistent list may go on.
+    /// The same failure with a token to continue the list without consistency.
     #[must_use]
     pub fn with_continue(mut self, token: impl Into<String>) -> Self {
         self.metadata.get_or_insert_default().continue_token = token.into();
         self
     }
 
-    /// The code as a type; 500 should somebody have set a number that is none.
+    /// The code as a type; 500 if the number is no HTTP status code.
     pub fn http_code(&self) -> StatusCode {
         StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// When the client is told to come back, if it is.
+    /// Seconds after which the client may retry, if set.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|d| d.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
@@ -384,7 +384,7 @@ impl Status {
         })
     }
 
-    /// The whole answer: code, `Content-Type`, `Retry-After` when one is given, body.
+    /// The whole response: code, `Content-Type`, `Retry-After` when one is given, body.
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.to_json());
         *response.status_mut() = self.http_code();
@@ -396,7 +396,7 @@ impl Status {
         response
     }
 
-    /// The body of a deletion that is complete: a `Status` too, but of success.
+    /// The body of a completed deletion: a `Status` of success.
     pub fn success_json(details: &StatusDetails) -> Bytes {
         print(&Wire {
             kind: "Status",
@@ -491,173 +491,4 @@ fn is_zero_code(code: &u16) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WIDGETS: GroupResource<'_> = GroupResource { group: "example.com", resource: "widgets" };
-    const CONFIG_MAPS: GroupResource<'_> = GroupResource { group: "", resource: "configmaps" };
-
-    /// What a Kubernetes API server prints for the same failure.
-    #[test]
-    fn bodies_are_those_of_kubernetes() {
-        let cause = StatusCause::field;
-        let table: Vec<(Status, &str)> = vec![
-            (
-                Status::not_found(CONFIG_MAPS, "a"),
-                r#""message":"configmaps \"a\" not found","reason":"NotFound","details":{"name":"a","kind":"configmaps"},"code":404}"#,
-            ),
-            (
-                Status::not_found(WIDGETS, "a"),
-                r#""message":"widgets.example.com \"a\" not found","reason":"NotFound","details":{"name":"a","group":"example.com","kind":"widgets"},"code":404}"#,
-            ),
-            (
-                Status::unknown_resource(),
-                r#""message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}"#,
-            ),
-            (
-                Status::already_exists(WIDGETS, "a"),
-                r#""message":"widgets.example.com \"a\" already exists","reason":"AlreadyExists","details":{"name":"a","group":"example.com","kind":"widgets"},"code":409}"#,
-            ),
-            (
-                Status::modified(CONFIG_MAPS, "a"),
-                r#""message":"Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again","reason":"Conflict","details":{"name":"a","kind":"configmaps"},"code":409}"#,
-            ),
-            (
-                Status::apply_conflict(
-                    "Apply failed with 1 conflict: conflict with \"kubectl\": .data.k",
-                    vec![cause("FieldManagerConflict", ".data.k", "conflict with \"kubectl\"")],
-                ),
-                r#""message":"Apply failed with 1 conflict: conflict with \"kubectl\": .data.k","reason":"Conflict","details":{"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl\"","field":".data.k"}]},"code":409}"#,
-            ),
-            (
-                Status::invalid(
-                    "example.com",
-                    "Widget",
-                    "w",
-                    vec![cause("FieldValueForbidden", "spec.color", "Forbidden: color is immutable")],
-                ),
-                r#""message":"Widget.example.com \"w\" is invalid: spec.color: Forbidden: color is immutable","reason":"Invalid","details":{"name":"w","group":"example.com","kind":"Widget","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: color is immutable","field":"spec.color"}]},"code":422}"#,
-            ),
-            (
-                Status::invalid(
-                    "",
-                    "Secret",
-                    "",
-                    vec![
-                        cause("FieldValueRequired", "a", "Required value"),
-                        cause("FieldValueRequired", "a", "Required value"),
-                        cause("FieldValueRequired", "b", "Required value"),
-                    ],
-                ),
-                r#""message":"Secret \"\" is invalid: [a: Required value, b: Required value]","reason":"Invalid","details":{"kind":"Secret","causes":[{"reason":"FieldValueRequired","message":"Required value","field":"a"},{"reason":"FieldValueRequired","message":"Required value","field":"a"},{"reason":"FieldValueRequired","message":"Required value","field":"b"}]},"code":422}"#,
-            ),
-            (
-                Status::forbidden(WIDGETS, "", "User \"u\" cannot list resource"),
-                r#""message":"widgets.example.com is forbidden: User \"u\" cannot list resource","reason":"Forbidden","details":{"group":"example.com","kind":"widgets"},"code":403}"#,
-            ),
-            (
-                Status::forbidden(CONFIG_MAPS, "a", "no"),
-                r#""message":"configmaps \"a\" is forbidden: no","reason":"Forbidden","details":{"name":"a","kind":"configmaps"},"code":403}"#,
-            ),
-            (
-                Status::forbidden(GroupResource::default(), "", "User \"\" cannot get path \"/\""),
-                r#""message":"forbidden: User \"\" cannot get path \"/\"","reason":"Forbidden","details":{},"code":403}"#,
-            ),
-            (Status::unauthorized(), r#""message":"Unauthorized","reason":"Unauthorized","code":401}"#),
-            (
-                Status::bad_request("field label not supported: <x>"),
-                r#""message":"field label not supported: \u003cx\u003e","reason":"BadRequest","code":400}"#,
-            ),
-            (
-                Status::method_not_allowed(WIDGETS, "create"),
-                r#""message":"create is not supported on resources of kind \"widgets.example.com\"","reason":"MethodNotAllowed","details":{"group":"example.com","kind":"widgets"},"code":405}"#,
-            ),
-            (
-                Status::unknown_method(),
-                r#""message":"the server does not allow this method on the requested resource","reason":"MethodNotAllowed","details":{},"code":405}"#,
-            ),
-            (
-                Status::not_acceptable(&["application/json", "application/yaml"]),
-                r#""message":"only the following media types are accepted: application/json, application/yaml","reason":"NotAcceptable","code":406}"#,
-            ),
-            (
-                Status::unsupported_media_type(&["application/json", "application/yaml"]),
-                r#""message":"the body of the request was in an unknown format - accepted media types include: application/json, application/yaml","reason":"UnsupportedMediaType","code":415}"#,
-            ),
-            (
-                Status::request_entity_too_large(3_145_728),
-                r#""message":"Request entity too large: limit is 3145728","reason":"RequestEntityTooLarge","code":413}"#,
-            ),
-            (
-                Status::too_many_requests("slow down", 1),
-                r#""message":"slow down","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#,
-            ),
-            (
-                Status::resource_version_too_large(99_999_999, 746),
-                r#""message":"Timeout: Too large resource version: 99999999, current: 746","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#,
-            ),
-            (
-                Status::server_timeout(WIDGETS, "list", 2),
-                r#""message":"The list operation against widgets.example.com could not be completed at this time, please try again.","reason":"ServerTimeout","details":{"name":"list","group":"example.com","kind":"widgets","retryAfterSeconds":2},"code":500}"#,
-            ),
-            (
-                Status::expired("The resourceVersion for the provided list is too old."),
-                r#""message":"The resourceVersion for the provided list is too old.","reason":"Expired","code":410}"#,
-            ),
-            (
-                Status::internal("no cluster found in the context"),
-                r#""message":"Internal error occurred: no cluster found in the context","reason":"InternalError","details":{"causes":[{"message":"no cluster found in the context"}]},"code":500}"#,
-            ),
-            (
-                Status::service_unavailable("not yet", 1),
-                r#""message":"not yet","reason":"ServiceUnavailable","details":{"retryAfterSeconds":1},"code":503}"#,
-            ),
-        ];
-        for (status, rest) in table {
-            let expected = format!(
-                "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",{rest}\n"
-            );
-            assert_eq!(status.to_json(), expected.as_bytes(), "{status}");
-        }
-    }
-
-    #[test]
-    fn a_continue_token_stands_in_the_metadata() {
-        let json = Status::expired("too old").with_continue("abc").to_json();
-        assert!(
-            json.starts_with(br#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"abc"},"#),
-            "{json:?}"
-        );
-    }
-
-    #[test]
-    fn a_finished_deletion_is_a_success() {
-        let details = StatusDetails {
-            name: "a".into(),
-            kind: "configmaps".into(),
-            uid: "u".into(),
-            ..Default::default()
-        };
-        let expected = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"a","kind":"configmaps","uid":"u"}}"#;
-        assert_eq!(Status::success_json(&details), format!("{expected}\n").as_bytes());
-    }
-
-    #[test]
-    fn names_are_quoted_as_go_does() {
-        for (name, expected) in
-            [("a'b", r#""a'b""#), ("a\"\\", r#""a\"\\""#), ("\n\u{1}\u{85}ü", r#""\n\x01\u0085ü""#)]
-        {
-            assert_eq!(quoted(name), expected);
-        }
-    }
-
-    #[test]
-    fn retry_after_is_a_header_too() {
-        let response = Status::service_unavailable("not yet", 3).to_response();
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()[RETRY_AFTER]),
-            (503, &HeaderValue::from(3))
-        );
-        assert!(!Status::unauthorized().to_response().headers().contains_key(RETRY_AFTER));
-    }
-}
+mod tests;

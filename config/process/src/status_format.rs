@@ -1,6 +1,6 @@
-//! In which form a client wants to be told of a failure: JSON, indented JSON, YAML or Kubernetes' protobuf.
+//! Content negotiation for `Status` responses: JSON, indented JSON, YAML or Kubernetes protobuf.
 //!
-//! As `k8s.io/apiserver` does for answers that no resource is involved in.
+//! The rules are those of `k8s.io/apiserver` for responses without a resource.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use serde_json::Value;
 
 use crate::status::Status;
 
-/// One of the forms that a `Status` can have.
+/// Encoding of a `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusFormat {
-    /// On one line.
+    /// JSON on one line.
     Json,
-    /// For people.
+    /// Indented JSON.
     IndentedJson,
-    /// Keys in order.
+    /// YAML with sorted keys.
     Yaml,
-    /// Behind the four bytes `k8s\0`.
+    /// Protobuf after the four bytes `k8s\0`.
     Protobuf,
 }
 
 impl StatusFormat {
-    /// What a request asks for; indented JSON if it asks for nothing that there is.
-    pub fn wanted_by(headers: &HeaderMap, query: Option<&str>) -> Self {
+    /// The encoding that a request accepts; indented JSON if it accepts none of them.
+    pub fn accepted_by(headers: &HeaderMap, query: Option<&str>) -> Self {
         let Some(accept) = headers.get(ACCEPT) else {
             return Self::json(headers, query);
         };
@@ -52,31 +52,31 @@ impl StatusFormat {
             None => headers.get(USER_AGENT).is_some_and(|agent| {
                 ["curl", "Wget", "Mozilla/5.0"]
                     .iter()
-                    .any(|person| agent.as_bytes().starts_with(person.as_bytes()))
+                    .any(|browser| agent.as_bytes().starts_with(browser.as_bytes()))
             }),
         };
         if is_pretty { Self::IndentedJson } else { Self::Json }
     }
 }
 
-/// A media range without its parameters, and how much it is wanted. A transformation (`as=Table`) of a `Status` does
-/// not exist.
+/// A media range without its parameters, and its quality value. `as=Table` matches nothing, because a `Status` has no table
+/// form.
 fn clause(text: &str) -> Option<(&str, f32)> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|media| !media.is_empty())?;
-    let mut wanted = 1.0;
+    let mut quality = 1.0;
     for parameter in parts {
         match parameter.split_once('=') {
-            Some(("q", value)) => wanted = value.parse().ok()?,
+            Some(("q", value)) => quality = value.parse().ok()?,
             Some(("as", _)) => return None,
             _ => {}
         }
     }
-    (wanted > 0.0).then_some((media, wanted))
+    (quality > 0.0).then_some((media, quality))
 }
 
 impl Status {
-    /// The whole answer in a form.
+    /// The whole response in an encoding.
     pub fn to_response_as(&self, format: StatusFormat) -> Response<Bytes> {
         let mut response = self.to_response();
         let (media, body) = match format {
@@ -92,7 +92,7 @@ impl Status {
         response
     }
 
-    /// Indented without taking it apart, because the order of the fields is to stay.
+    /// Indents the JSON text without parsing it, which preserves the order of the fields.
     fn indented(&self) -> Option<Bytes> {
         let json = self.to_json();
         let text = std::str::from_utf8(&json).ok()?.trim_end();
@@ -223,7 +223,7 @@ mod tests {
                 headers.insert(name, value.parse().unwrap());
             }
         }
-        StatusFormat::wanted_by(&headers, query)
+        StatusFormat::accepted_by(&headers, query)
     }
 
     #[test]

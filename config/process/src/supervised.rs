@@ -1,15 +1,14 @@
-//! A process that another one has started, and that must not outlive it.
+//! Supervised processes, which must not outlive the process that started them.
 
 use std::io::Read;
 
-/// Set by whoever starts a server with a pipe as its standard input.
+/// Environment variable that a supervisor sets when it starts a server with a pipe as standard input.
 const SUPERVISED: &str = "FAIRLEAD_SUPERVISED";
 
-/// If a supervisor has started this process, ends it as soon as the supervisor is gone, however that went: nobody would
-/// look after it, and its successor needs its port and its files. Ends at once and without a drain, because the
-/// supervisor's own orderly end is SIGTERM to us.
+/// Ends this process as soon as its supervisor is gone, for whatever reason: the process would be unsupervised, and the next
+/// one needs its port and its files. It exits at once without a drain, because an orderly supervisor sends SIGTERM first.
 ///
-/// The thread that waits is neither awaited nor stopped: it is there for the moments in which nothing else works.
+/// The waiting thread is neither joined nor stopped, so that it works even if the rest of the process hangs.
 pub(crate) fn end_with_supervisor() -> std::io::Result<()> {
     if std::env::var_os(SUPERVISED).is_none() {
         return Ok(());
@@ -22,11 +21,11 @@ pub(crate) fn end_with_supervisor() -> std::io::Result<()> {
     std::thread::Builder::new().name("supervisor".to_owned()).spawn(watch).map(drop)
 }
 
-/// The supervisor sends nothing; its end is the end of the stream, and an unreadable line is as good as none.
-fn wait_for_end(mut line: impl Read) {
+/// Waits for the end of the stream. The supervisor sends nothing; a read error counts as the end.
+fn wait_for_end(mut stream: impl Read) {
     let mut ignored = [0; 64];
     loop {
-        match line.read(&mut ignored) {
+        match stream.read(&mut ignored) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_end_of_the_line_counts() {
+    fn only_the_end_of_the_stream_counts() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let waiting = std::thread::spawn(move || wait_for_end(reader));
         writer.write_all(&[b'x'; 1000]).unwrap();

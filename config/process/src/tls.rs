@@ -1,8 +1,8 @@
-//! The server's side of TLS: a whole `rustls::ServerConfig` made from files, replaced as a whole.
+//! Server-side TLS: a `rustls::ServerConfig` made from files and replaced as a whole.
 //!
-//! A new certificate always comes with a new configuration, never a new part in an old one: sessions resumed from an
-//! old configuration would skip whatever was replaced. Client certificates are asked for but never judged here: the
-//! handshake proves that the peer has the private key, and the chain is handed on.
+//! A new certificate always gets a new configuration, because sessions that resume from an old configuration would skip the
+//! replaced part. Client certificates are requested but not verified against authorities here: the handshake proves that the peer
+//! has the private key, and the chain is passed on.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::certificates::{Certificates, NamedCertificate, Provisional, pair};
+use crate::certificates::{Certificates, NamedCertificate, ProvisionalCertificate, pair};
 use crate::reload::{LoadError, Reloadable, Reloads};
+use crate::tls_error::TlsError;
 
-/// The TLS configuration of a listener, replaced when its files change. Each connection keeps the one it began with.
+/// The TLS configuration of a listener, replaced when its files change. Each connection keeps its configuration.
 pub type ReloadableTls = Reloadable<ServerConfig>;
 
-/// What a listener's TLS is made from.
+/// Files and policy from which a TLS configuration is made.
 #[derive(Clone, Debug)]
 pub struct TlsSource {
     /// PEM file with the certificate and its intermediates.
@@ -38,33 +39,33 @@ pub struct TlsSource {
     pub private_key: PathBuf,
     /// Whether peers are asked for a certificate.
     pub client_certificates: ClientCertificates,
-    /// Protocols by preference; the first that the peer also speaks is taken.
+    /// ALPN protocols by preference; the first that the peer also supports is selected.
     pub alpn: Vec<Vec<u8>>,
-    /// The oldest version spoken.
+    /// The oldest supported version.
     pub minimum_version: TlsVersion,
-    /// Names of suites for TLS 1.2, as IANA has them; empty means all that are safe.
+    /// IANA names of cipher suites for TLS 1.2; empty means all safe ones.
     pub cipher_suites: Vec<String>,
-    /// Certificates for clients that ask for certain names.
+    /// Certificates by requested server name.
     pub named: Vec<NamedCertificate>,
-    /// PEM bundles of authorities that clients are told to have certificates of. A client of Go's keeps one of any other to
-    /// itself, and a browser does not offer it. Empty: nothing is said, and any may come.
+    /// PEM bundles of the authorities that the certificate request names. Go clients and browsers do not present certificates of
+    /// other authorities. Empty: the request names none, and any certificate may be presented.
     pub announced: Vec<PathBuf>,
-    /// PEM bundle: authorities of a certificate without which there is no connection. What it says is of no account.
+    /// PEM bundle: authorities of a certificate that every peer must present. It does not authenticate a user.
     pub required: Option<PathBuf>,
-    /// Shown until there is a certificate in the file.
-    pub provisional: Option<Provisional>,
+    /// Presented until the file has a certificate.
+    pub provisional: Option<ProvisionalCertificate>,
 }
 
-/// Whether a listener asks its peers for certificates.
+/// Whether a listener requests client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Asked for; none or any is accepted. Who it is, is judged after the handshake.
+    /// Requested; none or any is accepted. Authentication happens after the handshake.
     Requested,
-    /// Not asked for (browsers would bother their users).
+    /// Not requested (browsers would prompt their users).
     NotRequested,
 }
 
-/// The certificates that a peer presented, leaf first: it holds the leaf's private key, nothing else is known.
+/// The certificates that a peer presented, leaf first. The peer has the private key of the leaf; nothing else is verified.
 #[derive(Clone, Debug, Default)]
 pub struct PeerChain(pub Option<Arc<[CertificateDer<'static>]>>);
 
@@ -74,51 +75,11 @@ impl PeerChain {
         self.0.as_deref()?.first()
     }
 
-    /// Takes the chain out of an established session.
+    /// The chain of an established session.
     pub fn of(connection: &rustls::ServerConnection) -> Self {
         let chain = connection.peer_certificates().filter(|chain| !chain.is_empty());
         Self(chain.map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect()))
     }
-}
-
-/// The files do not make a TLS configuration; the operator has to mend them.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The certificate file cannot be read.
-    #[error("the certificate file {0} cannot be read")]
-    Certificate(PathBuf, #[source] rustls_pki_types::pem::Error),
-    /// The certificate file has no certificate.
-    #[error("the file {0} has no PEM certificate")]
-    NoCertificate(PathBuf),
-    /// The key file cannot be read.
-    #[error("the private key file {0} cannot be read")]
-    PrivateKey(PathBuf, #[source] rustls_pki_types::pem::Error),
-    /// What was made here to show meanwhile cannot be read.
-    #[error("the provisional certificate cannot be read")]
-    Provisional(#[source] rustls_pki_types::pem::Error),
-    /// A bundle of authorities cannot be read.
-    #[error("the authorities in {0} cannot be read")]
-    Authorities(PathBuf, #[source] rustls_pki_types::pem::Error),
-    /// One of them is none.
-    #[error("an authority in {0} cannot be used")]
-    Authority(PathBuf, #[source] rustls::Error),
-    /// The certificate and the key do not fit together or are of an unknown kind.
-    #[error("the certificate {certificate} cannot be used with the key {private_key}")]
-    Pair {
-        /// The certificate file.
-        certificate: PathBuf,
-        /// The key file.
-        private_key: PathBuf,
-        /// Why.
-        #[source]
-        source: rustls::Error,
-    },
-    /// None of the suites that are listed is safe enough to be known here.
-    #[error("none of the cipher suites {0} is known")]
-    CipherSuites(String),
-    /// The cryptography library failed.
-    #[error("TLS cannot be set up")]
-    Library(#[source] rustls::Error),
 }
 
 impl TlsSource {
@@ -161,38 +122,38 @@ impl TlsSource {
         self
     }
 
-    /// The same, telling clients whose certificates are of use.
+    /// The same, with the authorities that the certificate request names.
     #[must_use]
     pub fn announcing<'p>(mut self, bundles: impl IntoIterator<Item = &'p Path>) -> Self {
         self.announced = bundles.into_iter().map(Path::to_owned).collect();
         self
     }
 
-    /// Reads the files and makes a configuration with its own ticket key.
+    /// Reads the files and makes a configuration with a ticket key of its own.
     pub fn load(&self) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(self.provider()?);
-        let held = pair(&self.certificate, &self.private_key, &provider);
+        let loaded = pair(&self.certificate, &self.private_key, &provider);
         let default = match &self.provisional {
-            Some(provisional) => provisional.unless(held, &provider)?,
-            None => held?,
+            Some(provisional) => provisional.unless_loaded(loaded, &provider)?,
+            None => loaded?,
         };
         let certificates = Certificates::load(default, &self.named, &provider)?;
-        let mut config = self.asking_for_certificates(provider)?.with_cert_resolver(Arc::new(certificates));
+        let mut config = self.with_client_verifier(provider)?.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols.clone_from(&self.alpn);
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::Library)?;
-        // Tickets do; a cache in memory would be a second place with sessions.
+        // Tickets suffice; a session cache in memory would be redundant.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)
     }
 
     /// Loads now and again whenever a file changes.
-    pub fn watch(self, what: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
+    pub fn watch(self, object: &str, reloads: &Reloads) -> Result<Arc<ReloadableTls>, LoadError> {
         let mut files = vec![self.certificate.clone(), self.private_key.clone()];
         files.extend(self.announced.iter().chain(&self.required).cloned());
         files.extend(
             self.named.iter().flat_map(|named| [named.certificate.clone(), named.private_key.clone()]),
         );
-        reloads.register(what, files, move || self.load())
+        reloads.register(object, files, move || self.load())
     }
 
     fn provider(&self) -> Result<CryptoProvider, TlsError> {
@@ -211,7 +172,7 @@ impl TlsSource {
         Ok(provider)
     }
 
-    fn asking_for_certificates(
+    fn with_client_verifier(
         &self,
         provider: Arc<CryptoProvider>,
     ) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
@@ -234,11 +195,11 @@ impl TlsSource {
     }
 }
 
-/// Accepts any certificate or none, but insists that the peer can sign with the key of the one it presents.
+/// Accepts any certificate or none, but requires a signature with the key of the presented one.
 #[derive(Debug)]
 struct ProofOfPossession {
     algorithms: WebPkiSupportedAlgorithms,
-    /// Of the authorities that clients are told of.
+    /// Names of the authorities for the certificate request.
     names: Vec<DistinguishedName>,
 }
 
@@ -248,7 +209,7 @@ impl ProofOfPossession {
     }
 }
 
-/// Judges the certificate of every peer in the handshake.
+/// A verifier that requires a certificate of these authorities in the handshake.
 fn required(bundle: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let roots = Arc::new(roots_of(&[bundle.to_owned()])?);
     if roots.is_empty() {
@@ -313,15 +274,15 @@ impl ClientCertVerifier for ProofOfPossession {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let verified = verify_tls13_signature(message, leaf, signature, &self.algorithms);
-        verified.or_else(|unreadable| {
-            // A certificate of version 1, for example (`openssl x509 -req` makes them): not for the library's eyes, but
-            // its key is. It will be nobody's identity, and its bearer is told so by a 401.
-            let rustls::Error::InvalidCertificate(why) = &unreadable else { return Err(unreadable) };
-            let Some(key) = matches!(why, CertificateError::BadEncoding | CertificateError::Other(_))
+        verified.or_else(|invalid| {
+            // A version 1 certificate, for example (`openssl x509 -req` creates them): webpki rejects it, but its key can be used.
+            // It authenticates no user, and the client gets a 401 rather than a failed handshake.
+            let rustls::Error::InvalidCertificate(reason) = &invalid else { return Err(invalid) };
+            let Some(key) = matches!(reason, CertificateError::BadEncoding | CertificateError::Other(_))
                 .then(|| public_key(leaf))
                 .flatten()
             else {
-                return Err(unreadable);
+                return Err(invalid);
             };
             verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
         })

@@ -1,4 +1,4 @@
-//! Certificates on both sides: whose are accepted, and how a server's are replaced.
+//! Client certificates that are accepted, and replacement of serving certificates.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Says how many certificates the peer presented and the length of the first.
+/// Responds with the number of certificates that the peer presented and the length of the first.
 fn start() -> TestServer {
     TestServer::start(async |request: Request<RequestBody>| {
         let info = request.extensions().get::<ConnectionInfo>().unwrap();
@@ -26,7 +26,7 @@ fn start() -> TestServer {
 }
 
 #[tokio::test]
-async fn no_certificate_and_any_certificate_are_accepted_and_handed_on() {
+async fn no_certificate_and_any_certificate_are_accepted_and_passed_on() {
     let server = start();
     assert_eq!(text(server.http2().await.send_request(get("/")).await.unwrap()).await, "0 0");
 
@@ -43,7 +43,7 @@ async fn no_certificate_and_any_certificate_are_accepted_and_handed_on() {
     }
 }
 
-/// Presents somebody else's certificate.
+/// Presents a certificate without having its key.
 #[derive(Debug)]
 struct Thief(Arc<CertifiedKey>);
 
@@ -68,7 +68,7 @@ async fn a_certificate_without_its_key_is_refused() {
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let mut client = server.pki.roots(&[version]).with_client_cert_resolver(Arc::clone(&thief) as _);
         client.alpn_protocols = vec![b"h2".to_vec()];
-        // With TLS 1.3 the client learns of it only when it uses the connection.
+        // With TLS 1.3 the client sees the failure only when it uses the connection.
         let refused = match server.connect(&Arc::new(client)).await {
             Err(_) => true,
             Ok(stream) => h2_over(stream).await.send_request(get("/")).await.is_err(),
@@ -95,7 +95,7 @@ async fn a_new_certificate_serves_new_connections_and_open_ones_stay() {
     assert_ne!(old, new);
     server.reloads.check_now();
 
-    // The client has a ticket of the old configuration, which the new one does not take.
+    // The client has a ticket of the old configuration, which the new one does not accept.
     let stream = server.connect(&client).await.unwrap();
     assert_eq!(
         (presented(&stream), stream.get_ref().1.handshake_kind()),
@@ -104,17 +104,17 @@ async fn a_new_certificate_serves_new_connections_and_open_ones_stay() {
     h2_over(stream).await.send_request(get("/")).await.unwrap();
     open.send_request(get("/")).await.unwrap();
 
-    // A half-written pair is not taken.
+    // A half-written pair is not loaded.
     std::fs::write(server.pki.dir.path().join("tls.key"), Pki::new().issue().1).unwrap();
     server.reloads.check_now();
     let stream = server.connect(&server.pki.client(&[b"h2"])).await.unwrap();
     assert_eq!(presented(&stream), new);
-    let failures = server.metric("fairlead_reload_total{result=\"failure\",what=\"serving certificate\"}");
+    let failures = server.metric("fairlead_reload_total{object=\"serving certificate\",result=\"failure\"}");
     assert_eq!(failures, Some(1.0));
 }
 
 #[tokio::test]
-async fn files_that_are_no_pair_are_named() {
+async fn unusable_certificate_files_are_named() {
     let server = start();
     let dir = server.pki.dir.path();
     let source = |certificate: &str, private_key: &str| fairlead_process::TlsSource {

@@ -1,4 +1,4 @@
-//! What a client sees of a server: protocols, limits, panics, drain.
+//! Behaviour of a server towards clients: protocols, limits, panics, drain.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -34,13 +34,13 @@ fn info(request: &Request<RequestBody>) -> ConnectionInfo {
 async fn both_protocols_are_served_on_one_port_and_know_their_connection() {
     let server = TestServer::start(async |request: Request<RequestBody>| {
         let info = info(&request);
-        // The first request on a connection fills the slot, later ones find it.
+        // The first request on a connection fills the cache, later ones find the value.
         let count = info.cached::<AtomicU64>().unwrap_or_else(|| {
             info.cache(Arc::new(AtomicU64::new(0)));
             info.cached().unwrap()
         });
         let count = count.fetch_add(1, Ordering::Relaxed);
-        assert!(info.cached::<String>().is_none(), "another type is not in the slot");
+        assert!(info.cached::<String>().is_none(), "a value of another type is not cached");
         reply(format!("{:?} {} {} {count}", request.version(), info.id(), info.peer_addr().ip()))
     });
     let mut ids = Vec::new();
@@ -68,14 +68,14 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
         TestServer::with_peers(ConnectionLimits::default(), "10s", peers, async |_: Request<RequestBody>| {
             reply("fine")
         });
-    let refused = "fairlead_server_errors_total{listener=\"test\",why=\"peer\"}";
+    let refused = "fairlead_server_errors_total{listener=\"test\",reason=\"peer\"}";
     let client = server.pki.client(&[b"h2"]);
     assert!(server.connect(&client).await.is_err());
     assert_eq!(server.metric(refused), Some(1.0));
     std::fs::write(&file, "192.0.2.0/24\n127.0.0.1\n").unwrap();
     server.reloads.check_now();
     assert!(server.connect(&client).await.is_ok());
-    // What cannot be read changes nothing.
+    // An invalid file changes nothing.
     std::fs::write(&file, "nobody\n").unwrap();
     server.reloads.check_now();
     assert!(server.connect(&client).await.is_ok());
@@ -84,7 +84,7 @@ async fn only_peers_on_the_list_may_connect_and_the_list_may_change() {
 }
 
 #[tokio::test]
-async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
+async fn a_load_balancer_sends_the_client_address_before_tls() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("balancers");
     std::fs::write(&file, "127.0.0.0/8\n").unwrap();
@@ -113,15 +113,15 @@ async fn a_load_balancer_says_before_tls_whose_a_connection_is() {
         assert!(server.connect_after(not_said, &tls).await.is_err(), "{}", not_said.escape_ascii());
     }
     server.until(failed, 3.0).await;
-    // Whoever is no balancer cannot say anything.
+    // Other peers cannot send a PROXY header.
     std::fs::write(&file, "192.0.2.0/24\n").unwrap();
     server.reloads.check_now();
     assert!(server.connect_after(b"PROXY TCP4 203.0.113.9 192.0.2.1 4660 443\r\n", &tls).await.is_err());
-    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"peer\"}"), Some(1.0));
+    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",reason=\"peer\"}"), Some(1.0));
 }
 
 #[tokio::test]
-async fn an_address_has_so_many_connections_and_others_have_theirs() {
+async fn connections_are_limited_per_address() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("balancers");
     std::fs::write(&file, "127.0.0.0/8\n").unwrap();
@@ -141,7 +141,7 @@ async fn an_address_has_so_many_connections_and_others_have_theirs() {
     };
     let (one, two) = (from("203.0.113.9").await.unwrap().await, from("203.0.113.9").await.unwrap().await);
     assert!(from("203.0.113.9").await.is_err());
-    server.until("fairlead_server_errors_total{listener=\"test\",why=\"address\"}", 1.0).await;
+    server.until("fairlead_server_errors_total{listener=\"test\",reason=\"address\"}", 1.0).await;
     let mut other = from("203.0.113.10").await.unwrap().await;
     assert_eq!(text(other.send_request(get("/")).await.unwrap()).await, "fine");
     drop(one);
@@ -152,10 +152,10 @@ async fn an_address_has_so_many_connections_and_others_have_theirs() {
 }
 
 #[tokio::test]
-async fn the_answer_to_head_has_a_length_and_no_body() {
+async fn the_response_to_head_has_a_length_and_no_body() {
     let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     for mut client in Client::both(&server).await {
-        // Twice: what follows on the connection must not suffer.
+        // Twice: the connection must still work.
         for _ in 0..2 {
             let mut request = get("/");
             *request.method_mut() = http::Method::HEAD;
@@ -191,7 +191,7 @@ async fn too_much_header_gets_431() {
         ("a very large field", large(80 << 10), 431, false),
     ];
     for (what, request, code, has_body) in cases {
-        // Each on its own connection: HTTP/1.1 closes after a header that hyper itself refuses.
+        // Each on its own connection: HTTP/1.1 closes after header fields that hyper itself rejects.
         for mut client in Client::both(&server).await {
             let response = client.send(request.clone()).await.unwrap();
             assert_eq!(response.status(), code, "{what}");
@@ -219,12 +219,12 @@ async fn a_panic_is_a_500_and_the_connection_survives() {
         assert!(body.contains("InternalError") && !body.contains("on purpose"), "{body}");
         assert_eq!(text(client.send(get("/")).await.unwrap()).await, "fine");
     }
-    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",why=\"panic\"}"), Some(2.0));
+    assert_eq!(server.metric("fairlead_server_errors_total{listener=\"test\",reason=\"panic\"}"), Some(2.0));
 }
 
 type Frames = futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>;
 
-/// A watch that says one word at once and then nothing until the server drains.
+/// A watch that sends one event at once and then none until the server drains.
 fn watch(request: &Request<RequestBody>) -> Response<StreamBody<Frames>> {
     let info = info(request);
     let first = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"ADDED ")))]);
@@ -247,7 +247,7 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
     for mut client in Client::both(&server).await {
         let mut body = client.send(get("/")).await.unwrap().into_body();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(first, "ADDED ", "sent before there is more");
+        assert_eq!(first, "ADDED ", "the first event is sent at once");
         bodies.push((client, body));
     }
     server.shutdown.begin();
@@ -261,12 +261,12 @@ async fn draining_ends_watches_cleanly_and_returns_when_the_last_has_ended() {
     }
     server.serving.await.unwrap();
     assert!(idle.ready().await.is_err(), "idle connections are closed");
-    assert!(TcpStream::connect(server.addr).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(server.addr).await.is_err(), "the listener is closed");
     steps.await.unwrap();
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_the_window_is_cut_off() {
+async fn requests_that_do_not_end_in_the_window_are_aborted() {
     let (arrived, mut arrivals) = mpsc::channel(2);
     let server = TestServer::with(ConnectionLimits::default(), "1ms", move |_: Request<RequestBody>| {
         let arrived = arrived.clone();
@@ -292,7 +292,7 @@ async fn what_does_not_end_in_the_window_is_cut_off() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_wait_for_a_free_place() {
+async fn connections_beyond_the_limit_wait() {
     let limits = ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() };
     let server = Arc::new(TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine")));
     let mut first = server.http2().await;
@@ -309,13 +309,13 @@ async fn connections_beyond_the_limit_wait_for_a_free_place() {
 }
 
 #[tokio::test]
-async fn peers_that_send_nothing_are_cut_off() {
+async fn silent_peers_are_disconnected() {
     let soon = "1ms".parse().unwrap();
     let limits = ConnectionLimits { header_read_timeout: soon, ..ConnectionLimits::default() };
     let server = TestServer::with(limits, "10s", async |_: Request<RequestBody>| reply("fine"));
     for protocol in [&b"h2"[..], b"http/1.1"] {
         let mut silent = server.connect(&server.pki.client(&[protocol])).await.unwrap();
-        // The end may come with or without close_notify; a server that waits for ever would not end it.
+        // The connection may end with or without close_notify.
         let mut rest = Vec::new();
         let _ = silent.read_to_end(&mut rest).await;
     }
@@ -332,7 +332,7 @@ async fn peers_that_send_nothing_are_cut_off() {
 }
 
 #[tokio::test]
-async fn who_pings_without_end_loses_the_connection_and_who_asks_does_not() {
+async fn a_ping_flood_closes_its_connection_and_no_other() {
     let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let mut honest = server.http2().await;
     let tls = server.pki.client(&[b"h2"]);
@@ -340,18 +340,18 @@ async fn who_pings_without_end_loses_the_connection_and_who_asks_does_not() {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat()).await.unwrap();
     let (mut answers, mut stream) = tokio::io::split(stream);
-    // The answers are taken, so that nothing but their number ends it.
+    // The acknowledgements are read, so that only the number of pings matters.
     let reading = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
     let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(1_000);
     let ended = async { while stream.write_all(&pings).await.is_ok() {} };
     timeout(LIMIT, ended).await.expect("pings may go on for ever");
     let _ = timeout(LIMIT, reading).await.expect("the connection stays");
-    let chatter = "fairlead_server_errors_total{listener=\"test\",why=\"chatter\"}";
-    server.until(chatter, 1.0).await;
+    let floods = "fairlead_server_errors_total{listener=\"test\",reason=\"frames\"}";
+    server.until(floods, 1.0).await;
     for _ in 0..100 {
         assert_eq!(text(honest.send_request(get("/")).await.unwrap()).await, "fine");
     }
-    assert_eq!(server.metric(chatter), Some(1.0));
+    assert_eq!(server.metric(floods), Some(1.0));
 }
 
 #[tokio::test]
@@ -435,5 +435,5 @@ async fn an_address_in_use_is_named() {
     let server = TestServer::start(async |_: Request<RequestBody>| reply("fine"));
     let error = BoundServer::bind(server.addr).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {}", server.addr));
-    assert_eq!(error.hint(), Some(format!("something else listens on port {}", server.addr.port())));
+    assert_eq!(error.hint(), Some(format!("another process listens on port {}", server.addr.port())));
 }

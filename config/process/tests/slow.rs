@@ -1,4 +1,4 @@
-//! Clients that take their time: bodies that drip, and answers that nobody takes.
+//! Slow clients: request bodies that arrive slowly, and responses that are not read.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -24,23 +24,23 @@ use tokio::time::timeout;
 
 /// Only to fail instead of hanging.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What clients may take their time for, in these tests.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Larger than what the systems on both sides take in.
+/// Short time limits of slow clients.
+const CLIENT_LIMIT: Duration = Duration::from_millis(200);
+/// Larger than the socket buffers of both sides.
 const BIG: usize = 64 << 20;
-const UNTAKEN: &str = "fairlead_server_errors_total{listener=\"test\",why=\"untaken\"}";
-const SLOW_BODY: &str = "fairlead_server_errors_total{listener=\"test\",why=\"slow_body\"}";
+const SLOW_READER: &str = "fairlead_server_errors_total{listener=\"test\",reason=\"slow_reader\"}";
+const SLOW_BODY: &str = "fairlead_server_errors_total{listener=\"test\",reason=\"slow_body\"}";
 
-fn impatient() -> SlowClientsConfig {
-    let patience = Timespan::from_millis(200);
-    SlowClientsConfig { request_body_timeout: patience, response_stall_timeout: patience }
+fn short_limits() -> SlowClientsConfig {
+    let limit = Timespan::from_millis(200);
+    SlowClientsConfig { request_body_timeout: limit, response_stall_timeout: limit }
 }
 
-/// Says how long the body was; knows nothing of slow ones.
+/// Responds with the length of the body; does not handle slow bodies itself.
 async fn measure(request: Request<RequestBody>) -> Response<Full<Bytes>> {
     match request.into_body().collect().await {
         Ok(body) => reply(body.to_bytes().len().to_string()),
-        Err(_) => reply("it broke off"),
+        Err(_) => reply("the body ended early"),
     }
 }
 
@@ -50,10 +50,10 @@ fn part(bytes: impl Into<Bytes>) -> Result<Frame<Bytes>, Infallible> {
 
 type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// A byte now and then, without end; each is said to be there.
-fn dripping() -> Request<Parts> {
+/// A request whose endless body sends single bytes.
+fn dripping_body() -> Request<Parts> {
     let bytes = stream::unfold((), async |()| {
-        tokio::time::sleep(PATIENCE / 10).await;
+        tokio::time::sleep(CLIENT_LIMIT / 10).await;
         Some((part("x"), ()))
     });
     let body = StreamBody::new(bytes.boxed());
@@ -61,8 +61,8 @@ fn dripping() -> Request<Parts> {
 }
 
 #[tokio::test]
-async fn a_body_that_drips_ends_with_408_and_others_are_served() {
-    let server = TestServer::impatient(impatient(), measure);
+async fn a_slow_body_gets_408_and_other_requests_are_served() {
+    let server = TestServer::with_slow_clients(short_limits(), measure);
     let stream = server.connect(&server.pki.client(&[b"h2"])).await.unwrap();
     let (mut over_http2, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -83,29 +83,33 @@ async fn a_body_that_drips_ends_with_408_and_others_are_served() {
         }
     };
     let all = async {
-        tokio::join!(over_http1.send_request(dripping()), over_http2.send_request(dripping()), honest)
+        tokio::join!(
+            over_http1.send_request(dripping_body()),
+            over_http2.send_request(dripping_body()),
+            honest
+        )
     };
-    let (over_http1, answer, ()) = timeout(LIMIT, all).await.expect("a dripping body is waited for");
+    let (over_http1, answer, ()) = timeout(LIMIT, all).await.expect("the server waits for the body");
     for answer in [over_http1.unwrap(), answer.unwrap()] {
         assert_eq!(answer.status(), 408);
         let body = text(answer).await;
         assert!(body.contains("\"kind\":\"Status\"") && body.contains("too slowly"), "{body}");
     }
     assert_eq!(server.metric(SLOW_BODY), Some(2.0));
-    // On the connection where it was, others are served as before.
-    let mut request = dripping();
+    // The same connection still serves other requests.
+    let mut request = dripping_body();
     *request.body_mut() = StreamBody::new(stream::empty().boxed());
     assert_eq!(text(over_http2.send_request(request).await.unwrap()).await, "0");
 }
 
 #[tokio::test]
-async fn bytes_earn_time() {
-    let server = TestServer::impatient(impatient(), measure);
+async fn received_bytes_extend_the_deadline() {
+    let server = TestServer::with_slow_clients(short_limits(), measure);
     for protocol in [&b"http/1.1"[..], b"h2"] {
         let stream = server.connect(&server.pki.client(&[protocol])).await.unwrap();
-        // Each part is there later than all of them might take without what they earn.
+        // Without the extension every part would miss the deadline.
         let parts = stream::unfold(0, async |count| {
-            tokio::time::sleep(PATIENCE * 3 / 4).await;
+            tokio::time::sleep(CLIENT_LIMIT * 3 / 4).await;
             (count < 4).then(|| (part(vec![b'x'; 1024]), count + 1))
         });
         let parts = stream::iter([part(vec![b'x'; 1024])]).chain(parts);
@@ -127,7 +131,7 @@ async fn bytes_earn_time() {
     assert_eq!(server.metric(SLOW_BODY), Some(0.0));
 }
 
-/// `/watch` says a word, and what `events` say later; everything else is a large answer.
+/// `/watch` sends one event, and later those of `events`; every other path has a large response.
 fn big_or_watch(events: broadcast::Sender<Bytes>) -> impl Service {
     move |request: Request<RequestBody>| {
         let frames = if request.uri().path() == "/watch" {
@@ -144,30 +148,30 @@ fn big_or_watch(events: broadcast::Sender<Bytes>) -> impl Service {
 }
 
 #[tokio::test]
-async fn who_takes_nothing_loses_the_answer_and_a_quiet_watch_goes_on() {
+async fn an_unread_response_is_aborted_and_an_idle_watch_continues() {
     let (events, _) = broadcast::channel(8);
-    let server = TestServer::impatient(impatient(), big_or_watch(events.clone()));
+    let server = TestServer::with_slow_clients(short_limits(), big_or_watch(events.clone()));
     let mut watches = Vec::new();
     for mut client in Client::both(&server).await {
         let mut watch = client.send(get("/watch")).await.unwrap().into_body();
         assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), "ADDED");
         watches.push((watch, client));
     }
-    // One after the other, so that the watches are quiet for longer than anybody may take nothing.
+    // One after the other, so that the watches are idle for longer than the read timeout.
     let mut over_http2 = server.http2().await;
-    let untaken = over_http2.send_request(get("/")).await.unwrap();
-    server.until(UNTAKEN, 1.0).await;
-    assert!(untaken.into_body().collect().await.is_err());
+    let unread = over_http2.send_request(get("/")).await.unwrap();
+    server.until(SLOW_READER, 1.0).await;
+    assert!(unread.into_body().collect().await.is_err());
     let taken = over_http2.send_request(get("/")).await.unwrap();
     assert_eq!(
         taken.into_body().collect().await.unwrap().to_bytes().len(),
         BIG,
-        "the connection is as before"
+        "the connection still works"
     );
 
     let mut over_http1 = server.connect(&server.pki.client(&[b"http/1.1"])).await.unwrap();
     over_http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    server.until(UNTAKEN, 2.0).await;
+    server.until(SLOW_READER, 2.0).await;
     let mut taken = Vec::new();
     let _ = over_http1.read_to_end(&mut taken).await;
     assert!(taken.len() < BIG, "{}", taken.len());
@@ -178,11 +182,11 @@ async fn who_takes_nothing_loses_the_answer_and_a_quiet_watch_goes_on() {
             assert_eq!(watch.frame().await.unwrap().unwrap().into_data().unwrap(), event);
         }
     }
-    assert_eq!(server.metric(UNTAKEN), Some(2.0));
+    assert_eq!(server.metric(SLOW_READER), Some(2.0));
 }
 
 #[tokio::test]
-async fn an_answer_whose_end_is_not_taken_goes_with_its_idle_connection() {
+async fn a_response_whose_end_is_unread_is_released_with_its_idle_connection() {
     let limits = ConnectionLimits {
         header_read_timeout: Timespan::from_millis(50),
         idle_timeout: Timespan::from_millis(50),
@@ -191,7 +195,7 @@ async fn an_answer_whose_end_is_not_taken_goes_with_its_idle_connection() {
     let server = TestServer::configured(
         "10s",
         |options, _| {
-            (options.limits, options.slow_clients) = (limits, impatient());
+            (options.limits, options.slow_clients) = (limits, short_limits());
         },
         async |_: Request<RequestBody>| reply("x".repeat(1000)),
     );
@@ -202,9 +206,9 @@ async fn an_answer_whose_end_is_not_taken_goes_with_its_idle_connection() {
         .await
         .unwrap();
     let connection = tokio::spawn(connection);
-    // Its first byte is taken, and the library has the rest.
+    // The first byte is read, and hyper holds the rest.
     let answer = sender.send_request(get("/")).await.unwrap();
     let _ended = timeout(LIMIT, connection).await.expect("the connection stays");
     assert!(answer.into_body().collect().await.is_err());
-    assert_eq!(server.metric(UNTAKEN), Some(0.0));
+    assert_eq!(server.metric(SLOW_READER), Some(0.0));
 }

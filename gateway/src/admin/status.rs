@@ -195,8 +195,8 @@ impl AdminApi {
         });
         let mut shards: Vec<ShardStatus> = shards.collect();
         shards.sort_by(|one, other| one.name.cmp(&other.name));
-        let reloads = self.reloads.standings().into_iter().map(|standing| ReloadStatus {
-            what: standing.what,
+        let reloads = self.reloads.statuses().into_iter().map(|standing| ReloadStatus {
+            what: standing.object,
             loaded: seconds(standing.loaded),
             failure: standing.failure,
         });

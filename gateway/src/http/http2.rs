@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_process::{Chatter, said_too_much};
+use fairlead_process::{FrameBudget, is_frame_budget_exceeded};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::response::Parts;
@@ -38,7 +38,7 @@ const FIELD_OVERHEAD: usize = 80;
 /// belong to other users.
 const MAX_REFUSED: u32 = 50;
 /// Requests in a row with too much header after which the connection is closed, for clients that ignore the GOAWAY. More are not
-/// in flight when it is sent. Streams opened after the GOAWAY was acknowledged are counted by [`Chatter`].
+/// in flight when it is sent. Streams opened after the GOAWAY was acknowledged are counted by [`FrameBudget`].
 const MAX_REFUSED_AFTER_GOAWAY: u32 = MAX_REFUSED + 500;
 
 /// Serves one connection until it ends. When the process drains, the client gets a GOAWAY.
@@ -48,8 +48,8 @@ pub(super) async fn serve_connection(
     stream: Stream,
     shutdown: &ShutdownWatch,
 ) {
-    let stream = Chatter::of_client(stream);
-    let farewell = stream.farewell();
+    let stream = FrameBudget::for_client(stream);
+    let goaway = stream.goaway_handle();
     let (stream, mut writer) = coalesce(stream);
     let options = server_builder(&connection.listener.frame.load().limits);
     let accepting = options.handshake::<_, Bytes>(stream);
@@ -127,14 +127,14 @@ pub(super) async fn serve_connection(
                 match refused {
                     MAX_REFUSED => {
                         tracing::debug!(peer = %connection.peer, "a client sends more header than it may");
-                        farewell.said();
+                        goaway.mark_sent();
                         accepted.graceful_shutdown();
                     }
                     MAX_REFUSED_AFTER_GOAWAY => accepted.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
                     _ => {}
                 }
             }
-            Some(Err(error)) if error.get_io().is_some_and(said_too_much) => {
+            Some(Err(error)) if error.get_io().is_some_and(is_frame_budget_exceeded) => {
                 tracing::debug!(peer = %connection.peer, "a client says too much that means nothing");
                 return server.forwarder().telemetry.metrics.chatter_refused(&connection.listener.name);
             }

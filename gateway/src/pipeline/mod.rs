@@ -97,7 +97,7 @@ impl RequestView<'_> {
     }
 
     fn counting(&self) -> Counting {
-        if self.steps.is_some() { Counting::Rehearsed } else { Counting::Real }
+        if self.steps.is_some() { Counting::DryRun } else { Counting::Real }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairlead_authn::ConnectionCredentials;
-use fairlead_process::{Activity, Connected, Drain, PeerChain};
+use fairlead_process::{Activity, ConnectionGuard, Drain, PeerChain};
 
 use crate::policy::client_address::ClientAddressSource;
 use crate::policy::connection_backlog::ConnectionBacklog;
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     /// Memory of the header fields of unanswered HTTP/2 requests, in bytes.
     heads: AtomicUsize,
     /// Counts the connection for its address.
-    _connected: Option<Connected>,
+    _connected: Option<ConnectionGuard>,
 }
 
 impl Connection {
@@ -71,7 +71,7 @@ impl Connection {
     }
 
     /// The same connection with this guard, which counts it until it is closed.
-    pub(crate) fn counted(self, connected: Option<Connected>) -> Self {
+    pub(crate) fn counted(self, connected: Option<ConnectionGuard>) -> Self {
         Self { _connected: connected, ..self }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use fairlead_config::{ListenerQuotasConfig, QuotaConfig};
-use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Pace, network_of};
+use fairlead_process::{AddressQuotas, Counting, Meter, Meters, Rate, network_of};
 
 /// Kinds of requests that are counted separately while they are open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -180,8 +180,8 @@ struct Rules {
 /// One quota, in the form that requests are compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Quota {
-    requests: Option<Pace>,
-    bytes: Option<Pace>,
+    requests: Option<Rate>,
+    bytes: Option<Rate>,
     open: [Option<u32>; 3],
 }
 
@@ -195,10 +195,10 @@ impl Quota {
     fn new(config: &QuotaConfig) -> Self {
         let requests = config.requests_per_second.map(|rate| {
             let burst = config.burst.unwrap_or(rate);
-            Pace::new(rate.into(), burst.into())
+            Rate::new(rate.into(), burst.into())
         });
         let bytes =
-            config.bytes_per_second.map(|rate| Pace::new(rate.bytes(), rate.bytes().saturating_mul(2)));
+            config.bytes_per_second.map(|rate| Rate::new(rate.bytes(), rate.bytes().saturating_mul(2)));
         Self { requests, bytes, open: [config.concurrent, config.watches, config.upgrades] }
     }
 
@@ -268,7 +268,7 @@ impl ListenerQuotas {
     /// # Errors
     /// [`Exceeded`], at nearly no cost.
     pub(crate) fn probe(&self, address: IpAddr, counting: Counting) -> Result<(), Exceeded> {
-        let (now, pace) = (self.now(), Pace::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
+        let (now, pace) = (self.now(), Rate::new(PROBES_PER_SECOND, 2 * PROBES_PER_SECOND));
         let taken = self.probes.of(&network_of(address), now).requests.take(pace, now, counting);
         taken.map_err(|wait| Exceeded { scope: LimitScope::Address, what: LimitKind::Rate, wait })
     }
@@ -308,11 +308,11 @@ impl ListenerQuotas {
         let mut told = Vec::new();
         let mut tell = |scope: LimitScope, meter: &Meter, quota: &Quota| {
             if let Some(pace) = quota.requests {
-                let (left, per_second) = (meter.requests.left(pace, now), pace.per_second());
+                let (left, per_second) = (meter.requests.remaining(pace, now), pace.per_second());
                 told.push(format!("{}: {left} more requests at once, {per_second} per second", scope.noun()));
             }
             if let Some(pace) = quota.bytes {
-                let (left, per_second) = (meter.bytes.left(pace, now), pace.per_second());
+                let (left, per_second) = (meter.bytes.remaining(pace, now), pace.per_second());
                 told.push(format!("{}: {left} more bytes at once, {per_second} per second", scope.noun()));
             }
             for kind in kind.counts_as() {
@@ -410,7 +410,7 @@ struct MeterGuard {
     /// The kinds that it counts as.
     open: &'static [RequestKind],
     /// The rate of bytes, if bytes are counted.
-    bytes: Option<Pace>,
+    bytes: Option<Rate>,
 }
 
 impl QuotaGuard {

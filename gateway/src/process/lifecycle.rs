@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_config::{ProcessPhase, ProcessState};
-use fairlead_process::{Held, InheritedSockets, Reloads, ServiceManager, Shutdown};
+use fairlead_process::{InheritedSockets, ReloadHold, Reloads, ServiceManager, Shutdown};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -75,7 +75,7 @@ impl ServiceNotifier {
         }
         let Some(predecessor) = inherited.predecessor() else { return true };
         let inheritance = tokio::select! {
-            inheritance = predecessor.relieve() => inheritance,
+            inheritance = predecessor.take_over() => inheritance,
             () = shutdown.announced() => return false,
         };
         match inheritance {
@@ -101,13 +101,13 @@ impl ServiceNotifier {
         &self,
         workers: Arc<Workers>,
         reloads: &Reloads,
-        held: Option<Held>,
+        held: Option<ReloadHold>,
         shutdown: &Shutdown,
     ) {
         self.told.lock().in_charge = true;
         self.enter(ProcessPhase::Ready);
         self.manager.ready("serving");
-        let mut looks = reloads.looks();
+        let mut looks = reloads.counts();
         if let Some(held) = held {
             drop(held);
             // Whoever asked the predecessor to look meanwhile is not forgotten.
@@ -180,7 +180,7 @@ impl ServiceNotifier {
         }
     }
 
-    fn looked(&self, looks: &mut watch::Receiver<fairlead_process::Looks>, reloads: &Reloads) {
+    fn looked(&self, looks: &mut watch::Receiver<fairlead_process::ReloadCounts>, reloads: &Reloads) {
         let now = *looks.borrow_and_update();
         let is_over = now.begun == now.done;
         let failures = if is_over { reloads.failures() } else { Vec::new() };
@@ -226,7 +226,7 @@ impl ServiceNotifier {
 
 /// Tells the service manager that the process is alive, as long as all workers are; never returns.
 async fn watchdog(manager: ServiceManager, workers: Arc<Workers>) {
-    let Some(pause) = manager.wants_to_hear() else { return std::future::pending().await };
+    let Some(pause) = manager.watchdog_interval() else { return std::future::pending().await };
     let mut due = tokio::time::interval(pause);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
-use fairlead_process::{HandoverError, Held, Reloads, Shutdown, Successor};
+use fairlead_process::{HandoverError, ReloadHold, Reloads, Shutdown, Successor};
 use futures_util::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -82,7 +82,7 @@ pub fn on_upgrade_signal(
     })
 }
 
-async fn hold(reloads: &Reloads) -> Option<Held> {
+async fn hold(reloads: &Reloads) -> Option<ReloadHold> {
     let reloads = reloads.clone();
     // A load may be under way, and take its time. It fails if the process ends, and then nothing is loaded any more.
     tokio::task::spawn_blocking(move || reloads.hold(CONFIGURATION)).await.ok()
@@ -117,10 +117,10 @@ async fn hand_over(
         // It is killed; there is nothing yet that it could lose.
         () = shutdown.announced() => return Err(UpgradeError::Ending),
     }
-    let (pid, owned) = (successor.pid(), handed.leave(successor.left()));
+    let (pid, owned) = (successor.pid(), handed.leave(successor.unused()));
     // Before the successor hears of it: what it says of itself must not be overwritten.
     life.falls_silent();
-    if let Err(error) = successor.relieve_us(&owned).await {
+    if let Err(error) = successor.hand_over(&owned).await {
         life.speaks_again();
         handed.keep();
         return Err(error.into());

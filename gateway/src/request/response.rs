@@ -39,7 +39,7 @@ impl LocalResponse {
     /// The same in the form that a request asks for.
     pub(crate) fn into_wanted_form(mut self, headers: &HeaderMap, query: Option<&str>) -> Self {
         if let Some(status) = &self.status {
-            let format = StatusFormat::wanted_by(headers, query);
+            let format = StatusFormat::accepted_by(headers, query);
             if format != StatusFormat::Json {
                 let (parts, body) = status.to_response_as(format).into_parts();
                 self.response.headers_mut().extend(parts.headers);

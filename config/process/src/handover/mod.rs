@@ -1,13 +1,18 @@
-//! How a process hands its listening sockets to its successor, usually a newer version of the program.
+//! Hand-over of listening sockets to a successor process, usually a newer version of the program.
 //!
-//! The sockets go the way that systemd gives sockets to services: `LISTEN_FDS` and `LISTEN_FDNAMES`. One more of them, named
-//! [`LINE`], is a line between the two processes. On it both say words of the form `WORD=value`, one per line; a word that
-//! is not known is ignored and one that does not come is waited for only where the older version said it, too, which is
-//! what lets versions differ. The predecessor begins with `FILE=<number>` for each socket whose file goes with whoever serves, so
-//! that this is known even if it has no time for a last word. The successor says `LEFT=<number>` for each socket that it has no
-//! use for and has closed, and `READY=1` when it serves as well as its predecessor did. The predecessor answers with
-//! `OWN=<name>` for each socket whose file is now the successor's, for versions that know no `FILE`, and with `YOURS=1`; the
-//! successor says `MINE=1`, and then the predecessor drains. Until then either may end, and the other goes on.
+//! The sockets are passed as systemd passes them to services: `LISTEN_FDS` and `LISTEN_FDNAMES`. One more socket, named
+//! [`LINE`], connects the two processes. Both send messages on it, one per line. An unknown message is ignored, and a process
+//! waits for a message only if the oldest supported version sends it, so that versions may differ. The messages, in order:
+//!
+//! 1. The predecessor sends `FILE=<number>` for each Unix socket whose file belongs to the serving process, so that the successor
+//!    knows this even if the predecessor dies.
+//! 2. The successor sends `LEFT=<number>` for each socket that it does not use and has closed.
+//! 3. The successor sends `READY=1` when it serves as well as its predecessor.
+//! 4. The predecessor sends `OWN=<name>` for each socket whose file now belongs to the successor, for versions that do not know
+//!    `FILE`, and then `YOURS=1`.
+//! 5. The successor sends `MINE=1`, and the predecessor drains.
+//!
+//! Until the last message either process may end, and the other one continues to serve.
 
 use std::os::fd::AsFd;
 
@@ -19,11 +24,11 @@ pub use predecessor::{Inheritance, Predecessor};
 pub use sockets::InheritedSockets;
 pub use successor::{HandoverError, Successor};
 
-/// The name of the socket that is the line.
+/// Name of the socket that connects the two processes.
 const LINE: &str = "fairlead-handover";
-/// What a socket is called whose name cannot be said.
+/// Name of a socket whose own name cannot be passed.
 const UNNAMED: &str = "unknown";
-/// The longest word that is read.
+/// Longest message that is read, in bytes.
 const MAX_LINE: u64 = 4096;
 
 const READY: &str = "READY=1";
@@ -33,12 +38,12 @@ const OWN: &str = "OWN=";
 const FILE: &str = "FILE=";
 const LEFT: &str = "LEFT=";
 
-/// What both processes know a socket by, whatever either calls it: the number that the system has for it.
+/// The inode number of a socket, which identifies it in both processes whatever its name is.
 pub fn socket_number(socket: impl AsFd) -> Option<u64> {
     rustix::fs::fstat(socket).ok().map(|socket| socket.st_ino)
 }
 
-/// The number that a word ends with, if it begins like this.
-fn number_in(word: &str, beginning: &str) -> Option<u64> {
-    word.strip_prefix(beginning)?.parse().ok()
+/// The number after `prefix` in a message, if it has that prefix.
+fn number_in(message: &str, prefix: &str) -> Option<u64> {
+    message.strip_prefix(prefix)?.parse().ok()
 }

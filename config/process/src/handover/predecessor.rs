@@ -1,4 +1,4 @@
-//! What a successor sees of the process before it.
+//! The successor's side of a hand-over.
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
@@ -12,53 +12,52 @@ use super::{FILE, LEFT, MAX_LINE, MINE, OWN, READY, YOURS, number_in};
 #[derive(Debug)]
 pub struct Predecessor {
     line: StdStream,
-    /// Its sockets that this process has no use for.
-    left: Vec<u64>,
+    /// Numbers of its sockets that this process does not use.
+    unused: Vec<u64>,
 }
 
-/// What is ours after a hand-over.
+/// Resources that belong to this process after a hand-over.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inheritance {
-    /// Numbers of the sockets whose files are ours to remove.
+    /// Numbers of the sockets whose files this process has to remove.
     pub files: Vec<u64>,
-    /// Names of the same, from a predecessor that knows no numbers.
+    /// Names of the same sockets, from a predecessor that sends no numbers.
     pub owned: Vec<String>,
-    /// Whether the predecessor ended without having said so.
+    /// Whether the predecessor ended without handing over.
     pub is_orphaned: bool,
 }
 
 impl Predecessor {
-    pub(super) fn new(line: StdStream, left: Vec<u64>) -> Self {
-        Self { line, left }
+    pub(super) fn new(line: StdStream, unused: Vec<u64>) -> Self {
+        Self { line, unused }
     }
 
-    /// Says that this process is ready, and returns when the other one leaves the service to it, by saying so or by having
-    /// ended.
+    /// Reports that this process is ready. Returns when the predecessor has handed over or has ended.
     ///
     /// # Errors
-    /// The line cannot be used at all.
-    pub async fn relieve(self) -> io::Result<Inheritance> {
+    /// The connection to the predecessor cannot be used.
+    pub async fn take_over(self) -> io::Result<Inheritance> {
         self.line.set_nonblocking(true)?;
         let mut line = BufReader::new(UnixStream::from_std(self.line)?);
-        let left = self.left.iter().map(|number| format!("{LEFT}{number}\n"));
-        let words: String = left.chain([format!("{READY}\n")]).collect();
-        // If nobody hears it, the end of the line says so.
-        let _ = line.get_mut().write_all(words.as_bytes()).await;
+        let unused = self.unused.iter().map(|number| format!("{LEFT}{number}\n"));
+        let messages: String = unused.chain([format!("{READY}\n")]).collect();
+        // If the predecessor has ended, reading below reports it.
+        let _ = line.get_mut().write_all(messages.as_bytes()).await;
         let mut inheritance = Inheritance::default();
         loop {
-            let mut word = String::new();
-            if !matches!((&mut line).take(MAX_LINE).read_line(&mut word).await, Ok(1..)) {
+            let mut message = String::new();
+            if !matches!((&mut line).take(MAX_LINE).read_line(&mut message).await, Ok(1..)) {
                 inheritance.is_orphaned = true;
                 return Ok(inheritance);
             }
-            match word.trim_end() {
+            match message.trim_end() {
                 YOURS => {
                     let _ = line.get_mut().write_all(format!("{MINE}\n").as_bytes()).await;
                     return Ok(inheritance);
                 }
-                word => {
-                    inheritance.files.extend(number_in(word, FILE));
-                    inheritance.owned.extend(word.strip_prefix(OWN).map(str::to_owned));
+                message => {
+                    inheritance.files.extend(number_in(message, FILE));
+                    inheritance.owned.extend(message.strip_prefix(OWN).map(str::to_owned));
                 }
             }
         }

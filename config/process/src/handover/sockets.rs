@@ -1,4 +1,4 @@
-//! Sockets that were open when the process began: from systemd, or from its predecessor.
+//! Sockets that were open when the process started: from systemd, or from its predecessor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -9,19 +9,19 @@ use parking_lot::Mutex;
 use super::predecessor::Predecessor;
 use super::{LINE, socket_number};
 
-/// What a process has inherited. Whatever nobody takes is closed.
+/// Inherited sockets. Those that are not taken are closed.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Mutex<Vec<(String, OwnedFd)>>,
     line: Mutex<Option<UnixStream>>,
-    /// What nobody has taken, by its number.
-    left: Mutex<Vec<u64>>,
+    /// Numbers of the sockets that were closed unused.
+    unused: Mutex<Vec<u64>>,
     is_successor: bool,
 }
 
 impl InheritedSockets {
-    /// What the environment tells of. To be called first of all and once: it takes this out of the environment, which
-    /// nobody else may be reading.
+    /// Takes the sockets that the environment names. Call it once, before any other thread runs: it removes the variables from the
+    /// environment.
     pub fn from_environment() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
@@ -29,7 +29,7 @@ impl InheritedSockets {
         let (mut sockets, mut line) = (Vec::new(), None);
         for place in 0..inherited.len() {
             let name = names.next().unwrap_or_default();
-            // Both take whatever listens or is connected; where it listens is looked at by whoever wants it.
+            // Both calls accept listening and connected sockets; `take` checks the address.
             let socket = match inherited.take_unix_listener(place) {
                 Ok(Some(socket)) => Some(OwnedFd::from(socket)),
                 _ => inherited.take_tcp_listener(place).ok().flatten().map(OwnedFd::from),
@@ -37,7 +37,7 @@ impl InheritedSockets {
             match socket {
                 Some(socket) if name == LINE => line = Some(UnixStream::from(socket)),
                 Some(socket) => sockets.push((name.to_owned(), socket)),
-                // A datagram socket, or no socket at all: nothing of ours.
+                // A datagram socket, or no socket at all.
                 None => {}
             }
         }
@@ -45,16 +45,16 @@ impl InheritedSockets {
             is_successor: line.is_some(),
             sockets: Mutex::new(sockets),
             line: Mutex::new(line),
-            left: Mutex::default(),
+            unused: Mutex::default(),
         }
     }
 
-    /// Whether another process of the same kind serves until this one is ready.
+    /// Whether a predecessor serves until this process is ready.
     pub fn is_successor(&self) -> bool {
         self.is_successor
     }
 
-    /// The socket that fits, first of all one with this name.
+    /// Takes a socket that `fits`, preferably one with this name.
     pub fn take(&self, name: &str, fits: impl Fn(BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
         let mut sockets = self.sockets.lock();
         let fitting: Vec<usize> =
@@ -64,16 +64,16 @@ impl InheritedSockets {
         Some(sockets.swap_remove(place).1)
     }
 
-    /// Closes what nobody has taken; returns the names. A predecessor hears of it before it leaves.
+    /// Closes the sockets that were not taken and returns their names. The predecessor is informed during the hand-over.
     pub fn close_rest(&self) -> Vec<String> {
         let rest = std::mem::take(&mut *self.sockets.lock());
-        self.left.lock().extend(rest.iter().filter_map(|(_, socket)| socket_number(socket)));
+        self.unused.lock().extend(rest.iter().filter_map(|(_, socket)| socket_number(socket)));
         rest.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// The process that serves until this one is ready; once.
+    /// The process that serves until this one is ready. Returns it once.
     pub fn predecessor(&self) -> Option<Predecessor> {
         let line = self.line.lock().take()?;
-        Some(Predecessor::new(line, self.left.lock().clone()))
+        Some(Predecessor::new(line, self.unused.lock().clone()))
     }
 }

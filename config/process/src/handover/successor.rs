@@ -1,4 +1,4 @@
-//! What a process sees of the one that is to come after it.
+//! The predecessor's side of a hand-over.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -14,20 +14,20 @@ use tokio::process::{Child, Command};
 
 use super::{FILE, LEFT, LINE, MAX_LINE, MINE, OWN, READY, UNNAMED, YOURS, number_in};
 
-/// The first descriptor that is handed on, as systemd has it.
+/// First passed descriptor, as systemd defines it.
 const FIRST: i32 = 3;
 
-/// How long it may take over a word that costs it nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for messages that the successor can send at once.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A process that was started to take over. Dropped before it has, it is killed.
+/// A process that was started to take over. It is killed if this is dropped before the hand-over.
 #[derive(Debug)]
 pub struct Successor {
-    /// `None` once it has.
+    /// `None` after the hand-over.
     child: Option<Child>,
     line: BufReader<UnixStream>,
-    /// Numbers of the sockets that it has closed.
-    left: Vec<u64>,
+    /// Numbers of the sockets that it has closed unused.
+    unused: Vec<u64>,
 }
 
 /// The successor does not take over, and this process goes on.
@@ -36,26 +36,28 @@ pub enum HandoverError {
     /// It cannot be started.
     #[error("{program} cannot be started")]
     Start {
-        /// What was to be started.
+        /// The program.
         program: String,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// It ended before it was ready.
     #[error("the successor ended before it was ready ({0})")]
     Ended(ExitStatus),
-    /// It said that it will not be ready, by closing the line.
-    #[error("the successor does not speak to its predecessor; it may be of a version that cannot take over")]
+    /// It closed the connection before it was ready.
+    #[error(
+        "the successor closed the connection to its predecessor; its version may not support taking over"
+    )]
     Silent,
-    /// It took too long.
+    /// It was not ready in time.
     #[error("the successor was not ready within {0:?}")]
     Late(Duration),
 }
 
 impl Successor {
-    /// Starts a program with these arguments, which inherits the sockets by their names. `files` are the numbers of those
-    /// whose files are to be its own as soon as it serves alone.
+    /// Starts a program with these arguments and passes the sockets by name. `files` are the numbers of the sockets whose files
+    /// belong to it once it serves alone.
     ///
     /// # Errors
     /// [`HandoverError::Start`]
@@ -74,7 +76,7 @@ impl Successor {
         let line = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
         let (names, descriptors): (Vec<String>, Vec<OwnedFd>) = sockets
             .into_iter()
-            .map(|(name, socket)| (sayable(&name).to_owned(), socket))
+            .map(|(name, socket)| (passable(&name).to_owned(), socket))
             .chain([(LINE.to_owned(), theirs.into())])
             .unzip();
         let count = descriptors.len();
@@ -85,86 +87,86 @@ impl Successor {
             .args(arguments)
             .env("LISTEN_FDS", count.to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
-            // They would name this process.
+            // They name this process.
             .env_remove("LISTEN_PID")
             .env_remove("WATCHDOG_PID")
             .fd_mappings(mappings)
             .map_err(|error| failed(io::Error::other(error)))?;
-        // The command has the descriptors, and closes them here.
+        // The command owns the descriptors, and closes them in this process.
         let child = Command::from(command).spawn().map_err(failed)?;
-        Ok(Self { child: Some(child), line, left: Vec::new() })
+        Ok(Self { child: Some(child), line, unused: Vec::new() })
     }
 
-    /// Its number.
+    /// Its process ID, until the hand-over.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref()?.id()
     }
 
-    /// The numbers of the sockets that it has closed, because it has no use for them; said before it is ready.
-    pub fn left(&self) -> &[u64] {
-        &self.left
+    /// Numbers of the sockets that it has closed unused. Complete once it is ready.
+    pub fn unused(&self) -> &[u64] {
+        &self.unused
     }
 
-    /// Returns when it serves as well as we do.
+    /// Returns when it is ready to serve.
     ///
     /// # Errors
-    /// [`HandoverError`]; then it is to be dropped.
+    /// [`HandoverError`]; then drop it.
     pub async fn ready(&mut self, limit: Duration) -> Result<(), HandoverError> {
-        match tokio::time::timeout(limit, self.hears(READY)).await {
-            Ok(true) => self.is_there(),
-            Ok(false) => Err(self.how_it_ended().await),
+        match tokio::time::timeout(limit, self.receives(READY)).await {
+            Ok(true) => self.check_running(),
+            Ok(false) => Err(self.end_reason().await),
             Err(_) => {
-                self.is_there()?;
+                self.check_running()?;
                 Err(HandoverError::Late(limit))
             }
         }
     }
 
-    /// Leaves the service to it, with the files of these sockets. Then it is not ours any more.
+    /// Hands over to it, with the files of these sockets. Afterwards it is no longer killed on drop.
     ///
     /// # Errors
     /// It has just ended.
-    pub async fn relieve_us(&mut self, owned: &[String]) -> Result<(), HandoverError> {
-        let owned = owned.iter().map(|name| format!("{OWN}{}\n", sayable(name)));
-        let words: String = owned.chain([format!("{YOURS}\n")]).collect();
-        // If it does not hear it, the end of the line says so.
-        let _ = self.line.get_mut().write_all(words.as_bytes()).await;
-        match tokio::time::timeout(PATIENCE, self.hears(MINE)).await {
-            Ok(false) => return Err(self.how_it_ended().await),
-            // A version that does not say it is there all the same.
-            Ok(true) | Err(_) => self.is_there()?,
+    pub async fn hand_over(&mut self, owned: &[String]) -> Result<(), HandoverError> {
+        let owned = owned.iter().map(|name| format!("{OWN}{}\n", passable(name)));
+        let messages: String = owned.chain([format!("{YOURS}\n")]).collect();
+        // If the successor has ended, reading below reports it.
+        let _ = self.line.get_mut().write_all(messages.as_bytes()).await;
+        match tokio::time::timeout(MESSAGE_TIMEOUT, self.receives(MINE)).await {
+            Ok(false) => return Err(self.end_reason().await),
+            // Older versions do not send the message.
+            Ok(true) | Err(_) => self.check_running()?,
         }
-        // It lives on without us; but as long as we are there, somebody has to hear of its end.
+        // It outlives this process; until then this process has to reap it.
         if let Some(mut child) = self.child.take() {
             tokio::spawn(async move { child.wait().await });
         }
         Ok(())
     }
 
-    /// Whether it says this before its end.
-    async fn hears(&mut self, expected: &str) -> bool {
+    /// Whether it sends this message before it closes the connection.
+    async fn receives(&mut self, expected: &str) -> bool {
         loop {
-            let mut word = String::new();
-            match (&mut self.line).take(MAX_LINE).read_line(&mut word).await {
-                Ok(1..) if word.trim_end() == expected => return true,
-                Ok(1..) => self.left.extend(number_in(word.trim_end(), LEFT)),
+            let mut message = String::new();
+            match (&mut self.line).take(MAX_LINE).read_line(&mut message).await {
+                Ok(1..) if message.trim_end() == expected => return true,
+                Ok(1..) => self.unused.extend(number_in(message.trim_end(), LEFT)),
                 Ok(0) | Err(_) => return false,
             }
         }
     }
 
-    /// Whatever it has said: one that has ended serves nobody.
-    fn is_there(&mut self) -> Result<(), HandoverError> {
+    /// Fails if it has ended, whatever it has sent.
+    fn check_running(&mut self) -> Result<(), HandoverError> {
         match self.child.as_mut().map(Child::try_wait) {
             Some(Ok(Some(status))) => Err(HandoverError::Ended(status)),
             _ => Ok(()),
         }
     }
 
-    /// Its line is closed: most likely it is ending right now.
-    async fn how_it_ended(&mut self) -> HandoverError {
+    /// The reason for a closed connection: most likely the process is ending.
+    async fn end_reason(&mut self) -> HandoverError {
         let Some(child) = &mut self.child else { return HandoverError::Silent };
-        match tokio::time::timeout(PATIENCE, child.wait()).await {
+        match tokio::time::timeout(MESSAGE_TIMEOUT, child.wait()).await {
             Ok(Ok(status)) => HandoverError::Ended(status),
             _ => HandoverError::Silent,
         }
@@ -174,14 +176,14 @@ impl Successor {
 impl Drop for Successor {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may just have ended, which is as good.
+            // An error means that it has ended already.
             let _ = child.start_kill();
         }
     }
 }
 
-/// The name, if it can be said in `LISTEN_FDNAMES`.
-fn sayable(name: &str) -> &str {
-    let is_sayable = name.len() <= 255 && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
-    if is_sayable && name != LINE { name } else { UNNAMED }
+/// The name if `LISTEN_FDNAMES` can hold it, otherwise [`UNNAMED`].
+fn passable(name: &str) -> &str {
+    let is_passable = name.len() <= 255 && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+    if is_passable && name != LINE { name } else { UNNAMED }
 }

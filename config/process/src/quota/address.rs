@@ -1,7 +1,7 @@
-//! What an address may do before anybody is known: connect, and show credentials that do not count.
+//! Quotas of client addresses before authentication: connections, and failed authentications.
 //!
-//! Memory is bounded like that of all meters. Addresses of IPv6 count by their network of 64 bits, which is what one
-//! customer gets.
+//! Memory is bounded like that of all meters. IPv6 addresses count by their /64 network, the usual allocation of one
+//! customer.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,50 +12,51 @@ use arc_swap::ArcSwap;
 use fairlead_config::AddressQuotaConfig;
 
 use super::meter::{Meter, Meters};
-use super::rate::{Counting, Pace};
+use super::rate::{Counting, Rate};
 
 /// The quotas of the addresses that connect to a listener.
 #[derive(Debug)]
 pub struct AddressQuotas {
     rules: ArcSwap<Rules>,
-    /// What makes a listener without them cheap.
-    counts: AtomicBool,
+    /// Whether any quota is set; saves look-ups on listeners without quotas.
+    is_set: AtomicBool,
     began: Instant,
     meters: Meters,
 }
 
 #[derive(Debug, Default)]
 struct Rules {
-    connections: Option<Pace>,
+    connections: Option<Rate>,
     open: Option<u32>,
-    failures: Option<Pace>,
+    failures: Option<Rate>,
 }
 
-/// What is counted as open of an address.
+/// Index of the open connections in a meter.
 const CONNECTIONS: usize = 0;
-/// Seconds' worth of connections, and of failures, at once.
-const CONNECTIONS_AT_ONCE: u64 = 2;
-const FAILURES_AT_ONCE: u64 = 10;
+/// Burst of connections, in seconds of their rate.
+const CONNECTION_BURST_SECONDS: u64 = 2;
+/// Burst of failed authentications, in seconds of their rate.
+const FAILURE_BURST_SECONDS: u64 = 10;
 
-/// When to try again where nobody can know.
-const A_MOMENT: Duration = Duration::from_secs(1);
+/// `Retry-After` where the end of a connection decides, which cannot be predicted.
+const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 
-/// A connection of an address, until this is dropped.
+/// Guard that counts a connection of an address until it is dropped.
 #[derive(Debug)]
-pub struct Connected(Arc<Meter>);
+pub struct ConnectionGuard(Arc<Meter>);
 
-impl Drop for Connected {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.close(CONNECTIONS);
     }
 }
 
 impl AddressQuotas {
-    /// Those that settings make.
+    /// Quotas as configured.
     pub fn new(config: &AddressQuotaConfig) -> Self {
         let quotas = Self {
             rules: ArcSwap::default(),
-            counts: AtomicBool::new(false),
+            is_set: AtomicBool::new(false),
             began: Instant::now(),
             meters: Meters::default(),
         };
@@ -63,58 +64,58 @@ impl AddressQuotas {
         quotas
     }
 
-    /// Other ones from now on.
+    /// Replaces the quotas.
     pub fn set(&self, config: &AddressQuotaConfig) {
-        let pace = |rate: Option<u32>, at_once| {
-            rate.map(|rate| Pace::new(rate.into(), u64::from(rate).saturating_mul(at_once)))
+        let rate = |rate: Option<u32>, burst_seconds| {
+            rate.map(|rate| Rate::new(rate.into(), u64::from(rate).saturating_mul(burst_seconds)))
         };
         let rules = Rules {
-            connections: pace(config.connections_per_second, CONNECTIONS_AT_ONCE),
+            connections: rate(config.connections_per_second, CONNECTION_BURST_SECONDS),
             open: config.connections,
-            failures: pace(config.failures_per_second, FAILURES_AT_ONCE),
+            failures: rate(config.failures_per_second, FAILURE_BURST_SECONDS),
         };
-        let counts = rules.connections.is_some() || rules.open.is_some() || rules.failures.is_some();
+        let is_set = rules.connections.is_some() || rules.open.is_some() || rules.failures.is_some();
         self.rules.store(Arc::new(rules));
-        self.counts.store(counts, Ordering::Relaxed);
+        self.is_set.store(is_set, Ordering::Relaxed);
     }
 
-    /// Counts a connection, until what this returns is dropped; `None` where nothing is counted.
+    /// Counts a connection until the guard is dropped; `None` without a quota.
     ///
     /// # Errors
-    /// How long until there may be one more; this one should be closed.
-    pub fn connect(&self, address: IpAddr) -> Result<Option<Connected>, Duration> {
+    /// The quota is exceeded and the connection has to be closed. The value is the time until another one may be accepted.
+    pub fn connect(&self, address: IpAddr) -> Result<Option<ConnectionGuard>, Duration> {
         let Some((rules, meter)) = self.of(address) else { return Ok(None) };
         if !meter.open(CONNECTIONS, rules.open, Counting::Real) {
-            return Err(A_MOMENT);
+            return Err(DEFAULT_RETRY);
         }
-        let connected = Connected(meter);
-        if let Some(pace) = rules.connections {
-            connected.0.requests.take(pace, self.now(), Counting::Real)?;
+        let connected = ConnectionGuard(meter);
+        if let Some(rate) = rules.connections {
+            connected.0.requests.take(rate, self.now(), Counting::Real)?;
         }
         Ok(Some(connected))
     }
 
-    /// Whether a credential of this address may be looked at.
+    /// Whether credentials of this address may be verified.
     ///
     /// # Errors
-    /// How long until one may.
+    /// Time until they may.
     pub fn may_try(&self, address: IpAddr) -> Result<(), Duration> {
         let Some((rules, meter)) = self.of(address) else { return Ok(()) };
-        let Some(pace) = rules.failures else { return Ok(()) };
-        meter.bytes.check(pace, self.now())
+        let Some(rate) = rules.failures else { return Ok(()) };
+        meter.bytes.check(rate, self.now())
     }
 
-    /// Counts a credential that does not count.
+    /// Counts a failed authentication.
     pub fn failed(&self, address: IpAddr) {
         if let Some((rules, meter)) = self.of(address)
-            && let Some(pace) = rules.failures
+            && let Some(rate) = rules.failures
         {
-            meter.bytes.charge(pace, 1, self.now());
+            meter.bytes.charge(rate, 1, self.now());
         }
     }
 
     fn of(&self, address: IpAddr) -> Option<(Arc<Rules>, Arc<Meter>)> {
-        if !self.counts.load(Ordering::Relaxed) {
+        if !self.is_set.load(Ordering::Relaxed) {
             return None;
         }
         Some((self.rules.load_full(), self.meters.of(&network_of(address), self.now())))
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_count_by_themselves_and_networks_together() {
+    fn ipv4_counts_by_address_and_ipv6_by_network() {
         let quotas =
             AddressQuotas::new(&AddressQuotaConfig { connections: Some(2), ..AddressQuotaConfig::default() });
         let open: Vec<_> = ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8:0:0:ffff::2"]
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_and_failures_have_rates() {
+    fn connections_and_failed_authentications_have_rates() {
         let quotas = AddressQuotas::new(&AddressQuotaConfig {
             connections_per_second: Some(5),
             failures_per_second: Some(1),

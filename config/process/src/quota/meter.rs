@@ -1,4 +1,4 @@
-//! What each of many has asked, as long as it matters.
+//! Usage counters per key, such as a user or an address.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::rate::{Counting, Debt};
+use super::rate::{Counting, RateState};
 
-/// What somebody has asked and what of it is open. 24 bytes.
+/// The usage of one key: rates of requests and bytes, and open items. 24 bytes.
 #[derive(Debug, Default)]
 pub struct Meter {
-    /// When its requests will be paid.
-    pub requests: Debt,
-    /// The same of bytes, or of whatever else there is a pace for.
-    pub bytes: Debt,
-    /// How much is open, by kind.
+    /// Rate of requests.
+    pub requests: RateState,
+    /// Rate of bytes, or of another unit that has a rate.
+    pub bytes: RateState,
+    /// Number of open items by kind.
     pub open: [AtomicU32; 3],
 }
 
 impl Meter {
-    /// One more of a kind, if there are fewer than `most`.
-    pub fn open(&self, kind: usize, most: Option<u32>, counting: Counting) -> bool {
-        let most = most.unwrap_or(u32::MAX);
+    /// Counts one more open item of a kind if there are fewer than `limit`.
+    pub fn open(&self, kind: usize, limit: Option<u32>, counting: Counting) -> bool {
+        let limit = limit.unwrap_or(u32::MAX);
         let one = u32::from(counting == Counting::Real);
-        let more = |open: u32| (open < most).then_some(open + one);
+        let more = |open: u32| (open < limit).then_some(open + one);
         self.open[kind].fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One less.
+    /// Counts one less open item of a kind.
     pub fn close(&self, kind: usize) {
         self.open[kind].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Forgetting it changes nothing.
+    /// Whether the meter equals a new one, so that it can be dropped.
     fn is_idle(&self, now: u64) -> bool {
         self.open.iter().all(|open| open.load(Ordering::Relaxed) == 0)
             && self.requests.is_paid(now)
@@ -42,70 +42,71 @@ impl Meter {
     }
 }
 
-/// Meters by key. Those that do not matter any more are forgotten when a part is full, so memory is bounded by what
-/// matters, and by [`MOST`] of them: who comes then shares one meter with others that came then.
+/// Meters by key. Idle meters are dropped when a partition is full, so memory is bounded by the meters in use, and by
+/// [`MAX_METERS`] per partition. Further keys share one meter per partition.
 #[derive(Debug)]
 pub struct Meters {
-    parts: Box<[Mutex<Part>]>,
-    /// Of its own, so that nobody can choose a name that shares somebody's meter.
+    partitions: Box<[Mutex<Partition>]>,
+    /// Randomly seeded, so that a client cannot choose a name that shares the meter of another one.
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct Partition {
     meters: FxHashMap<u64, Arc<Meter>>,
-    /// Meters that are looked through when one more comes.
+    /// Number of meters from which idle ones are dropped when a key is added.
     sweep_at: usize,
     shared: Arc<Meter>,
 }
 
-const PARTS: usize = 64;
-/// Meters per part. In all some 130,000 at a time, 16 MB.
-const MOST: usize = 2_048;
+const PARTITIONS: usize = 64;
+/// Meters per partition: about 130,000 in all, 16 MB.
+const MAX_METERS: usize = 2_048;
+/// Number of meters below which a partition is never swept.
 const SWEEP_FROM: usize = 64;
 
 impl Default for Meters {
     fn default() -> Self {
-        Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 }
 
 impl Meters {
-    /// That of a key. Keys whose hashes are equal have one; that happens once in billions.
+    /// The meter of a key. Keys with equal hashes share one, which happens once in billions.
     pub fn of(&self, key: &(impl Hash + ?Sized), now: u64) -> Arc<Meter> {
         let hash = self.hasher.hash_one(key);
-        let part = &self.parts[(hash >> 32) as usize % PARTS];
-        let mut part = part.lock();
-        if let Some(known) = part.meters.get(&hash) {
+        let partition = &self.partitions[(hash >> 32) as usize % PARTITIONS];
+        let mut partition = partition.lock();
+        if let Some(known) = partition.meters.get(&hash) {
             return Arc::clone(known);
         }
-        if part.meters.len() >= part.sweep_at.max(SWEEP_FROM) {
-            part.meters.retain(|_, meter| Arc::strong_count(meter) > 1 || !meter.is_idle(now));
-            part.meters.shrink_to(SWEEP_FROM);
-            // So that looking through them costs each newcomer as much as a few look-ups.
-            part.sweep_at = (part.meters.len() * 2).min(MOST);
+        if partition.meters.len() >= partition.sweep_at.max(SWEEP_FROM) {
+            partition.meters.retain(|_, meter| Arc::strong_count(meter) > 1 || !meter.is_idle(now));
+            partition.meters.shrink_to(SWEEP_FROM);
+            // Doubling keeps the amortised cost per added key at a few look-ups.
+            partition.sweep_at = (partition.meters.len() * 2).min(MAX_METERS);
         }
-        if part.meters.len() >= MOST {
-            return Arc::clone(&part.shared);
+        if partition.meters.len() >= MAX_METERS {
+            return Arc::clone(&partition.shared);
         }
-        Arc::clone(part.meters.entry(hash).or_default())
+        Arc::clone(partition.meters.entry(hash).or_default())
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().meters.len()).sum()
+        self.partitions.iter().map(|partition| partition.lock().meters.len()).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::rate::Pace;
+    use crate::quota::rate::Rate;
 
     #[test]
-    fn meters_that_do_not_matter_any_more_are_forgotten() {
+    fn idle_meters_are_dropped() {
         let meters = Meters::default();
-        let pace = Pace::new(1, 1);
+        let rate = Rate::new(1, 1);
         let busy = meters.of("busy", 0);
         assert!(busy.open(0, None, Counting::Real));
         for key in 0..50_000_u64 {
@@ -113,30 +114,30 @@ mod tests {
                 meters
                     .of(&key.to_string(), key)
                     .requests
-                    .take(pace, 2_000_000_000 * key, Counting::Real)
+                    .take(rate, 2_000_000_000 * key, Counting::Real)
                     .is_ok()
             );
         }
-        assert!(meters.len() > 10_000, "they owe something");
+        assert!(meters.len() > 10_000, "they are in use");
         let later = u64::MAX >> 2;
         for key in 0..150_000_u64 {
             drop(meters.of(&format!("later {key}"), later));
         }
         assert!(meters.len() < 30_000, "{}", meters.len());
-        assert!(Arc::ptr_eq(&busy, &meters.of("busy", later)), "what is open counts");
+        assert!(Arc::ptr_eq(&busy, &meters.of("busy", later)), "a meter with open items stays");
     }
 
     #[test]
-    fn who_comes_when_there_are_too_many_shares_a_meter() {
+    fn keys_beyond_the_maximum_share_a_meter() {
         let meters = Meters::default();
         let held: Vec<_> = (0..200_000).map(|key| meters.of(&format!("{key}"), 0)).collect();
-        assert!(meters.len() <= PARTS * MOST);
+        assert!(meters.len() <= PARTITIONS * MAX_METERS);
         let shared = held.iter().filter(|meter| Arc::strong_count(meter) > 100).count();
         assert!(shared > 50_000, "{shared}");
     }
 
     #[test]
-    fn what_is_open_is_counted_up_to_the_limit() {
+    fn open_items_are_counted_up_to_the_limit() {
         let meter = Meter::default();
         assert_eq!((0..5).filter(|_| meter.open(1, Some(3), Counting::Real)).count(), 3);
         meter.close(1);

@@ -1,9 +1,9 @@
-//! How much somebody may ask: rates, what is counted of each of many, and what an address may do before anybody is known.
+//! Quotas: rate limits, counters per key, and quotas of addresses before authentication.
 
 mod address;
 mod meter;
 mod rate;
 
-pub use address::{AddressQuotas, Connected, network_of};
+pub use address::{AddressQuotas, ConnectionGuard, network_of};
 pub use meter::{Meter, Meters};
-pub use rate::{Counting, Debt, Pace};
+pub use rate::{Counting, Rate, RateState};

@@ -1,4 +1,4 @@
-//! A server on a free port with its own certificates, and clients that look closely.
+//! A server on a free port with its own certificates, and clients that check its responses in detail.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
@@ -61,8 +61,8 @@ impl TestServer {
         Self::configured(window, configure, service)
     }
 
-    /// Where clients may take their time only for so long.
-    pub fn impatient(slow_clients: SlowClientsConfig, service: impl Service) -> Self {
+    /// A server with these time limits of slow clients.
+    pub fn with_slow_clients(slow_clients: SlowClientsConfig, service: impl Service) -> Self {
         Self::configured("10s", |options, _| options.slow_clients = slow_clients, service)
     }
 
@@ -114,7 +114,7 @@ impl TestServer {
         self.connect_after(b"", client).await
     }
 
-    /// The same, with something said before TLS.
+    /// The same, with bytes sent before TLS.
     pub async fn connect_after(
         &self,
         said: &[u8],
@@ -196,7 +196,7 @@ pub fn reply(text: impl Into<String>) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from(text.into())))
 }
 
-/// A CA, and files with what it issued.
+/// A CA, and files of certificates that it issued.
 pub struct Pki {
     pub dir: tempfile::TempDir,
     ca: CertifiedIssuer<'static, KeyPair>,

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use fairlead_client::{CredentialsError, EndpointError, Names};
 use fairlead_config::{AcmeChallenge, AcmeConfig, GatewayConfig, ListenerConfig};
 use fairlead_process::{
-    ChallengeFolder, Metrics, MetricsError, Provisional, ReloadTrigger, Reloads, Shutdown, TlsSource,
+    ChallengeFolder, Metrics, MetricsError, ProvisionalCertificate, ReloadTrigger, Reloads, Shutdown,
+    TlsSource,
 };
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
@@ -141,7 +142,9 @@ impl Acme {
         let file = self.folder.certificate(&listener.name);
         let provisional = match state::AuthorityLock::read(&file) {
             Some(_) => None,
-            None => Some(Provisional::new(&fairlead_certs::provisional_certificate(&listener.hosts)?)),
+            None => {
+                Some(ProvisionalCertificate::new(&fairlead_certs::provisional_certificate(&listener.hosts)?))
+            }
         };
         Ok(TlsSource { certificate: file.clone(), private_key: file, provisional, ..source })
     }

@@ -64,7 +64,7 @@ impl ListenerError {
         match self {
             Self::Bind { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
                 Some(match address.rsplit_once(':') {
-                    Some((host, port)) if host != "unix" => format!("something else listens on port {port}"),
+                    Some((host, port)) if host != "unix" => format!("another process listens on port {port}"),
                     _ => "another process listens there".to_owned(),
                 })
             }
@@ -129,7 +129,7 @@ impl ListenerManager {
         };
         let frame = self.frame(listener, config, sockets)?;
         let kept = Arc::new(());
-        let files = reloads.kept_by(&kept);
+        let files = reloads.owned_by(&kept);
         let authentication =
             ListenerAuthentication::new(listener.clone(), &config.kcp_compatibility, Arc::clone(lookup));
         let series = telemetry.metrics.listener_series(&listener.name).ok_or(ListenerError::TooMany)?;
@@ -188,7 +188,7 @@ impl ListenerManager {
         sockets: Sockets,
     ) -> Result<ConnectionPolicy, ListenerError> {
         let kept = Arc::new(());
-        let reloads = self.parts.reloads.kept_by(&kept);
+        let reloads = self.parts.reloads.owned_by(&kept);
         let trusted = &listener.authentication.request_header.client_ca;
         let what = format!("serving certificate of listener {}", listener.name);
         let authorities = [listener.client_ca.as_deref(), trusted.as_deref()];

@@ -1,4 +1,4 @@
-//! What a server answers: the service's response, or its own where there is none.
+//! Responses of a server: those of its service, and its own errors.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,21 +12,21 @@ use http_body_util::Full;
 use crate::activity::OpenRequest;
 use crate::connection;
 use crate::request_body::RequestBody;
+use crate::slow_reader::{self, Parts};
 use crate::status::Status;
-use crate::untaken::{self, Parts};
 
 /// The error of a response body; ends the stream (HTTP/2) or the connection (HTTP/1.1).
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What answers the requests of a server. Cheap requests need no allocation beyond their response. Each request
+/// Handler of the requests of a server. Cheap requests need no allocation beyond their response. Each request
 /// carries a [`ConnectionInfo`](crate::ConnectionInfo) in its extensions.
 ///
-/// A panic while answering becomes a 500 and the connection survives; when the client goes away the future is dropped.
+/// A panic in the handler becomes a 500 and the connection survives; when the client disconnects the future is dropped.
 pub trait Service: Send + Sync + 'static {
     /// The response body. A boxed body serves where there are several kinds.
     type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + Unpin + 'static;
 
-    /// Answers one request.
+    /// Handles one request.
     fn call(&self, request: Request<RequestBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
@@ -47,9 +47,9 @@ where
 pub(crate) type Open = OpenRequest<connection::Inner>;
 
 /// The body of a response; the request counts as open until it is dropped.
-pub(crate) struct ReplyBody<B> {
+pub(crate) struct ResponseBody<B> {
     kind: Kind<B>,
-    /// What it has given, and not given on.
+    /// Data that the inner body has yielded and this one has not.
     parts: Parts,
     _open: Open,
 }
@@ -57,39 +57,39 @@ pub(crate) struct ReplyBody<B> {
 enum Kind<B> {
     Service(B),
     Own(Full<Bytes>),
-    /// The answer to a HEAD request.
-    Nothing,
+    /// No body: the response to a HEAD request.
+    Empty,
 }
 
-impl<B> ReplyBody<B> {
+impl<B> ResponseBody<B> {
     fn new(kind: Kind<B>, open: Open) -> Self {
         Self { kind, parts: Parts::default(), _open: open }
     }
 }
 
-pub(crate) fn from_service<B>(response: Response<B>, open: Open) -> Response<ReplyBody<B>> {
-    response.map(|body| ReplyBody::new(Kind::Service(body), open))
+pub(crate) fn from_service<B>(response: Response<B>, open: Open) -> Response<ResponseBody<B>> {
+    response.map(|body| ResponseBody::new(Kind::Service(body), open))
 }
 
-pub(crate) fn from_status<B>(status: &Status, open: Open) -> Response<ReplyBody<B>> {
-    status.to_response().map(|body| ReplyBody::new(Kind::Own(Full::new(body)), open))
+pub(crate) fn from_status<B>(status: &Status, open: Open) -> Response<ResponseBody<B>> {
+    status.to_response().map(|body| ResponseBody::new(Kind::Own(Full::new(body)), open))
 }
 
-/// The answer to a HEAD request: that of a GET without its body. hyper leaves the body out of HTTP/1.1 only, and clients
-/// of HTTP/2 take one for an error.
+/// The response to a HEAD request: that of a GET without its body. hyper omits the body over HTTP/1.1 only, and HTTP/2
+/// clients treat one as an error.
 pub(crate) fn without_body<B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin>(
-    response: Response<ReplyBody<B>>,
-) -> Response<ReplyBody<B>> {
+    response: Response<ResponseBody<B>>,
+) -> Response<ResponseBody<B>> {
     let (mut head, mut body) = response.into_parts();
-    // The length of an empty body may be that of another one, as in 304.
+    // An empty body says nothing of the length: a 304 has the length of the omitted representation.
     if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
-    body.kind = Kind::Nothing;
+    body.kind = Kind::Empty;
     Response::from_parts(head, body)
 }
 
-impl<B> Body for ReplyBody<B>
+impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
 {
@@ -101,21 +101,21 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        untaken::asked();
+        slow_reader::record_poll();
         if let Some(part) = this.parts.next() {
-            untaken::gave();
+            slow_reader::record_data();
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         let frame = match &mut this.kind {
             Kind::Service(body) => ready!(Pin::new(body).poll_frame(cx)).transpose().map_err(Into::into)?,
             Kind::Own(body) => ready!(Pin::new(body).poll_frame(cx)).map(|Ok(frame)| frame),
-            Kind::Nothing => None,
+            Kind::Empty => None,
         };
         Poll::Ready(frame.map(|frame| {
             Ok(match frame.into_data() {
                 Ok(bytes) => {
-                    untaken::gave();
-                    Frame::data(this.parts.of(bytes))
+                    slow_reader::record_data();
+                    Frame::data(this.parts.split(bytes))
                 }
                 Err(trailers) => trailers,
             })
@@ -123,11 +123,11 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.left() == 0
+        self.parts.remaining() == 0
             && match &self.kind {
                 Kind::Service(body) => body.is_end_stream(),
                 Kind::Own(body) => body.is_end_stream(),
-                Kind::Nothing => true,
+                Kind::Empty => true,
             }
     }
 
@@ -135,12 +135,12 @@ where
         let mut hint = match &self.kind {
             Kind::Service(body) => body.size_hint(),
             Kind::Own(body) => body.size_hint(),
-            Kind::Nothing => SizeHint::with_exact(0),
+            Kind::Empty => SizeHint::with_exact(0),
         };
-        let left = self.parts.left();
-        if left > 0 {
-            let upper = hint.upper().map(|upper| upper.saturating_add(left));
-            hint.set_lower(hint.lower().saturating_add(left));
+        let remaining = self.parts.remaining();
+        if remaining > 0 {
+            let upper = hint.upper().map(|upper| upper.saturating_add(remaining));
+            hint.set_lower(hint.lower().saturating_add(remaining));
             if let Some(upper) = upper {
                 hint.set_upper(upper);
             }
@@ -149,8 +149,8 @@ where
     }
 }
 
-impl<B> Drop for ReplyBody<B> {
+impl<B> Drop for ResponseBody<B> {
     fn drop(&mut self) {
-        untaken::asked();
+        slow_reader::record_poll();
     }
 }

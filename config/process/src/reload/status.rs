@@ -1,5 +1,4 @@
-//! What is told of things that are made from files: when they were loaded, whether that fails, how old the files are, and
-//! until when the certificates in them are good.
+//! Metrics of values made from files: time and result of loads, age of the files, expiry of the certificates in them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,12 +12,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::metrics::{Metrics, MetricsError};
 
-/// Certificates that are told apart.
+/// Values of the label `kind` of certificates.
 const KINDS: [&str; 2] = ["authority", "certificate"];
 
-/// Metrics by `what` was registered: seven series each, those of certificates only where there are any.
+/// Metrics with the label `object`, the registered name: seven series per value, those of certificates only if it has any.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct ReloadMetrics {
     outcomes: IntCounterVec,
     failing: IntGaugeVec,
     loaded_at: GaugeVec,
@@ -26,85 +25,85 @@ pub(super) struct Told {
     not_after: GaugeVec,
 }
 
-impl Told {
+impl ReloadMetrics {
     pub(super) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         Ok(Self {
             outcomes: metrics.counters(
                 "fairlead_reload_total",
-                "Attempts to load a changed file, by what it is and the result (success or failure).",
-                &["what", "result"],
+                "Attempts to load a changed file, by object and result (success, failure).",
+                &["object", "result"],
             )?,
             failing: metrics.int_gauges(
                 "fairlead_reload_failing",
-                "1 while what is in effect is the last good one, because its files cannot be loaded.",
-                &["what"],
+                "1 while the files of an object cannot be loaded and its last good value is in effect.",
+                &["object"],
             )?,
             loaded_at: metrics.gauges(
                 "fairlead_reload_last_success_timestamp_seconds",
-                "When what is in effect was loaded, in seconds since the epoch.",
-                &["what"],
+                "Time at which the value in effect was loaded, in seconds since the epoch.",
+                &["object"],
             )?,
             modified_at: metrics.gauges(
                 "fairlead_file_modified_timestamp_seconds",
-                "When the youngest of its files was written, in seconds since the epoch.",
-                &["what"],
+                "Modification time of the newest file of an object, in seconds since the epoch.",
+                &["object"],
             )?,
             not_after: metrics.gauges(
                 "fairlead_certificate_not_after_timestamp_seconds",
-                "Until when the certificates in its files are good, in seconds since the epoch: the first that ends, of \
-                 authorities and of others (kind: authority, certificate).",
-                &["what", "kind"],
+                "Earliest expiry of the certificates in the files of an object, in seconds since the epoch, by kind (authority, \
+                 certificate).",
+                &["object", "kind"],
             )?,
         })
     }
 
-    pub(super) fn success(&self, what: &str, files: &[PathBuf]) {
-        self.outcomes.with_label_values(&[what, "success"]).inc();
-        self.failing.with_label_values(&[what]).set(0);
+    pub(super) fn success(&self, object: &str, files: &[PathBuf]) {
+        self.outcomes.with_label_values(&[object, "success"]).inc();
+        self.failing.with_label_values(&[object]).set(0);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.loaded_at.with_label_values(&[what]).set(now.as_secs_f64());
-        self.looked_at(what, files);
-        for (kind, end) in first_ends(files) {
+        self.loaded_at.with_label_values(&[object]).set(now.as_secs_f64());
+        self.record_modified(object, files);
+        for (kind, end) in earliest_expiries(files) {
             match end {
-                Some(end) => self.not_after.with_label_values(&[what, kind]).set(end as f64),
-                // There is none of that kind any more, or there was none.
-                None => _ = self.not_after.remove_label_values(&[what, kind]),
+                Some(end) => self.not_after.with_label_values(&[object, kind]).set(end as f64),
+                // The files have no certificate of that kind.
+                None => _ = self.not_after.remove_label_values(&[object, kind]),
             }
         }
     }
 
-    pub(super) fn failure(&self, what: &str) {
-        self.outcomes.with_label_values(&[what, "failure"]).inc();
-        self.failing.with_label_values(&[what]).set(1);
+    pub(super) fn failure(&self, object: &str) {
+        self.outcomes.with_label_values(&[object, "failure"]).inc();
+        self.failing.with_label_values(&[object]).set(1);
     }
 
-    /// There is no such thing any more. What has not happened to it has no series.
-    pub(super) fn forget(&self, what: &str) {
+    /// Removes all series of a value. Series that do not exist are ignored.
+    pub(super) fn remove(&self, object: &str) {
         for result in ["success", "failure"] {
-            let _ = self.outcomes.remove_label_values(&[what, result]);
+            let _ = self.outcomes.remove_label_values(&[object, result]);
         }
         for kind in KINDS {
-            let _ = self.not_after.remove_label_values(&[what, kind]);
+            let _ = self.not_after.remove_label_values(&[object, kind]);
         }
-        let _ = self.failing.remove_label_values(&[what]);
+        let _ = self.failing.remove_label_values(&[object]);
         for times in [&self.loaded_at, &self.modified_at] {
-            let _ = times.remove_label_values(&[what]);
+            let _ = times.remove_label_values(&[object]);
         }
     }
 
-    /// The files were written, whether they say something new or not.
-    pub(super) fn looked_at(&self, what: &str, files: &[PathBuf]) {
+    /// Records the modification time of the files, whether their content has changed or not.
+    pub(super) fn record_modified(&self, object: &str, files: &[PathBuf]) {
         let written = |metadata: Metadata| metadata.mtime() as f64 + metadata.mtime_nsec() as f64 / 1e9;
         let times = files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(written);
         if let Some(youngest) = times.reduce(f64::max) {
-            self.modified_at.with_label_values(&[what]).set(youngest);
+            self.modified_at.with_label_values(&[object]).set(youngest);
         }
     }
 }
 
-/// When the first certificate ends that is an authority's, and the first that is not. What is no certificate is passed over:
-/// whoever loads the files complains of it.
-fn first_ends(files: &[PathBuf]) -> [(&'static str, Option<i64>); 2] {
+/// Earliest expiry of authority certificates and of other certificates. Invalid certificates are skipped: the load function
+/// reports them.
+fn earliest_expiries(files: &[PathBuf]) -> [(&'static str, Option<i64>); 2] {
     let (mut authority, mut certificate) = (None, None);
     for file in files {
         let Ok(content) = std::fs::read(file) else { continue };
@@ -115,8 +114,8 @@ fn first_ends(files: &[PathBuf]) -> [(&'static str, Option<i64>); 2] {
             *first = Some(first.map_or(end, |before: i64| before.min(end)));
         }
     }
-    let [of_authorities, of_others] = KINDS;
-    [(of_authorities, authority), (of_others, certificate)]
+    let [authorities, others] = KINDS;
+    [(authorities, authority), (others, certificate)]
 }
 
 #[cfg(test)]
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_that_ends_first_is_told_by_kind() {
+    fn the_earliest_expiry_is_found_by_kind() {
         let folder = tempfile::tempdir().unwrap();
         let [chain, bundle, other] = ["chain.crt", "ca.crt", "list.txt"].map(|name| folder.path().join(name));
         let authority = || IsCa::Ca(BasicConstraints::Unconstrained);
@@ -150,38 +149,41 @@ mod tests {
         ] {
             let files: Vec<_> = files.into_iter().cloned().collect();
             let ends = [("authority", authority), ("certificate", certificate)];
-            assert_eq!(first_ends(&files), ends, "{files:?}");
+            assert_eq!(earliest_expiries(&files), ends, "{files:?}");
         }
     }
 
     #[test]
-    fn what_is_told_follows_the_files() {
+    fn metrics_follow_the_files() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.crt");
         let metrics = Metrics::new("test", "0").unwrap();
-        let told = Told::new(&metrics).unwrap();
+        let reloads = ReloadMetrics::new(&metrics).unwrap();
         let has = |line: &str| {
             let text = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
             text.lines().any(|found| found.starts_with(line))
         };
         std::fs::write(&file, pem(2032, IsCa::NoCa)).unwrap();
-        told.success("a", std::slice::from_ref(&file));
-        assert!(has("fairlead_reload_failing{what=\"a\"} 0"));
-        assert!(has("fairlead_file_modified_timestamp_seconds{what=\"a\"} "));
+        reloads.success("a", std::slice::from_ref(&file));
+        assert!(has("fairlead_reload_failing{object=\"a\"} 0"));
+        assert!(has("fairlead_file_modified_timestamp_seconds{object=\"a\"} "));
         let end =
-            "fairlead_certificate_not_after_timestamp_seconds{kind=\"certificate\",what=\"a\"} 1956528000";
+            "fairlead_certificate_not_after_timestamp_seconds{kind=\"certificate\",object=\"a\"} 1956528000";
         assert!(has(end));
-        told.failure("a");
-        assert!(has("fairlead_reload_failing{what=\"a\"} 1") && has(end), "the last good one is in effect");
+        reloads.failure("a");
+        assert!(
+            has("fairlead_reload_failing{object=\"a\"} 1") && has(end),
+            "the last good value is in effect"
+        );
         std::fs::write(&file, "nothing").unwrap();
-        told.success("a", std::slice::from_ref(&file));
-        assert!(has("fairlead_reload_failing{what=\"a\"} 0"));
+        reloads.success("a", std::slice::from_ref(&file));
+        assert!(has("fairlead_reload_failing{object=\"a\"} 0"));
         assert!(
             !has("fairlead_certificate_not_after_timestamp_seconds{"),
-            "there is no certificate any more"
+            "the file has no certificate any more"
         );
-        told.forget("a");
+        reloads.remove("a");
         let left = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
-        assert!(!left.contains("what=\"a\""), "{left}");
+        assert!(!left.contains("object=\"a\""), "{left}");
     }
 }

@@ -1,20 +1,20 @@
-//! Limits that the operating system puts on the process.
+//! The limit of the operating system on open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many files and sockets the process may have open.
+/// Number of files and sockets that the process may have open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
     /// The limit in effect; `u64::MAX` if there is none.
     pub limit: u64,
-    /// One sentence for the operator if the limit is lower than what was asked for.
+    /// One sentence for the operator if the limit is lower than wanted.
     pub warning: Option<String>,
 }
 
 /// Raises the soft limit on open files to the hard one, and warns if that is less than `wanted`.
 pub fn check_open_files(wanted: u64) -> OpenFiles {
     let before = getrlimit(Resource::Nofile);
-    // Some systems refuse it (a limit that was lowered in between); then the soft limit simply stays.
+    // On failure (the limit may have been lowered in between) the soft limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let warning = (limit < wanted).then(|| {
