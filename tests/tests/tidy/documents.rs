@@ -18,12 +18,17 @@ const MAX_DECISION_LINES: usize = 40;
 
 static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]+)\)").unwrap());
 static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"`([A-Za-z0-9_./-]+)`").unwrap());
+/// A function with its file: "`run` (`forward/exchange/mod.rs`)".
+static FUNCTION: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"`([a-z0-9_]+)` \(`([A-Za-z0-9_./-]+\.rs)`\)").unwrap());
 
 #[test]
 fn documents_are_short_and_lead_to_files_that_exist() {
     let read = |path: &str| std::fs::read_to_string(workspace().join(path)).unwrap();
     let mut faults = long_sections("README.md", &read("README.md"));
     faults.extend(long_architecture(&read("ARCHITECTURE.md")));
+    let source = |path: &str| std::fs::read_to_string(workspace().join(path)).ok();
+    faults.extend(missing_functions(&read("ARCHITECTURE.md"), source));
     let decisions: Vec<&str> = files()
         .iter()
         .filter_map(|path| path.strip_prefix("docs/decisions/"))
@@ -71,6 +76,21 @@ fn long_architecture(text: &str) -> Vec<String> {
         format!("{path}:{}: {width} characters, at most {MAX_ARCHITECTURE_WIDTH}", index + 1)
     });
     too_long(path, text.lines().count(), MAX_ARCHITECTURE_LINES).into_iter().chain(wide).collect()
+}
+
+/// Functions that are not in the file that ARCHITECTURE.md names beside them. Paths are relative to the root or the gateway's sources.
+fn missing_functions(text: &str, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut faults = Vec::new();
+    for found in FUNCTION.captures_iter(&text) {
+        let (function, path) = (&found[1], &found[2]);
+        let heads = [format!("fn {function}("), format!("fn {function}<")];
+        let code = source(path).or_else(|| source(&format!("gateway/src/{path}")));
+        if !code.is_some_and(|code| heads.iter().any(|head| code.contains(head))) {
+            faults.push(format!("ARCHITECTURE.md: no function {function} in {path}"));
+        }
+    }
+    faults
 }
 
 /// The names must be `0001-title.md`, `0002-title.md`, …
@@ -145,6 +165,16 @@ fn long_documents_are_found() {
     assert_eq!(
         long_architecture(&text),
         ["ARCHITECTURE.md: 201 lines, at most 200", "ARCHITECTURE.md:1: 111 characters, at most 110"]
+    );
+}
+
+#[test]
+fn a_function_that_is_not_in_its_file_is_found() {
+    let source = |path: &str| (path == "gateway/src/a.rs").then(|| "fn run() {}\nfn send<T>() {}".to_owned());
+    let text = "`run` (`a.rs`), `send`\n   (`a.rs`), `stop` (`a.rs`), `run` (`b.rs`), `other`, (`a.rs`)";
+    assert_eq!(
+        missing_functions(text, source),
+        ["ARCHITECTURE.md: no function stop in a.rs", "ARCHITECTURE.md: no function run in b.rs"]
     );
 }
 

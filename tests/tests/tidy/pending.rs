@@ -19,11 +19,8 @@ pub enum Rule {
 
 /// Rules and the prefixes of the faults that are not reported: of paths, or of crates for rules about crates.
 pub const PENDING: &[(Rule, &[&str])] = &[
-    (Rule::Words, &["gateway/", "shard/", "certs/", "config/", "cache/", "deploy/", "docs/"]),
-    (
-        Rule::Words,
-        &["tests/tests/behaviour/admin/", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "Makefile"],
-    ),
+    (Rule::Words, &["gateway/", "shard/", "certs/", "config/", "cache/", "deploy/"]),
+    (Rule::Words, &["tests/tests/behaviour/admin/", "Makefile"]),
     (
         Rule::Comments,
         &["gateway/", "shard/", "certs/", "config/", "cache/", "deploy/", "Makefile", "Cargo.toml"],
@@ -31,7 +28,7 @@ pub const PENDING: &[(Rule, &[&str])] = &[
     (Rule::Modules, &["gateway/", "shard/", "certs/authn/", "config/client/", "config/process/", "deploy/"]),
     (Rule::OutsidePaths, &[]),
     (Rule::Compression, &["flate2", "libz-ng-sys"]),
-    (Rule::Documents, &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/"]),
+    (Rule::Documents, &[]),
 ];
 
 /// Whether a fault, which begins with a path or a crate, is not reported yet.
