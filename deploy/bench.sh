@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures a fresh installation and prints one table.
-# BIN: where the programs are, DIR: where the installation lives, PORT: the gateway's.
-# Arguments, if any, are one `bench` command to measure instead of everything.
+# BIN: folder of the programs. DIR: directory of the installation. PORT: port of the gateway.
+# Arguments, if any, are the one `bench` command to run.
 set -euo pipefail
 
 if [[ "$(stat -f -c %T "$(dirname "$DIR")")" == tmpfs ]]; then
@@ -21,7 +21,7 @@ down() {
 }
 trap down EXIT
 
-# All tables become one: their headings are printed once.
+# Merges all tables: the heading is printed once.
 exec > >(awk 'NR <= 2 || !/^\| *what|^\|-/ { print; fflush() }')
 
 "$BIN/bench" fsync --directory "$(dirname "$DIR")"
@@ -29,11 +29,11 @@ row "up to all ready, fresh" "$(up --fresh)" "2 shards, gateway, cache, issuer"
 down
 row "up to all ready, again" "$(up)" "2 shards, gateway, cache, issuer"
 
-# The table of `status` has a process per line: name, state, pid.
+# `status` prints one process per line: name, state, process id.
 observe() {
     mapfile -t watched < <("$BIN/fairlead" status --dir "$DIR" | awk '$2 == "ready" { print "--pid"; print $1 "=" $3 }')
 }
-# Memory that a process has freed is not always given back, so figures of memory need fresh processes.
+# Processes do not return all freed memory to the system, so memory is measured in new processes.
 again() {
     down
     up >/dev/null

@@ -24,7 +24,7 @@ if [[ -s "$record" ]]; then
     while IFS=$'\t' read -r program reason; do
         # Tests are named by their module: `behaviour kubectl::objects::…` is one of `behaviour kubectl`.
         tests=$(sort -u "$record" | awk -F '\t' -v program="$program" '$1 == program { sub(/::.*/, "", $2); n[$2]++ }
-            END { for (of in n) printf "%s%d of `%s`", (i++ ? ", " : ""), n[of], of }')
+            END { for (of in n) printf "%s%d tests of `%s`", (i++ ? ", " : ""), n[of], of }')
         last+="${last:+; }$program ($reason; needed by ${tests:-none of the chosen tests})"
     done <<<"$missing"
     echo "left out: $last"

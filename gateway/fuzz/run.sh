@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes with coverage as a guide, on the stable toolchain: the instrumentation is LLVM's own, and there is no unsafe
-# code that a sanitizer could watch. What fails becomes part of the corpus, which `make test` reads.
+# Coverage-guided fuzzing on the stable toolchain, with LLVM's own instrumentation. Sanitizers are not needed, because there
+# is no unsafe code. A failing input is added to the corpus, which `make test` reads.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,9 +13,9 @@ flags=(-Cpasses=sancov-module)
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=("-Cllvm-args=-sanitizer-coverage-$option")
 done
-# The same versions as in what is fuzzed.
+# The fuzz targets use the dependency versions of the workspace.
 cp ../../Cargo.lock Cargo.lock
-# Only what runs on the target is instrumented, not what runs while compiling.
+# `--target` restricts the instrumentation to the fuzz targets: build scripts and macros are not instrumented.
 RUSTFLAGS="${flags[*]}" cargo build --release --target "$host" --target-dir "$built"
 
 failed=0

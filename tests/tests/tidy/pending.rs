@@ -19,13 +19,10 @@ pub enum Rule {
 
 /// Rules and the prefixes of the faults that are not reported: of paths, or of crates for rules about crates.
 pub const PENDING: &[(Rule, &[&str])] = &[
-    (Rule::Words, &["gateway/", "shard/", "certs/", "config/", "cache/", "deploy/"]),
-    (Rule::Words, &["tests/tests/behaviour/admin/", "Makefile"]),
-    (
-        Rule::Comments,
-        &["gateway/", "shard/", "certs/", "config/", "cache/", "deploy/", "Makefile", "Cargo.toml"],
-    ),
-    (Rule::Modules, &["gateway/", "shard/", "certs/authn/", "config/client/", "config/process/", "deploy/"]),
+    (Rule::Words, &["gateway/", "shard/", "certs/", "config/", "cache/"]),
+    (Rule::Words, &["tests/tests/behaviour/admin/"]),
+    (Rule::Comments, &["gateway/", "shard/", "certs/", "config/", "cache/", "Cargo.toml"]),
+    (Rule::Modules, &["gateway/", "shard/", "certs/authn/", "config/client/", "config/process/"]),
     (Rule::OutsidePaths, &[]),
     (Rule::Compression, &["flate2", "libz-ng-sys"]),
     (Rule::Documents, &[]),

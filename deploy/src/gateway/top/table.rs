@@ -6,8 +6,8 @@ use crate::output::{aligned, escape_control_characters};
 
 const ALL: &str = "proxy_request_duration_seconds";
 const REQUESTS: &str = "fairlead_gateway_request_duration_seconds";
-const PHASE: &str = "fairlead_gateway_stage_duration_seconds";
-const PHASES: [&str; 6] = ["accept", "tls", "auth", "route", "queue", "upstream_connect"];
+const STAGE: &str = "fairlead_gateway_stage_duration_seconds";
+const STAGES: [&str; 6] = ["accept", "tls", "auth", "route", "queue", "upstream_connect"];
 /// Maximum number of workspaces.
 const SHOWN: usize = 10;
 
@@ -19,7 +19,7 @@ pub(super) struct Interval<'s> {
 
 /// The summary, then the tables.
 pub(super) fn table(interval: &Interval<'_>) -> String {
-    let tables = [interval.phases(), interval.listeners(), interval.shards(), interval.workspaces()];
+    let tables = [interval.stages(), interval.listeners(), interval.shards(), interval.workspaces()];
     let tables: Vec<String> = tables.iter().map(|rows| aligned(rows)).collect();
     format!("{}\n{}", interval.head(), tables.join("\n"))
 }
@@ -47,9 +47,9 @@ impl Interval<'_> {
         )
     }
 
-    fn phases(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![row(["PHASE", "PER S", "P50", "P99"])];
-        rows.extend(PHASES.iter().map(|phase| self.timed(phase, PHASE, &[("stage", phase)])));
+    fn stages(&self) -> Vec<Vec<String>> {
+        let mut rows = vec![row(["STAGE", "PER S", "P50", "P99"])];
+        rows.extend(STAGES.iter().map(|stage| self.timed(stage, STAGE, &[("stage", stage)])));
         rows.push(self.timed("total", REQUESTS, &[("class", "read")]));
         rows
     }
@@ -210,7 +210,7 @@ mod tests {
                     {"labels": {"method": "GET", "code": "503"}, "count": requests / 10},
                 ],
                 REQUESTS: [{"labels": labels, "count": requests, "buckets": buckets}],
-                PHASE: [{"labels": {"listener": "internal", "stage": "auth"}, "count": requests, "buckets": [[0.0001, requests]]}],
+                STAGE: [{"labels": {"listener": "internal", "stage": "auth"}, "count": requests, "buckets": [[0.0001, requests]]}],
                 "fairlead_gateway_requests_open": [{"labels": {"class": "watch"}, "value": 3}],
                 "fairlead_connections_open": [{"labels": {"listener": "internal"}, "value": 5}],
             }}))
@@ -225,7 +225,7 @@ mod tests {
             Fairlead gateway 0.1.0, up for 1h2m
             110 requests/s, 0 of them 4xx, 10.0 5xx, 0 limited; 3 watches open
 
-            PHASE             PER S  P50     P99
+            STAGE             PER S  P50     P99
             accept            0      -       -
             tls               0      -       -
             auth              100    50 us   99 us

@@ -53,7 +53,7 @@ async fn explain_tail_and_top_work_at_the_terminal() {
     assert!(!refused.status.success() && says.contains("there is no listener \"nowhere\""), "{says}");
 
     let told = text(&run(&["top", "--once"]).await);
-    for word in ["requests/s", "PHASE", "LISTENER", "internal", "edge", "SHARD", "root", "WORKSPACE"] {
+    for word in ["requests/s", "STAGE", "LISTENER", "internal", "edge", "SHARD", "root", "WORKSPACE"] {
         assert!(told.contains(word), "{word}: {told}");
     }
     assert!(!told.contains('\x1b'), "no escape sequences without a terminal: {told}");
