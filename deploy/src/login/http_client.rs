@@ -1,4 +1,4 @@
-//! HTTP for `openidconnect`, over `fairlead-client`.
+//! HTTP for `oauth2`, over `fairlead-client`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use fairlead_client::{Client, ClientError, ClientOptions, Credentials, Endpoint, EndpointError, Request};
-use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
+use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
 
 /// Maximum size of a response.
 const MAX_RESPONSE_SIZE: usize = 1 << 20;

@@ -5,6 +5,7 @@ mod cache;
 mod callback;
 mod exec_credential;
 mod http_client;
+mod id_token;
 mod issuer;
 
 use std::io::{self, IsTerminal, Write};
