@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Finds and installs the programs that Fairlead needs besides Rust. One argument:
-#   build        a C compiler (the default)
+#   build        a C compiler, and cmake for zlib-ng (the default)
 #   tests        Prometheus, kubectl and Chromium for `make test`. Prints one line for each that cannot be had:
 #                its name, a tab and the reason. With CI=true, a missing one is an error.
 #   prometheus, kubectl, browser, drawing
@@ -17,7 +17,7 @@ kubectl_minimum=1.29
 
 main() {
     case "${1:-build}" in
-    build) require cc && require_cargo ;;
+    build) require cc cmake && require_cargo ;;
     tests) tests ;;
     prometheus | kubectl) require_fetched "$1" ;;
     browser) require chromium chromedriver ;;
