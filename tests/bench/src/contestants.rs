@@ -242,11 +242,11 @@ async fn responds(address: SocketAddr, tls: Arc<rustls::ClientConfig>) -> Result
     let mut connection = Connection::open(address, &tls, Protocol::Http1, &object()).await?;
     connection.send();
     connection.flush().await?;
-    let mut seen = Vec::new();
-    while !seen.iter().any(|event| matches!(event, ResponseEvent::End { .. })) {
-        connection.receive(&mut seen).await?;
+    let mut events = Vec::new();
+    while !events.iter().any(|event| matches!(event, ResponseEvent::End { .. })) {
+        connection.receive(&mut events).await?;
     }
-    match seen.first() {
+    match events.first() {
         Some(ResponseEvent::Head { is_success: true, .. }) => Ok(()),
         _ => Err(BenchError::unexpected("a response is not 200")),
     }

@@ -65,11 +65,11 @@ impl Plan {
         let contestants = self.start(&environment, &Cores::default(), report).await?;
         self.everywhere(&environment, &contestants, report).await?;
         contestants.stop().await?;
-        if self.wants(Subject::Cores) {
+        if self.is_selected(Subject::Cores) {
             self.on_one_core(&environment, report).await?;
         }
         // Processes do not always return freed memory, so each memory measurement starts new ones.
-        for per_connection in [100, 1].into_iter().filter(|_| self.wants(Subject::Watches)) {
+        for per_connection in [100, 1].into_iter().filter(|_| self.is_selected(Subject::Watches)) {
             let contestants = self.start(&environment, &Cores::default(), report).await?;
             let count = if self.quick { self.watches / 5 } else { self.watches };
             let (rows, notes) = idle_watches(&environment, &contestants, count, per_connection).await?;
@@ -77,7 +77,7 @@ impl Plan {
             report.notes.extend(notes);
             contestants.stop().await?;
         }
-        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::List)) {
+        for protocol in BOTH.into_iter().filter(|_| self.is_selected(Subject::List)) {
             let contestants = self.start(&environment, &Cores::default(), report).await?;
             let mebibytes = if self.quick { self.list_mebibytes / 8 } else { self.list_mebibytes };
             let slow_for = Duration::from_secs(if self.quick { 1 } else { 3 });
@@ -86,7 +86,7 @@ impl Plan {
             report.notes.extend(notes);
             contestants.stop().await?;
         }
-        if self.wants(Subject::Million) {
+        if self.is_selected(Subject::Million) {
             let (rows, note) = a_million_workspaces().await?;
             report.rows.extend(rows);
             report.notes.extend(note);
@@ -104,19 +104,19 @@ impl Plan {
         for (subject, credential) in
             [(Subject::Cpu, UserCredential::Certificate), (Subject::Tokens, UserCredential::Token)]
         {
-            for protocol in BOTH.into_iter().filter(|_| self.wants(subject)) {
+            for protocol in BOTH.into_iter().filter(|_| self.is_selected(subject)) {
                 report.rows.push(cpu_per_get(environment, contestants, effort, protocol, credential).await?);
             }
         }
-        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Parts)) {
+        for protocol in BOTH.into_iter().filter(|_| self.is_selected(Subject::Parts)) {
             report.rows.extend(cost_of_parts(environment, contestants, effort, protocol).await?);
         }
-        for protocol in BOTH.into_iter().filter(|_| self.wants(Subject::Latency)) {
+        for protocol in BOTH.into_iter().filter(|_| self.is_selected(Subject::Latency)) {
             report.rows.extend(at_fixed_rate(environment, contestants, effort.brief(), protocol).await?);
         }
         for credential in [UserCredential::Token, UserCredential::Certificate]
             .into_iter()
-            .filter(|_| self.wants(Subject::Handshakes))
+            .filter(|_| self.is_selected(Subject::Handshakes))
         {
             report
                 .rows
@@ -170,7 +170,7 @@ impl Plan {
         }
     }
 
-    fn wants(&self, subject: Subject) -> bool {
+    fn is_selected(&self, subject: Subject) -> bool {
         self.only.is_empty() || self.only.contains(&subject)
     }
 }

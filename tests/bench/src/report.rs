@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_is_marked_and_what_is_not_measured_is_not_judged() {
+    fn missed_goals_are_marked_and_missing_values_are_not_judged() {
         let values = BTreeMap::from([
             (Kind::Gateway, 30.0),
             (Kind::Limited, 31.0),

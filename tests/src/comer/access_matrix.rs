@@ -91,8 +91,8 @@ fn expected(identity: &str, gateway: &str) -> [Outcome; 4] {
     let success = |text: &str| Outcome::Success(text.to_owned());
     let rejected = Outcome::Rejected;
     match (identity, gateway) {
-        // The edge accepts connections with the CDN's certificate, but not requests for its address (421): the CDN always asks for the
-        // public name.
+        // The edge accepts connections with the CDN's certificate, but rejects requests for its address (421): the CDN always
+        // requests the public name.
         ("the CDN's own certificate", AROUND) => all(rejected(421)),
         (_, AROUND) => all(Outcome::NoConnection),
         // The gateway lets administrators impersonate. Shards do not support impersonation yet.

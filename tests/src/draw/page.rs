@@ -19,7 +19,7 @@ const HEAD: f64 = 64.0;
 pub(super) struct NamedSeries {
     pub(super) name: String,
     /// The name distinguishes several series of one query.
-    pub(super) told: bool,
+    pub(super) is_named_by_labels: bool,
     /// Timestamps and values.
     pub(super) samples: Vec<(f64, f64)>,
 }
@@ -169,7 +169,7 @@ fn named_series(legend: &str, series: &Series) -> NamedSeries {
         .iter()
         .fold(legend.to_owned(), |name, (label, value)| name.replace(&format!("{{{{{label}}}}}"), value));
     NamedSeries {
-        told: name != legend,
+        is_named_by_labels: name != legend,
         name,
         samples: series.samples().map(|sample| (sample.at, sample.value)).collect(),
     }

@@ -27,7 +27,7 @@ pub(super) fn stat(
         let size = (width / (text.chars().count() as f64 * 0.66)).min(34.0);
         let middle = (x + width / 2.0, inside.y + inside.height * 0.45 + size / 3.0);
         canvas.words(middle, size, Anchor::Middle, colour, &text);
-        if series.len() > 1 || one.told {
+        if series.len() > 1 || one.is_named_by_labels {
             let below = (x + width / 2.0, middle.1 + 20.0);
             let name = cut(&one.name, SMALL, width - 4.0);
             canvas.words(below, SMALL, Anchor::Middle, canvas.theme.faint(), &name);

@@ -24,15 +24,16 @@ pub(crate) async fn token(site: &Site) -> Result<String, SceneError> {
     let text = |value: &Value, name: &str| {
         value[name].as_str().map(str::to_owned).ok_or_else(|| missing(name, value))
     };
-    let begun = post("/device_authorization", &[("client_id", "fairlead"), ("scope", "openid")]).await?;
-    let address = text(&begun, "verification_uri_complete")?;
+    let authorization =
+        post("/device_authorization", &[("client_id", "fairlead"), ("scope", "openid")]).await?;
+    let address = text(&authorization, "verification_uri_complete")?;
     let (origin, path) = split_address(&address).ok_or_else(|| missing("the address", &address))?;
     let page = issuer.answer(Request::new(Method::GET, path)).await?;
     let mut form = Form::on(&origin, &page).ok_or_else(|| missing("a form", &address))?;
     form.fields.push(("user".to_owned(), "developer".to_owned()));
     let sent = form.request().map_err(|error| missing("a form", error))?;
     issuer.answer(sent).await?;
-    let code = text(&begun, "device_code")?;
+    let code = text(&authorization, "device_code")?;
     let fields = [("client_id", "fairlead"), ("grant_type", GRANT), ("device_code", &code)];
     text(&post("/token", &fields).await?, "id_token")
 }

@@ -86,7 +86,7 @@ impl Prometheus {
 
     /// The current value of an expression.
     pub async fn query(&self, expr: &str) -> Result<Vec<Series>, SceneError> {
-        let answer = self.ask("/api/v1/query", &[("query", expr)]).await?;
+        let answer = self.call("/api/v1/query", &[("query", expr)]).await?;
         Ok(match answer["resultType"].as_str() {
             Some("scalar") => vec![json!({ "metric": {}, "value": answer["result"] })],
             _ => answer["result"].as_array().cloned().unwrap_or_default(),
@@ -106,27 +106,27 @@ impl Prometheus {
     ) -> Result<Vec<Series>, SceneError> {
         let [from, to, step] = [from, to, step].map(|number| format!("{number:.3}"));
         let parameters = [("query", expr), ("start", &from), ("end", &to), ("step", &step)];
-        let answer = self.ask("/api/v1/query_range", &parameters).await?;
+        let answer = self.call("/api/v1/query_range", &parameters).await?;
         let all = answer["result"].as_array().cloned().unwrap_or_default();
         Ok(all.into_iter().filter_map(|series| serde_json::from_value(series).ok()).collect())
     }
 
     /// The number of series of a selector in the last hour.
     pub async fn series(&self, selector: &str) -> Result<usize, SceneError> {
-        let answer = self.ask("/api/v1/series", &[("match[]", selector)]).await?;
+        let answer = self.call("/api/v1/series", &[("match[]", selector)]).await?;
         Ok(answer.as_array().map_or(0, Vec::len))
     }
 
     /// The names of all metrics.
     pub async fn metrics(&self) -> Result<Vec<String>, SceneError> {
-        let answer = self.ask("/api/v1/label/__name__/values", &[]).await?;
+        let answer = self.call("/api/v1/label/__name__/values", &[]).await?;
         let names = answer.as_array().into_iter().flatten();
         Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
     }
 
     /// Rules that cannot be evaluated, with their errors.
     pub async fn failing_rules(&self) -> Result<Vec<String>, SceneError> {
-        let answer = self.ask("/api/v1/rules", &[]).await?;
+        let answer = self.call("/api/v1/rules", &[]).await?;
         let groups = answer["groups"].as_array().into_iter().flatten();
         let rules = groups.flat_map(|group| group["rules"].as_array().into_iter().flatten());
         let failing = rules.filter(|rule| rule["health"] == "err");
@@ -144,7 +144,7 @@ impl Prometheus {
         }
     }
 
-    async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, SceneError> {
+    async fn call(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value, SceneError> {
         let fields: Vec<_> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let body = encoded(&fields);

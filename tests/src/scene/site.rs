@@ -53,8 +53,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Gives the gateway limits that can be reached, an access log, traces, and a listener for operators that accepts this machine
-    /// only. Restarts the gateway.
+    /// Gives the gateway limits that can be reached, an access log, traces, and a listener for operators that accepts this
+    /// machine only. Restarts the gateway.
     pub(crate) async fn enable_observability(&mut self) -> Result<(), SceneError> {
         let peers = self.peers();
         self.write(&peers, "127.0.0.1/32\n")?;
@@ -101,7 +101,7 @@ impl Site {
     pub(crate) async fn kill(&mut self, name: &str) -> Result<(), SceneError> {
         let before = self.server(name)?.pid;
         self.signal(name, Signal::KILL)?;
-        self.until_ready_but(name, before).await
+        self.until_restarted(name, before).await
     }
 
     /// Sends SIGKILL to one server and listens on its port without TLS for some time; returns when the server is ready
@@ -126,7 +126,7 @@ impl Site {
         impostor.abort();
         // The task owns the TCP listener.
         let _ = impostor.await;
-        self.until_ready_but(name, before.pid).await
+        self.until_restarted(name, before.pid).await
     }
 
     pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<(), SceneError> {
@@ -202,7 +202,7 @@ impl Site {
     }
 
     /// Waits until all servers are ready, and one of them has another process than before.
-    async fn until_ready_but(&mut self, name: &str, before: u32) -> Result<(), SceneError> {
+    async fn until_restarted(&mut self, name: &str, before: u32) -> Result<(), SceneError> {
         let (folder, up) = (self.folder.clone(), self.up.id());
         let ready = || async {
             let servers = servers(&folder, up)?;

@@ -87,8 +87,8 @@ fn prometheus_accepts_the_rules_and_their_tests_pass() {
     assert!(files.len() >= 5);
     for (words, files) in [(["check", "rules"], vec![rules]), (["test", "rules"], files)] {
         let output = Command::new(&promtool).args(words).args(files).output().unwrap();
-        let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "{}{}", told(&output.stdout), told(&output.stderr));
+        let as_text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{}{}", as_text(&output.stdout), as_text(&output.stderr));
     }
 }
 

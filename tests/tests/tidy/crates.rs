@@ -95,6 +95,18 @@ fn forbidden_edges(metadata: &Value) -> Vec<String> {
 
 /// Chains of dependencies to forbidden crates.
 fn forbidden_reach(metadata: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (from, banned) in FORBIDDEN_DEPENDENCIES {
+        let chains = chains(metadata, from);
+        faults
+            .extend(banned.iter().filter_map(|banned| Some(format!("forbidden: {}", chains.get(*banned)?))));
+    }
+    faults
+}
+
+/// The crates that a crate depends on, directly or not, each with a chain of dependencies to it. Dependencies of tests do
+/// not count.
+pub fn chains(metadata: &Value, from: &str) -> BTreeMap<String, String> {
     let name_of: BTreeMap<&str, &str> = metadata["packages"]
         .as_array()
         .unwrap()
@@ -111,21 +123,17 @@ fn forbidden_reach(metadata: &Value) -> Vec<String> {
             }
         }
     }
-    let mut faults = Vec::new();
-    for (from, banned) in FORBIDDEN_DEPENDENCIES {
-        let mut chains = BTreeMap::from([(*from, (*from).to_owned())]);
-        let mut open = vec![*from];
-        while let Some(here) = open.pop() {
-            for next in edges.get(here).into_iter().flatten() {
-                if !chains.contains_key(next) {
-                    chains.insert(next, format!("{} -> {next}", chains[here]));
-                    open.push(next);
-                }
+    let mut chains = BTreeMap::from([(from.to_owned(), from.to_owned())]);
+    let mut open = vec![from];
+    while let Some(here) = open.pop() {
+        for next in edges.get(here).into_iter().flatten() {
+            if !chains.contains_key(*next) {
+                chains.insert((*next).to_owned(), format!("{} -> {next}", chains[here]));
+                open.push(next);
             }
         }
-        faults.extend(banned.iter().filter_map(|banned| Some(format!("forbidden: {}", chains.get(banned)?))));
     }
-    faults
+    chains
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub const PENDING: &[(Rule, &[&str])] = &[
     (Rule::Comments, &["gateway/", "shard/", "certs/", "config/", "cache/", "Cargo.toml"]),
     (Rule::Modules, &["gateway/", "shard/", "certs/authn/", "config/client/", "config/process/"]),
     (Rule::OutsidePaths, &[]),
-    (Rule::Compression, &["flate2", "libz-ng-sys"]),
+    (Rule::Compression, &[]),
     (Rule::Documents, &[]),
 ];
 

@@ -77,19 +77,13 @@ pub fn members(metadata: &Value) -> impl Iterator<Item = &Value> {
 
 /// The output of `cargo metadata`.
 pub fn metadata() -> Value {
-    let arguments = ["metadata", "--format-version=1", "--locked", "--filter-platform", &host()];
-    serde_json::from_str(&cargo(&arguments)).unwrap()
-}
-
-/// The output of cargo in the workspace.
-pub fn cargo(arguments: &[&str]) -> String {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(arguments)
+        .args(["metadata", "--format-version=1", "--locked", "--filter-platform", &host()])
         .current_dir(workspace())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The platform of the build. Crates for other platforms may not be downloaded.

@@ -72,11 +72,11 @@ impl Running {
 
 async fn repeat(mut connection: Connection, streams: usize, tally: Rc<Tally>) -> Result<(), BenchError> {
     let mut open: Vec<u32> = (0..streams).map(|_| connection.send()).collect();
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     while !open.is_empty() {
         connection.flush().await?;
-        connection.receive(&mut seen).await?;
-        for event in seen.drain(..) {
+        connection.receive(&mut events).await?;
+        for event in events.drain(..) {
             let Some(stream) = ended(event)? else { continue };
             let Some(position) = open.iter().position(|known| *known == stream) else { continue };
             tally.completed.set(tally.completed.get() + 1);

@@ -24,8 +24,8 @@ impl PacedLoad {
     /// Runs the whole load. Needs a `LocalSet`.
     pub(crate) async fn run(&self) -> Result<Latencies, BenchError> {
         let connections = self.load.connect().await?;
-        let begun = Instant::now() + Duration::from_millis(10);
-        let counted_from = begun + self.warm_up;
+        let start = Instant::now() + Duration::from_millis(10);
+        let counted_from = start + self.warm_up;
         let (mut senders, mut workers) = (Vec::new(), Vec::new());
         for connection in connections {
             let (sender, due) = mpsc::unbounded_channel();
@@ -34,7 +34,7 @@ impl PacedLoad {
             senders.push(sender);
         }
         let (rate, length) = (self.rate, self.warm_up + self.duration);
-        let pacer = std::thread::spawn(move || pace(begun, rate, length, &senders));
+        let pacer = std::thread::spawn(move || pace(start, rate, length, &senders));
         let mut latencies = Latencies::default();
         for worker in workers {
             latencies.merge(worker.await.map_err(|error| BenchError::unexpected(error.to_string()))??);
@@ -45,10 +45,10 @@ impl PacedLoad {
 }
 
 /// Announces due requests, on its own thread: timers of the runtime have a resolution of a millisecond.
-fn pace(begun: Instant, rate: u32, length: Duration, senders: &[mpsc::UnboundedSender<Instant>]) {
+fn pace(start: Instant, rate: u32, length: Duration, senders: &[mpsc::UnboundedSender<Instant>]) {
     let total = (f64::from(rate) * length.as_secs_f64()) as u32;
     for (number, sender) in (0..total).zip(senders.iter().cycle()) {
-        let due = begun + Duration::from_secs_f64(f64::from(number) / f64::from(rate));
+        let due = start + Duration::from_secs_f64(f64::from(number) / f64::from(rate));
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         if sender.send(due).is_err() {
             return;
@@ -63,7 +63,7 @@ async fn send_and_receive(
     counted_from: Instant,
 ) -> Result<Latencies, BenchError> {
     let mut open: Vec<(u32, Instant)> = Vec::with_capacity(streams);
-    let (mut waiting, mut seen) = (VecDeque::new(), Vec::new());
+    let (mut waiting, mut events) = (VecDeque::new(), Vec::new());
     let mut latencies = Latencies::default();
     let mut goes_on = true;
     while goes_on || !open.is_empty() || !waiting.is_empty() {
@@ -72,10 +72,10 @@ async fn send_and_receive(
                 Some(at) => waiting.push_back(at),
                 None => goes_on = false,
             },
-            outcome = connection.receive(&mut seen), if !open.is_empty() => {
+            outcome = connection.receive(&mut events), if !open.is_empty() => {
                 outcome?;
                 let now = Instant::now();
-                for event in seen.drain(..) {
+                for event in events.drain(..) {
                     let Some(stream) = ended(event)? else { continue };
                     let Some(position) = open.iter().position(|(known, _)| *known == stream) else { continue };
                     let (_, at) = open.swap_remove(position);

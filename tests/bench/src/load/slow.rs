@@ -28,11 +28,11 @@ pub(crate) async fn read_slowly(
     };
     connection.send();
     let slow_until = Instant::now() + slow_for;
-    let (mut seen, mut got) = (Vec::new(), 0);
+    let (mut events, mut got) = (Vec::new(), 0);
     loop {
         connection.flush().await?;
-        connection.receive(&mut seen).await?;
-        for event in seen.drain(..) {
+        connection.receive(&mut events).await?;
+        for event in events.drain(..) {
             match event {
                 ResponseEvent::Head { is_success: true, .. } => {}
                 ResponseEvent::Data { length, .. } => got += length,

@@ -50,7 +50,7 @@ impl Watches {
 
     /// Opens more watches. Returns the time until each had its first event.
     pub(crate) async fn open(&mut self, more: usize) -> Result<Duration, BenchError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let places = Rc::new(Semaphore::new(MAX_CONCURRENT));
         self.count += more;
         self.expect();
@@ -67,7 +67,7 @@ impl Watches {
             }));
         }
         self.completed().await?;
-        Ok(begun.elapsed())
+        Ok(start.elapsed())
     }
 
     /// Waits until every watch has one more event, which `send` triggers. Returns the time that this took.
@@ -77,10 +77,10 @@ impl Watches {
     ) -> Result<Duration, BenchError> {
         self.events += 1;
         self.expect();
-        let begun = Instant::now();
+        let start = Instant::now();
         send.await?;
         self.completed().await?;
-        Ok(begun.elapsed())
+        Ok(start.elapsed())
     }
 
     /// The bytes of all events so far, if all watches were opened before the first event.
@@ -123,11 +123,11 @@ async fn follow(
     for _ in 0..streams {
         connection.send();
     }
-    let (mut seen, mut own) = (Vec::new(), 0);
+    let (mut events, mut own) = (Vec::new(), 0);
     loop {
         connection.flush().await?;
-        connection.receive(&mut seen).await?;
-        for event in seen.drain(..) {
+        connection.receive(&mut events).await?;
+        for event in events.drain(..) {
             match event {
                 ResponseEvent::Data { length, .. } => {
                     own += length;

@@ -105,9 +105,9 @@ pub(super) async fn saturate(
 ) -> Result<Run, BenchError> {
     let running = load.start().await?;
     tokio::time::sleep(effort.warm_up).await;
-    let (cpu, completed, begun) = (contestant.tree.cpu()?, running.completed(), Instant::now());
+    let (cpu, completed, start) = (contestant.tree.cpu()?, running.completed(), Instant::now());
     tokio::time::sleep(effort.duration).await;
-    let (elapsed, requests) = (begun.elapsed(), running.completed() - completed);
+    let (elapsed, requests) = (start.elapsed(), running.completed() - completed);
     let cpu = contestant.tree.cpu()? - cpu;
     running.stop().await?;
     if requests == 0 {

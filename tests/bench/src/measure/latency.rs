@@ -11,7 +11,7 @@ use crate::report::{Goal, Row};
 use crate::wire::Protocol;
 
 const RATE: u32 = 2000;
-const AT_MOST_MORE: [(f64, f64); 2] = [(50.0, 0.3), (99.0, 1.5)];
+const MAX_ADDED_MILLISECONDS: [(f64, f64); 2] = [(50.0, 0.3), (99.0, 1.5)];
 
 /// Percentiles at a fixed rate, and the CPU time per request.
 pub(crate) async fn at_fixed_rate(
@@ -39,14 +39,14 @@ pub(crate) async fn at_fixed_rate(
                 contestant.kind.name(),
                 latencies.summary()
             );
-            for (rounds, (percent, _)) in percentiles.iter_mut().zip(AT_MOST_MORE) {
+            for (rounds, (percent, _)) in percentiles.iter_mut().zip(MAX_ADDED_MILLISECONDS) {
                 rounds.add(contestant.kind, milliseconds(latencies.percentile(percent)));
             }
             cpu.add(contestant.kind, micros);
         }
     }
     let mut rows = Vec::new();
-    for (rounds, (percent, more)) in percentiles.into_iter().zip(AT_MOST_MORE) {
+    for (rounds, (percent, more)) in percentiles.into_iter().zip(MAX_ADDED_MILLISECONDS) {
         let mut row = Row::new(format!("p{percent} at {RATE}/s, {way}"), "ms", 2);
         row.goals.push(Goal::MostAbove(more, Kind::Direct));
         rounds.fill(&mut row);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_in_what_the_tests_print() {
+    fn figures_are_parsed_from_the_output_of_the_tests() {
         let text = "running 2 tests\n173 bytes per workspace\nread in 1.25s\n\
             with 9998 updates/s: 417ns from all over, 91ns among 1000 in use\n";
         assert_eq!(bytes_each(text), Some(173.0));

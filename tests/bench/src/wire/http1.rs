@@ -56,24 +56,24 @@ impl Http1 {
         write(&mut self.stream, &mut self.outgoing).await
     }
 
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, events: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         self.incoming.reserve(16 << 10);
         let read = self.stream.read_buf(&mut self.incoming).await.map_err(BenchError::system("receiving"))?;
         if read == 0 {
             return Err(BenchError::unexpected("the server has closed the connection"));
         }
-        while self.step(seen)? {}
+        while self.step(events)? {}
         Ok(())
     }
 
     /// Reads one part of a response, if it is complete.
-    fn step(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<bool, BenchError> {
+    fn step(&mut self, events: &mut Vec<ResponseEvent>) -> Result<bool, BenchError> {
         self.expected = match self.expected {
             Expected::Head => {
                 let Some(end) = find(&self.incoming, b"\r\n\r\n") else { return Ok(false) };
                 let head = String::from_utf8_lossy(&self.incoming[..end]).to_ascii_lowercase();
                 self.incoming.advance(end + 4);
-                seen.push(ResponseEvent::Head { stream: 0, is_success: head.starts_with("http/1.1 200") });
+                events.push(ResponseEvent::Head { stream: 0, is_success: head.starts_with("http/1.1 200") });
                 match head.lines().find_map(|line| line.strip_prefix("content-length:")) {
                     Some(length) => {
                         let wrong = |_| BenchError::unexpected("a Content-Length is not a number");
@@ -83,11 +83,11 @@ impl Http1 {
                 }
             }
             Expected::Body(0) => {
-                seen.push(ResponseEvent::End { stream: 0 });
+                events.push(ResponseEvent::End { stream: 0 });
                 self.expected = Expected::Head;
                 return Ok(false);
             }
-            Expected::Body(left) => match self.take(left, seen) {
+            Expected::Body(left) => match self.take(left, events) {
                 0 => return Ok(false),
                 taken => Expected::Body(left - taken),
             },
@@ -102,7 +102,7 @@ impl Http1 {
                 }
             }
             Expected::Chunk(0) => Expected::ChunkSize,
-            Expected::Chunk(left) => match self.take(left, seen) {
+            Expected::Chunk(left) => match self.take(left, events) {
                 0 => return Ok(false),
                 taken => Expected::Chunk(left - taken),
             },
@@ -117,11 +117,11 @@ impl Http1 {
         Ok(true)
     }
 
-    fn take(&mut self, at_most: usize, seen: &mut Vec<ResponseEvent>) -> usize {
+    fn take(&mut self, at_most: usize, events: &mut Vec<ResponseEvent>) -> usize {
         let length = self.incoming.len().min(at_most);
         self.incoming.advance(length);
         if length > 0 {
-            seen.push(ResponseEvent::Data { stream: 0, length });
+            events.push(ResponseEvent::Data { stream: 0, length });
         }
         length
     }

@@ -110,7 +110,7 @@ impl Http2 {
         write(&mut self.stream, &mut self.outgoing).await
     }
 
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, events: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         self.incoming.reserve(READ);
         let read = self.stream.read_buf(&mut self.incoming).await.map_err(BenchError::system("receiving"))?;
         if read == 0 {
@@ -118,14 +118,14 @@ impl Http2 {
         }
         let mut incoming = std::mem::take(&mut self.incoming);
         while let Some(length) = frame_length(&incoming) {
-            self.take(&incoming[..length], seen)?;
+            self.take(&incoming[..length], events)?;
             incoming.advance(length);
         }
         self.incoming = incoming;
         Ok(())
     }
 
-    fn take(&mut self, frame: &[u8], seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
+    fn take(&mut self, frame: &[u8], events: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         let (kind, flags) = (frame[3], frame[4]);
         let stream = u32::from_be_bytes([frame[5] & 0x7f, frame[6], frame[7], frame[8]]);
         let payload = &frame[FRAME_HEADER..];
@@ -134,22 +134,22 @@ impl Http2 {
             DATA => {
                 let length = payload.len();
                 if length > 0 {
-                    seen.push(ResponseEvent::Data { stream, length });
+                    events.push(ResponseEvent::Data { stream, length });
                     self.allow_more(stream, length as u32);
                 }
                 if ends {
-                    seen.push(ResponseEvent::End { stream });
+                    events.push(ResponseEvent::End { stream });
                 }
             }
             HEADERS => {
                 // A block may begin with an update of the table size.
                 let first = payload.iter().find(|byte| !(0x20..0x40).contains(*byte));
-                seen.push(ResponseEvent::Head { stream, is_success: first == Some(&STATUS_200) });
+                events.push(ResponseEvent::Head { stream, is_success: first == Some(&STATUS_200) });
                 if ends {
-                    seen.push(ResponseEvent::End { stream });
+                    events.push(ResponseEvent::End { stream });
                 }
             }
-            RST_STREAM => seen.push(ResponseEvent::Reset { stream }),
+            RST_STREAM => events.push(ResponseEvent::Reset { stream }),
             SETTINGS if flags & ACK == 0 => self.queue(SETTINGS, ACK, &[]),
             PING if flags & ACK == 0 => self.queue(PING, ACK, payload),
             GOAWAY => self.is_leaving = true,

@@ -94,10 +94,10 @@ impl Connection {
     }
 
     /// Waits for the next bytes. May be dropped at any time without loss.
-    pub(crate) async fn receive(&mut self, seen: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
+    pub(crate) async fn receive(&mut self, events: &mut Vec<ResponseEvent>) -> Result<(), BenchError> {
         match self {
-            Self::Http1(connection) => connection.receive(seen).await,
-            Self::Http2(connection) => connection.receive(seen).await,
+            Self::Http1(connection) => connection.receive(events).await,
+            Self::Http2(connection) => connection.receive(events).await,
         }
     }
 }

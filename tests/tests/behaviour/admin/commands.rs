@@ -32,17 +32,17 @@ async fn explain_tail_and_top_work_at_the_terminal() {
     };
 
     let admin = installation.admin_kubeconfig().display().to_string();
-    let told = text(&run(&["explain", "root:fleet", "--as", &admin]).await);
+    let output = text(&run(&["explain", "root:fleet", "--as", &admin]).await);
     for words in [
         "workspace fleet leads to logical cluster",
         "User kcp-admin, authenticated by certificate",
         "Forwarded to root: https://",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
-    let told = text(&run(&["explain", "/clusters/root:nope/api", "-o", "json"]).await);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["answer"]["code"], 403);
+    let output = text(&run(&["explain", "/clusters/root:nope/api", "-o", "json"]).await);
+    let output: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(output["answer"]["code"], 403);
     let by_kubeconfig = installation.fairlead(["gateway", "explain", "root", "--kubeconfig", &admin]).await;
     assert!(text(&by_kubeconfig).contains("Forwarded to root"));
     // $KUBECONFIG, which is set here, applies if no other kubeconfig is given.
@@ -52,11 +52,11 @@ async fn explain_tail_and_top_work_at_the_terminal() {
     let says = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && says.contains("there is no listener \"nowhere\""), "{says}");
 
-    let told = text(&run(&["top", "--once"]).await);
+    let output = text(&run(&["top", "--once"]).await);
     for word in ["requests/s", "STAGE", "LISTENER", "internal", "edge", "SHARD", "root", "WORKSPACE"] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(output.contains(word), "{word}: {output}");
     }
-    assert!(!told.contains('\x1b'), "no escape sequences without a terminal: {told}");
+    assert!(!output.contains('\x1b'), "no escape sequences without a terminal: {output}");
 
     // A limit of zero lines is invalid.
     let none = run(&["tail", "--count", "0"]).await;

@@ -30,9 +30,12 @@ async fn a_corrupt_store_is_rejected_with_one_sentence_and_not_changed() {
             command.arg("--config").arg(config).kill_on_drop(true);
             let output = within(&format!("the end of {server}, {how}"), command.output()).await.unwrap();
             assert!(!output.status.success(), "{server}, {how}: {output:?}");
-            let said = one_sentence(&output);
-            assert!(said.contains("store.redb"), "{server}, {how}: {said}");
-            assert!(std::fs::read(&store).unwrap() == bad, "{server}, {how}: the file was touched; {said}");
+            let message = one_sentence(&output);
+            assert!(message.contains("store.redb"), "{server}, {how}: {message}");
+            assert!(
+                std::fs::read(&store).unwrap() == bad,
+                "{server}, {how}: the file was touched; {message}"
+            );
         }
         std::fs::write(&store, &good).unwrap();
     }
@@ -88,19 +91,19 @@ async fn a_failed_start_is_reported_in_one_sentence() {
 
 fn assert_rejected(output: &Output, why: &str) {
     assert!(!output.status.success(), "{why}: {output:?}");
-    let said = one_sentence(output);
-    assert!(said.contains(why), "{why:?} is not in {said:?}");
+    let message = one_sentence(output);
+    assert!(message.contains(why), "{why:?} is not in {message:?}");
 }
 
 /// The message: one line, and one with a hint.
 fn one_sentence(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let lines: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<_> = message.lines().filter(|line| !line.trim().is_empty()).collect();
     assert!(
         (1..=2).contains(&lines.len()),
-        "not one sentence: {said:?}, after {:?}",
+        "not one sentence: {message:?}, after {:?}",
         String::from_utf8_lossy(&output.stdout)
     );
-    assert!(!said.contains("panicked"), "{said}");
-    said
+    assert!(!message.contains("panicked"), "{message}");
+    message
 }

@@ -136,7 +136,7 @@ async fn forged_identity_headers_do_not_change_the_user() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_tokens_are_401_and_strangers_403() {
+async fn invalid_tokens_are_401_and_users_without_rights_403() {
     let installation = Installation::start(1).await;
     let anonymous = installation.anonymous();
     for server in ["gateway", "root"] {

@@ -123,15 +123,16 @@ async fn only_forms_of_the_issuers_own_pages_are_accepted() {
     assert!(answer.headers[LOCATION].to_str().unwrap().starts_with("http://127.0.0.1:9/callback?code="));
 
     // The same for the device flow.
-    let begun = post_form(&user, &issuer, "/device_authorization", "client_id=fairlead&scope=openid").await;
-    let address = begun["verification_uri_complete"].as_str().unwrap();
+    let authorization =
+        post_form(&user, &issuer, "/device_authorization", "client_id=fairlead&scope=openid").await;
+    let address = authorization["verification_uri_complete"].as_str().unwrap();
     let mut form = user.open(address).await;
     form.fields.push(("user".to_owned(), "developer".to_owned()));
     let unseen = Request::new(Method::POST, "/device").with_body(FORM, encoded(&form.fields));
     assert_eq!(send(unseen).await.status, StatusCode::FORBIDDEN);
     let poll = format!(
         "client_id=fairlead&grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Adevice_code&device_code={}",
-        begun["device_code"].as_str().unwrap()
+        authorization["device_code"].as_str().unwrap()
     );
     assert_eq!(post_form(&user, &issuer, "/token", &poll).await["error"], "authorization_pending");
     assert_eq!(post_form(&user, &issuer, "/token", &poll).await["error"], "slow_down");
@@ -150,9 +151,9 @@ async fn the_issuer_listens_on_this_machine_only() {
         let mut command = Command::new(binary("fairlead-issuer").unwrap());
         command.arg("--config").arg(&config).stdin(Stdio::null());
         let output = within("its end", command.output()).await.unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{address}");
-        assert!(told.contains("no address of this machine alone") && told.contains("hint:"), "{told}");
+        assert!(errors.contains("no address of this machine alone") && errors.contains("hint:"), "{errors}");
     }
 }
 

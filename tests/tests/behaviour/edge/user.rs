@@ -149,9 +149,10 @@ impl<'a> User<'a> {
     pub async fn device_page(&self, issuer: &str) -> String {
         let begin = Request::new(Method::POST, "/device_authorization")
             .with_body("application/x-www-form-urlencoded", "client_id=fairlead&scope=openid");
-        let begun = self.at(issuer).answer(begin).await.unwrap();
-        let begun: serde_json::Value = serde_json::from_slice(&begun.body).unwrap();
-        let (origin, path) = split_address(begun["verification_uri_complete"].as_str().unwrap()).unwrap();
+        let authorization = self.at(issuer).answer(begin).await.unwrap();
+        let authorization: serde_json::Value = serde_json::from_slice(&authorization.body).unwrap();
+        let (origin, path) =
+            split_address(authorization["verification_uri_complete"].as_str().unwrap()).unwrap();
         let page = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
         String::from_utf8(page.body.to_vec()).unwrap()
     }
@@ -181,7 +182,7 @@ async fn read_url(child: &mut Child) -> (String, (String, BufReader<tokio::proce
     loop {
         let mut line = String::new();
         if lines.read_line(&mut line).await.unwrap() == 0 {
-            panic!("no address was told:\n{heard}");
+            panic!("no URL was printed:\n{heard}");
         }
         heard.push_str(&line);
         if line.trim().starts_with("https://") {

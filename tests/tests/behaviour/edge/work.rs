@@ -71,8 +71,8 @@ async fn rights_come_from_rbac_and_certificates_do_not_authenticate() {
     };
     let refused = visitor.request(create("theirs")).await;
     assert_eq!(code(&refused), 403);
-    let told = refused.unwrap_err().to_string();
-    assert!(told.contains("oidc:visitor"), "{told}");
+    let output = refused.unwrap_err().to_string();
+    assert!(output.contains("oidc:visitor"), "{output}");
     let inside = visitor.with_prefix("/clusters/root:ours");
     assert_eq!(code(&inside.get("/api/v1/configmaps").await), 403);
     let impersonating = Request::new(Method::GET, WORKSPACES)
