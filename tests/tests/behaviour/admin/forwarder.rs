@@ -101,7 +101,7 @@ fn answer(request: &Request<Incoming>, word: &str) -> Response<Full<Bytes>> {
         }
         "/services/fairlead/v1/status" => json!({
             "version": word, "uptimeSeconds": 1, "synced": true, "draining": false,
-            "doors": [{"name": word, "address": word, "policy": [word]}],
+            "listeners": [{"name": word, "address": word, "policy": [word]}],
             "shards": [{
                 "name": word, "url": word, "synced": true, "watching": false, "workspaces": 1, "unschedulable": false,
                 "draining": false, "excluded": word, "capacity": null, "lastError": word, "leftAlone": false,

@@ -69,7 +69,7 @@ async fn an_operator_views_the_gateway_and_cordons_a_shard() {
     assert!(listeners.contains("internal") && listeners.contains("client certificates"), "{listeners}");
     assert!(listeners.contains("OIDC: "), "{listeners}");
     assert!(text("#certificates").await.contains("listener internal"));
-    assert!(text("#reloads").await.contains("serving certificate of door internal"));
+    assert!(text("#reloads").await.contains("serving certificate of listener internal"));
 
     // The plot shows the latency of real requests.
     until_page(&browser, "[...document.querySelectorAll('#latency path.series')].some((path) => path.getAttribute('d').includes('L'))").await;

@@ -69,7 +69,7 @@ async fn requests_of_unknown_clients_are_rejected() {
         ["https%3A%2F%2Fevil.example%2Fcallback", "http%3A%2F%2F127.0.0.1%3A9%40evil.example%2Fcallback"]
     {
         let answer = ask(get(&SIGN_IN.replace("http%3A%2F%2F127.0.0.1%3A9%2Fcallback", stranger))).await;
-        is(&answer, 400, "no redirect");
+        is(&answer, 400, "The redirect URI");
         assert!(!answer.headers.contains_key(LOCATION));
     }
     let plain = ask(get(&SIGN_IN.replace("S256", "plain"))).await;
