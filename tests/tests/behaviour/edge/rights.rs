@@ -16,7 +16,7 @@ async fn the_binding_is_created_once_and_not_restored_after_a_change() {
     let noted = |installation: &Installation| {
         std::fs::read_to_string(installation.directory().join("logs/up.log"))
             .unwrap()
-            .matches("was not there and has been made")
+            .matches("was missing and has been created")
             .count()
     };
     until_ready_again(&installation, 1).await;
