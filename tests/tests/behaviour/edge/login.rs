@@ -54,7 +54,7 @@ async fn the_plugin_follows_the_credential_protocol() {
     assert_eq!(out.stdout, "Signed out.\n");
     assert!(!asked(V1).await.success);
     let again = user.run(user.fairlead("logout")).await;
-    assert!(again.success && again.stdout == "Nobody was signed in.\n", "{again:?}");
+    assert!(again.success && again.stdout == "There was no sign-in.\n", "{again:?}");
 
     // The user denies the request.
     let mut command = user.fairlead("login --dir=site --no-browser");
