@@ -34,6 +34,30 @@ async fn a_process_can_be_awaited_stopped_and_restarted() {
 }
 
 #[tokio::test]
+async fn descendants_are_killed_with_a_process_if_its_program_asks_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "sleep 300 & echo started $!; wait";
+    let program = Program::at(PathBuf::from("/bin/sh"), "shell", directory.path()).args(["-c", script]);
+    for is_dropped in [false, true] {
+        let mut process = program.clone().killed_with_descendants().start().unwrap();
+        until_logged(&mut process, if is_dropped { 2 } else { 1 }).await.unwrap();
+        let log = process.log();
+        let pid = log.split_whitespace().last().unwrap().parse().unwrap();
+        let worker = ObservedProcess { name: "worker".into(), pid };
+        assert!(worker.sample().is_ok());
+        if !is_dropped {
+            process.kill().await.unwrap();
+        }
+        drop(process);
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while worker.sample().is_ok() {
+            assert!(std::time::Instant::now() < deadline, "the worker still runs");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_log_of_a_process_that_ends_too_early_is_in_the_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = shell(directory.path(), "echo no such port >&2; exit 7");

@@ -42,10 +42,7 @@ const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-cache", &["flate2", "libz-ng-sys", "libz-sys"]),
     ("fairlead-client", &["k8s-openapi", "fairlead-process"]),
     // The issuer is independent of the system that it issues tokens for.
-    (
-        "fairlead-issuer",
-        &["fairlead-client", "fairlead-certs", "fairlead-authn", "k8s-openapi", "oauth2"],
-    ),
+    ("fairlead-issuer", &["fairlead-client", "fairlead-certs", "fairlead-authn", "k8s-openapi", "oauth2"]),
     ("fairlead-gateway", &["fairlead-issuer", "jsonwebtoken", "oauth2"]),
     (
         "fairlead",
