@@ -24,7 +24,7 @@ const OWN_FILES: u64 = 64;
 #[derive(Debug, Parser)]
 #[command(name = "fairlead-cache-server", version)]
 struct Arguments {
-    /// The configuration file; `fairlead config defaults cache` prints one to begin with.
+    /// The configuration file; `fairlead config defaults cache` prints a complete one.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }

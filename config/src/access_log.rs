@@ -10,51 +10,51 @@ use crate::values::OwnPath;
 settings! {
     /// A line of JSON for every request, or for some of them. docs/gateway-observability.md has its fields.
     pub struct AccessLogConfig {
-        /// Where it goes: off, stdout or file.
+        /// Destination: off, stdout or file.
         to ("to"): AccessLogTarget = AccessLogTarget::Off;
-        /// The file. SIGUSR1 opens it anew, for whoever moves it away.
+        /// The file. SIGUSR1 reopens it, for external log rotation.
         file ("file"): OwnPath = "access.log".into();
-        /// The share of requests that get a line: 1 is all, 0.01 one in a hundred, 0 none but those below.
+        /// Share of requests that are logged: 1 is all, 0.01 one in a hundred, 0 only those of `always`.
         sample ("sample"): Fraction = Fraction::ALL;
-        /// Which requests get one in any case: errors (codes from 400 on, and clients that left), serverErrors (from 500 on),
-        /// slow, localResponses (what no shard was asked about), writes. Those that are traced do, too.
+        /// Requests that are always logged: errors (codes from 400 on, and disconnected clients), serverErrors (from 500 on), slow,
+        /// localResponses (responses of the gateway itself), writes. Traced requests always are.
         always ("always"): Vec<AlwaysLogged> = vec![AlwaysLogged::Errors, AlwaysLogged::Slow];
-        /// From when on a request is slow; watches and upgrades never are.
+        /// Duration from which a request is slow; watches and upgrades never are.
         slow_threshold ("slowThreshold"): Timespan = Timespan::from_secs(1);
-        /// When the file would become larger it is moved to file.1, and a new one begun.
+        /// Maximum size of the file. It is then renamed to file.1, and a new one is begun.
         max_size ("maxSize"): ByteSize = ByteSize::mib(100);
-        /// How many of those are kept: file.1, the youngest, to file.5.
+        /// Number of renamed files: file.1, the newest, to file.5.
         max_files ("maxFiles"): u32 = 5;
-        /// Lines that wait to be written, in bytes. What finds no room is dropped and counted: no request ever waits.
+        /// Size of the buffer of lines. Lines beyond it are dropped and counted, so that no request waits.
         buffer ("buffer"): ByteSize = ByteSize::mib(1);
     }
 }
 
-/// Where the access log goes.
+/// Destination of the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogTarget {
-    /// Nowhere.
+    /// No access log.
     Off,
-    /// Standard output; the other log goes to standard error.
+    /// Standard output; the process log uses standard error.
     Stdout,
     /// A file.
     File,
 }
 
-/// Requests that are logged whatever the sample.
+/// Requests that are logged independently of `sample`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AlwaysLogged {
-    /// Codes from 400 on, and clients that left.
+    /// Codes from 400 on, and disconnected clients.
     Errors,
     /// Codes from 500 on.
     ServerErrors,
-    /// What took long.
+    /// Slow requests.
     Slow,
-    /// What the gateway answered itself.
+    /// Responses of the gateway itself.
     LocalResponses,
-    /// What may have changed something.
+    /// Requests other than reads.
     Writes,
 }
 
@@ -68,7 +68,7 @@ impl AccessLogConfig {
         if self.max_files > 1000 {
             checker.fault(
                 "maxFiles",
-                "more than 1000 files are too many to move for one",
+                "more than 1000 files are too many to rename at a rotation",
                 "use a larger maxSize",
             );
         }

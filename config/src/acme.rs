@@ -1,4 +1,4 @@
-//! Certificates that doors get from an authority by themselves (ACME, RFC 8555), as settings.
+//! The settings of ACME (RFC 8555), by which listeners obtain certificates.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,45 +8,45 @@ use crate::units::Timespan;
 use crate::values::{HttpsUrl, InputFile, OwnPath, SecretFile};
 
 settings! {
-    /// Whom doors with tls.acme get their certificates from.
+    /// The ACME authority of listeners with tls.acme.
     pub struct AcmeConfig {
-        /// The authority's directory, such as https://acme-v02.api.letsencrypt.org/directory.
+        /// Directory URL of the authority, such as https://acme-v02.api.letsencrypt.org/directory.
         directory_url ("directoryURL"): Option<HttpsUrl> = None;
-        /// Whether you agree to the authority's terms of service; without it nothing is asked.
+        /// Whether you agree to the terms of service of the authority. Without it no certificate is requested.
         terms_agreed ("termsAgreed"): bool = false;
-        /// Where the authority may tell you of trouble, such as mailto:ops@example.com.
+        /// Contact for notices of the authority, such as mailto:ops@example.com.
         contact ("contact"): Vec<String> = Vec::new();
         /// PEM bundle: authorities of the directory's own certificate; the system's if absent.
         ca_file ("caFile"): Option<InputFile> = None;
-        /// The account with the authority that yours there is tied to, where it wants that.
+        /// External account binding, where the authority requires one.
         external_account ("externalAccount"): Option<ExternalAccountConfig> = None;
-        /// Folder with the account's key, certificates with their keys, and what is open with the authority. Only its owner can
-        /// read it. Gateways that answer for the same names share it; one of them asks, all of them answer.
+        /// Folder of the account key, certificates with their keys, and open challenges. Only its owner can read it. Gateways for the
+        /// same names share it: one of them requests certificates, all of them respond to challenges.
         folder ("folder"): OwnPath = "acme".into();
-        /// Where the authority's requests over plain HTTP are answered (http-01), which it sends to port 80 of each name.
-        /// Nothing else is served there.
+        /// Address of the plain HTTP listener for http-01 challenges, which the authority sends to port 80 of each name. It serves
+        /// nothing else.
         http_address ("httpAddress"): Option<std::net::SocketAddr> = None;
-        /// How long after a failure another try is made; twice as long after each further one, up to a hundred times.
+        /// Delay before a retry after a failure; doubled for each further one, up to a hundred times.
         retry_after ("retryAfter"): Timespan = Timespan::from_secs(60);
     }
 
-    /// An account with the authority outside of ACME.
+    /// External account binding (RFC 8555, 7.3.4).
     pub struct ExternalAccountConfig {
-        /// What the authority calls the key.
+        /// ID of the key at the authority.
         key_id ("keyID"): String = String::new();
-        /// File with the key, in base64url as the authority gives it out.
+        /// File with the key in base64url, as the authority issues it.
         key_file ("keyFile"): SecretFile = "external-account.key".into();
     }
 
-    /// How a door shows that its names are its own.
+    /// ACME challenge of a listener.
     pub struct ListenerAcmeConfig {
-        /// tls-alpn-01, answered at the door itself, which the authority reaches at port 443 of each name, or http-01, answered
-        /// at acme.httpAddress.
+        /// tls-alpn-01 (the authority connects to this listener at port 443 of each name) or http-01 (it connects to
+        /// acme.httpAddress).
         challenge ("challenge"): AcmeChallenge = AcmeChallenge::TlsAlpn01;
     }
 }
 
-/// How a name is shown to be one's own.
+/// Challenge type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AcmeChallenge {
     /// RFC 8555, 8.3.
@@ -60,7 +60,7 @@ pub enum AcmeChallenge {
 plain_settings!(AcmeChallenge);
 
 impl AcmeChallenge {
-    /// As ACME calls it.
+    /// The name in ACME.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http01 => "http-01",
@@ -70,17 +70,17 @@ impl AcmeChallenge {
 }
 
 impl AcmeConfig {
-    /// `used` is how the doors that use this show their names.
+    /// `used` has the challenges of all listeners with ACME.
     pub(crate) fn check(&self, used: &[AcmeChallenge], checker: &mut Checker) {
         checker.at_least("retryAfter", self.retry_after, Timespan::from_millis(1));
         if let Some(account) = &self.external_account
             && account.key_id.is_empty()
         {
-            checker.fault("externalAccount.keyID", "the key has no name", "the authority gives out both");
+            checker.fault("externalAccount.keyID", "the key has no ID", "the authority issues both");
         }
         for contact in &self.contact {
             if !contact.contains(':') {
-                let message = format!("{contact:?} is no URL");
+                let message = format!("{contact:?} is not a URL");
                 checker.fault("contact", &message, "such as mailto:ops@example.com");
             }
         }
@@ -88,15 +88,15 @@ impl AcmeConfig {
             return;
         }
         if self.directory_url.is_none() {
-            let message = "doors are to get certificates, and no authority is named";
+            let message = "listeners use ACME, but no authority is set";
             checker.fault("directoryURL", message, "such as https://acme-v02.api.letsencrypt.org/directory");
         }
         if !self.terms_agreed {
-            let message = "the authority gives certificates only to those who agree to its terms of service";
+            let message = "the authority issues certificates only after agreement to its terms of service";
             checker.fault("termsAgreed", message, "read them, then set it to true");
         }
         if used.contains(&AcmeChallenge::Http01) && self.http_address.is_none() {
-            let message = "a door answers by http-01, and there is no address for it";
+            let message = "a listener uses http-01, but no address is set";
             checker.fault("httpAddress", message, "such as \"[::]:80\"");
         }
     }

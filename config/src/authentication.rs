@@ -1,4 +1,4 @@
-//! Who may prove an identity how, as settings.
+//! The settings of authentication.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::units::Timespan;
 use crate::values::{InputFile, SecretFile};
 
 settings! {
-    /// What counts as a proof of identity besides a client certificate, and which groups count for nothing.
+    /// Authentication methods besides client certificates, and filters of groups.
     pub struct AuthenticationConfig {
-        /// Peers whose identity headers are believed: other front proxies, which send requests of mounted workspaces.
+        /// Peers whose identity headers are trusted: other front proxies, which send requests of mounted workspaces.
         request_header ("requestHeader"): RequestHeaderConfig = RequestHeaderConfig::default();
         /// CSV file with static tokens: token,user,uid[,"group1,group2"]. Flag: --token-auth-file.
         token_file ("tokenFile"): Option<SecretFile> = None;
@@ -23,21 +23,21 @@ settings! {
         /// File with an AuthenticationConfiguration of apiserver.config.k8s.io: several issuers, claims mapped by CEL.
         /// Not together with oidc. Flag: --authentication-config.
         configuration ("configuration"): Option<InputFile> = None;
-        /// A service that reviews tokens.
+        /// A token review webhook.
         webhook ("webhook"): Option<WebhookConfig> = None;
-        /// Whether the types of workspaces may name issuers of their own. Flag: --feature-gates=WorkspaceAuthentication=true.
+        /// Whether workspace types may define issuers of their own. Flag: --feature-gates=WorkspaceAuthentication=true.
         workspaces ("workspaces"): bool = false;
         /// Groups that may reach shards, exact or with * at the end; empty lets all through.
         /// Flag: --authentication-pass-on-groups.
         pass_on_groups ("passOnGroups"): Vec<String> = Vec::new();
-        /// Groups that nobody has who comes through this door, exact or with * at the end; wins over passOnGroups.
+        /// Groups that are removed from every identity, exact or with * at the end; takes precedence over passOnGroups.
         /// Flag: --authentication-drop-groups.
         drop_groups ("dropGroups"): Vec<String> = DROPPED.map(str::to_owned).into();
     }
 
-    /// Peers whose identity headers are believed.
+    /// Peers whose identity headers are trusted.
     pub struct RequestHeaderConfig {
-        /// PEM bundle: authorities of their certificates. Without it nobody's headers are believed.
+        /// PEM bundle: authorities of their certificates. Without it no identity headers are trusted.
         /// Flag: --requestheader-client-ca-file.
         client_ca ("clientCA"): Option<InputFile> = None;
         /// Common names of those peers; empty means any. Flag: --requestheader-allowed-names.
@@ -48,27 +48,27 @@ settings! {
         uid_headers ("uidHeaders"): Vec<String> = Vec::new();
         /// Headers with a group each. Flag: --requestheader-group-headers.
         group_headers ("groupHeaders"): Vec<String> = vec!["X-Remote-Group".to_owned()];
-        /// How headers with further attributes begin. Flag: --requestheader-extra-headers-prefix.
+        /// Prefixes of headers with extra attributes. Flag: --requestheader-extra-headers-prefix.
         extra_header_prefixes ("extraHeaderPrefixes"): Vec<String> = vec!["X-Remote-Extra-".to_owned()];
     }
 
     /// Tokens of service accounts.
     pub struct ServiceAccountConfig {
-        /// PEM files with public or private keys; without any, shards judge these tokens.
+        /// PEM files with public or private keys; without any, shards verify these tokens.
         /// Flag: --service-account-key-file.
         key_files ("keyFiles"): Vec<InputFile> = Vec::new();
         /// Accepted issuers. Flag: --service-account-issuer.
         issuers ("issuers"): Vec<String> = vec!["https://kcp.default.svc".to_owned()];
         /// Accepted audiences; empty means the issuers. Flag: --api-audiences.
         audiences ("audiences"): Vec<String> = Vec::new();
-        /// Whether the account, and the secret or pod that a token is bound to, must still exist; the shard that owns
-        /// the workspace is asked. Flag: --service-account-lookup.
+        /// Whether the account, and the secret or pod that a token is bound to, must still exist, which the shard of the
+        /// workspace confirms. Flag: --service-account-lookup.
         lookup ("lookup"): bool = true;
     }
 
     /// One OpenID Connect issuer.
     pub struct OidcConfig {
-        /// Its URL, as in its tokens. Flag: --oidc-issuer-url.
+        /// URL of the issuer, as in its tokens. Flag: --oidc-issuer-url.
         issuer_url ("issuerURL"): String = String::new();
         /// The audience that its tokens must have. Flag: --oidc-client-id.
         client_id ("clientID"): String = String::new();
@@ -76,12 +76,12 @@ settings! {
         ca_file ("caFile"): Option<InputFile> = None;
         /// The claim with the user's name. Flag: --oidc-username-claim.
         username_claim ("usernameClaim"): String = "sub".to_owned();
-        /// Put before user names; by default the issuer's URL and #, nothing for the claim email; - is nothing.
+        /// Prefix of user names. Default: the issuer's URL and #, none for the claim email; - is no prefix.
         /// Flag: --oidc-username-prefix.
         username_prefix ("usernamePrefix"): String = String::new();
         /// The claim with the user's groups; empty for none. Flag: --oidc-groups-claim.
         groups_claim ("groupsClaim"): String = String::new();
-        /// Put before groups. Flag: --oidc-groups-prefix.
+        /// Prefix of groups. Flag: --oidc-groups-prefix.
         groups_prefix ("groupsPrefix"): String = String::new();
         /// Accepted signature algorithms. Flag: --oidc-signing-algs.
         signing_algorithms ("signingAlgorithms"): Vec<String> = vec!["RS256".to_owned()];
@@ -89,18 +89,18 @@ settings! {
         required_claims ("requiredClaims"): BTreeMap<String, String> = BTreeMap::new();
     }
 
-    /// A service that reviews tokens.
+    /// A token review webhook.
     pub struct WebhookConfig {
-        /// Kubeconfig that says where it is and how to speak to it. Flag: --authentication-token-webhook-config-file.
+        /// Kubeconfig with its URL and credentials. Flag: --authentication-token-webhook-config-file.
         kubeconfig ("kubeconfig"): SecretFile = "webhook.kubeconfig".into();
         /// Version of TokenReview: v1beta1 or v1. Flag: --authentication-token-webhook-version.
         version ("version"): ReviewVersion = ReviewVersion::V1beta1;
-        /// How long its word is kept. Flag: --authentication-token-webhook-cache-ttl.
+        /// Time for which a result is cached. Flag: --authentication-token-webhook-cache-ttl.
         cache_ttl ("cacheTTL"): Timespan = Timespan::from_secs(120);
     }
 }
 
-/// Groups that kcp's front proxy takes away from everybody: what they may is meant for clients of shards.
+/// Groups that kcp-front-proxy removes from every identity: their rights are meant for clients of shards.
 const DROPPED: [&str; 4] = [
     "system:masters",
     "system:kcp:logical-cluster-admin",
@@ -113,7 +113,7 @@ impl AuthenticationConfig {
         if let Some(oidc) = &self.oidc {
             if self.configuration.is_some() {
                 let hint = "put the issuer into the AuthenticationConfiguration";
-                checker.fault("oidc", "an issuer stands here and in the file `configuration`", hint);
+                checker.fault("oidc", "oidc and configuration cannot be combined", hint);
             }
             checker.within("oidc", |checker| {
                 for (key, value) in [("issuerURL", &oidc.issuer_url), ("clientID", &oidc.client_id)] {
@@ -129,7 +129,7 @@ impl AuthenticationConfig {
         let headers = &self.request_header;
         if headers.client_ca.is_some() && headers.username_headers.is_empty() {
             let hint = "X-Remote-User is the usual one";
-            checker.fault("requestHeader.usernameHeaders", "no header says who the user is", hint);
+            checker.fault("requestHeader.usernameHeaders", "no header for the user name is set", hint);
         }
     }
 }

@@ -12,19 +12,19 @@ use crate::values::InputFile;
 settings! {
     /// The cache server: objects that all shards share.
     pub struct CacheConfig {
-        /// Where it listens.
+        /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// PEM bundle: authorities of the shards' client certificates. Flag: --client-ca-file.
         client_ca ("clientCA"): InputFile = "client-ca.crt".into();
-        /// Who may connect: shards.
+        /// Peers that may connect: shards.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
-        /// Objects.
+        /// Storage of objects.
         store ("store"): StoreConfig = StoreConfig::default();
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
-        /// Clients that send or take bodies slowly, those of a gateway included, which has limits of its own.
+        /// Time limits of slow clients, including gateways, which have limits of their own.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
-        /// The end of the process.
+        /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();

@@ -1,8 +1,8 @@
-//! Faults of a configuration that reads well but cannot work.
+//! Faults of a configuration that is well-formed but cannot work.
 
 use std::fmt::Display;
 
-/// Collects faults with the keys that they are about.
+/// Collects faults with their keys.
 #[derive(Debug, Default)]
 pub struct Checker {
     prefix: String,
@@ -19,27 +19,27 @@ pub(crate) struct Fault {
 }
 
 impl Checker {
-    /// Notes that a key has a value that cannot work.
+    /// Reports a fault of a key.
     pub fn fault(&mut self, key: &str, message: &str, hint: &str) {
         let hint = Some(hint.to_owned());
         self.faults.push(Fault { key: join(&self.prefix, key), message: message.to_owned(), hint });
     }
 
-    /// Notes a fault if a value is too small.
+    /// Reports a fault if a value is too small.
     pub(crate) fn at_least<T: PartialOrd + Display>(&mut self, key: &str, value: T, least: T) {
         if value < least {
             self.fault(key, &format!("{value} is too little"), &format!("use at least {least}"));
         }
     }
 
-    /// Notes a fault if a value is too large.
+    /// Reports a fault if a value is too large.
     pub(crate) fn at_most<T: PartialOrd + Display>(&mut self, key: &str, value: T, most: T) {
         if value > most {
             self.fault(key, &format!("{value} is too much"), &format!("use at most {most}"));
         }
     }
 
-    /// Checks what is below a key.
+    /// Runs checks with a key as prefix.
     pub fn within(&mut self, key: &str, check: impl FnOnce(&mut Self)) {
         let inner = join(&self.prefix, key);
         let outer = std::mem::replace(&mut self.prefix, inner);

@@ -16,14 +16,14 @@ pub fn defaults_yaml(kind: ProcessKind) -> String {
         ProcessKind::Issuer => &IssuerConfig::default(),
     };
     let mut out = format!(
-        "# Every setting of fairlead's {kind} with its default; what is left out has it too.\n\
+        "# Every setting of fairlead's {kind} with its default, which omitted settings have, too.\n\
          # Relative paths are relative to the folder of this file.\n"
     );
     write_entries(&mut out, config.entries().unwrap_or_default(), 0, "");
     out
 }
 
-/// `first` stands before the first key in place of its last two blanks: the dash of a list.
+/// `first` replaces the last two spaces before the first key: the dash of a list.
 fn write_entries(out: &mut String, entries: Vec<Entry<'_>>, indent: usize, first: &str) {
     let blanks = " ".repeat(indent);
     for (index, entry) in entries.into_iter().enumerate() {
@@ -42,7 +42,7 @@ fn write_entries(out: &mut String, entries: Vec<Entry<'_>>, indent: usize, first
         out.push_str(entry.key);
         out.push(':');
         write_value(out, entry.value, indent);
-        if let Some(value) = entry.value.left_out() {
+        if let Some(value) = entry.value.omitted() {
             let mut example = format!("{}:", entry.key);
             write_value(&mut example, value.as_ref(), 0);
             out.extend(example.lines().map(|line| format!("{blanks}# {line}\n")));
@@ -78,30 +78,30 @@ mod tests {
         let text = defaults_yaml(ProcessKind::Gateway);
         let start: Vec<&str> = text.lines().take(24).collect();
         expect![[r##"
-            # Every setting of fairlead's gateway with its default; what is left out has it too.
+            # Every setting of fairlead's gateway with its default, which omitted settings have, too.
             # Relative paths are relative to the folder of this file.
 
-            # The doors. Each has its own address, certificate and idea of who may prove an identity how.
+            # Listeners. Each has its own address, certificate and authentication.
             listeners:
-                # Its name in logs and metrics.
+                # Name in logs and metrics.
               - name: "internal"
-                # Where it listens, and what it presents.
+                # Address and serving certificate.
                 serving:
-                  # IP address and port; port 0 takes a free one. Flags: --bind-address, --secure-port.
+                  # IP address and port; port 0 selects a free one. Flags: --bind-address, --secure-port.
                   address: "0.0.0.0:6443"
                   # PEM file: the certificate, then its intermediates. Flag: --tls-cert-file.
                   certificate: "tls.crt"
                   # PEM file: the private key of the certificate. Flag: --tls-private-key-file.
                   privateKey: "tls.key"
-                # A Unix socket to listen on in place of serving.address. TLS is spoken there as well; who may connect is said by
-                # the permissions of its file.
+                # A Unix socket to listen on in place of serving.address, also with TLS. The permissions of its file limit who may
+                # connect.
                 socket: null
                 # socket:
-                #   # Its file. One that a process has left behind is replaced; one that is listened on never is.
+                #   # File of the socket. A stale one is replaced; one that a process listens on is not.
                 #   path: "gateway.sock"
-                #   # Permissions of the file, octal: whoever may write to it may connect. Its owner is the user of the process.
+                #   # Permissions of the file, octal: users with write permission may connect. Its owner is the user of the process.
                 #   mode: "0600"
-                # PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door."##]].assert_eq(&start.join("\n"));
+                # PEM bundle: authorities of client certificates. Without it certificates do not authenticate here."##]].assert_eq(&start.join("\n"));
         for kind in ProcessKind::ALL {
             let text = defaults_yaml(kind);
             let lines: Vec<&str> = text.lines().collect();

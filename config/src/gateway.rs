@@ -17,65 +17,64 @@ use crate::tracing::TracingConfig;
 use crate::units::{ByteSize, Timespan};
 use crate::values::{InputFile, KcpBehaviour, OwnPath, SecretFile, ServicesPolicy};
 
-/// Listeners at most.
+/// Maximum number of listeners.
 const MAX_LISTENERS: usize = 32;
 
 settings! {
-    /// The gateway: finds the shard of a request and forwards it.
+    /// The gateway: resolves the shard of a request and forwards it.
     pub struct GatewayConfig {
-        /// The doors. Each has its own address, certificate and idea of who may prove an identity how.
+        /// Listeners. Each has its own address, certificate and authentication.
         listeners ("listeners"): Vec<ListenerConfig> = vec![ListenerConfig::default()];
-        /// Whom doors with tls.acme get their certificates from.
+        /// The ACME authority of listeners with tls.acme.
         acme ("acme"): AcmeConfig = AcmeConfig::default();
-        /// How the gateway learns where workspaces are.
+        /// The index of workspaces and their shards.
         index ("index"): IndexConfig = IndexConfig::default();
-        /// How it speaks to shards.
+        /// Connections to shards.
         upstream ("upstream"): UpstreamConfig = UpstreamConfig::default();
-        /// Which paths lead where.
+        /// Routing of paths.
         paths ("paths"): PathsConfig = PathsConfig::default();
-        /// On which shard a new workspace lives.
+        /// Placement: the choice of a shard for a new workspace.
         placement ("placement"): PlacementConfig = PlacementConfig::default();
-        /// Origins whose browsers may use the API, as regular expressions that match anywhere in the Origin header unless
-        /// they are anchored; without any, cross-origin requests get no permission. Flag: --cors-allowed-origins.
+        /// Origins that may use the API from a browser (CORS), as regular expressions that match anywhere in the Origin header
+        /// unless they are anchored. Empty: no cross-origin access. Flag: --cors-allowed-origins.
         cors_allowed_origins ("corsAllowedOrigins"): Vec<String> = Vec::new();
-        /// What to do as kcp's front proxy does where we do better: readiness, unsynced, unavailableBody, unreachable,
+        /// Behaviours of kcp-front-proxy to restore: readiness, unsynced, unavailableBody, unreachable,
         /// mountLabels, retries, authenticationMethods, pings, drain, reloads, baseUrls, noCredential,
-        /// rootPath; clearedMounts, quotedGroups, identityHeadersFirst and remoteUid, which open holes.
+        /// rootPath; clearedMounts, quotedGroups, identityHeadersFirst and remoteUid, which are security holes.
         /// docs/gateway-differences.md explains each.
         kcp_compatibility ("kcpCompatibility"): Vec<KcpBehaviour> = Vec::new();
         /// Limits per listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
-        /// Clients that send or take bodies slowly.
+        /// Time limits of slow clients.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
         /// Bytes of responses and uploads that may wait on streams whose peer reads nothing, on all connections together.
         /// Above half of it each connection may have less waiting than its usual 1 MiB, down to 64 KiB; streams beyond that are
         /// ended.
         stalled_stream_budget ("stalledStreamBudget"): ByteSize = ByteSize::mib(64);
-        /// The end of the process.
+        /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
-        /// How a successor takes over, which SIGQUIT starts.
+        /// Upgrade: SIGQUIT starts a successor that takes over.
         upgrade ("upgrade"): UpgradeConfig = UpgradeConfig::default();
-        /// A file in which the process says how it is, for `fairlead gateway` reload, drain and upgrade. It is made when the
-        /// process is ready and goes with it. Unset, there is none.
+        /// File with the state of the process, for `fairlead gateway` reload, drain and upgrade. It exists while the process is
+        /// ready. Unset: no file.
         state_file ("stateFile"): Option<OwnPath> = None;
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
-        /// A line of JSON per request.
+        /// Access log: a line of JSON per request.
         access_log ("accessLog"): AccessLogConfig = AccessLogConfig::default();
         /// Traces of requests.
         tracing ("tracing"): TracingConfig = TracingConfig::default();
     }
 
-    /// How a successor takes over: the program is started once more, with the same arguments and with the listening
-    /// sockets.
+    /// Upgrade: the program is started again with the same arguments and inherits the listening sockets.
     pub struct UpgradeConfig {
-        /// The program. Unset, it is looked for under the name by which this process was started.
+        /// The program. Unset: the name by which this process was started.
         program ("program"): Option<OwnPath> = None;
-        /// The successor has to be ready by then; else it is ended, and the process goes on.
+        /// Time for the successor to become ready. After it the successor is terminated and this process continues.
         ready_timeout ("readyTimeout"): Timespan = Timespan::from_secs(60);
     }
 
-    /// Which paths lead where.
+    /// Routing of paths.
     pub struct PathsConfig {
         /// kcp's path mapping file. With it, only what it maps is served, and the credentials for shards are those of
         /// its entry /clusters/; without it, /clusters/ goes to shards. Flag: --mapping-file.
@@ -83,41 +82,41 @@ settings! {
         /// Without a mapping file, where /services/ (virtual workspaces) goes: owningShard (the shard of the logical
         /// cluster that the path names), rootShard, or refuse (404).
         services ("services"): ServicesPolicy = ServicesPolicy::OwningShard;
-        /// Hosts (with their port, where it is not 443) that mounted workspaces may lead to; empty means every host
-        /// whose certificate is good.
+        /// Hosts (with the port unless it is 443) that mounted workspaces may lead to. Empty: every host with a valid
+        /// certificate.
         mount_hosts ("mountHosts"): Vec<String> = Vec::new();
-        /// How many mounts may lead to one another before a request is taken to go round in circles.
+        /// Maximum number of mounts that a request may follow, against cycles.
         mount_hops ("mountHops"): u32 = 8;
     }
 
-    /// How the gateway learns where workspaces are.
+    /// The index of workspaces and their shards.
     pub struct IndexConfig {
         /// Kubeconfig of the root shard, whose Shard objects are watched. Flag: --root-kubeconfig.
         root_shard_kubeconfig ("rootShardKubeconfig"): SecretFile = "root-shard.kubeconfig".into();
         /// Kubeconfig with the credentials for every shard; its server is ignored. Flag: --shards-kubeconfig.
         shards_kubeconfig ("shardsKubeconfig"): SecretFile = "shards.kubeconfig".into();
-        /// Kubeconfigs of shards that are asked for the list of shards in place of the root shard: any of them, or of those
-        /// that are found, when one fails. They need group system:kcp:admin. The root shard is then only asked for the
-        /// identity of an API export and who may read metrics. Flag: --shard-peer-kubeconfig.
+        /// Kubeconfigs of shards from which the list of shards is read in place of the root shard; if one fails, another of them,
+        /// or another known shard, is used. They need group system:kcp:admin. The root shard then only provides the identity of an
+        /// API export and authorization for metrics. Flag: --shard-peer-kubeconfig.
         shard_peer_kubeconfigs ("shardPeerKubeconfigs"): Vec<SecretFile> = Vec::new();
-        /// Names of the shards to follow; empty for all. Workspaces of other shards do not exist for this gateway; paths
-        /// that begin at root need the root shard.
+        /// Names of the shards to serve; empty for all. Workspaces of other shards are unknown to this gateway; paths that begin
+        /// with root need the root shard.
         shards ("shards"): Vec<String> = Vec::new();
-        /// Which shards to follow, by their labels, such as "region in (eu,us),!retired"; empty for all.
+        /// Label selector of the shards to serve, such as "region in (eu,us),!retired"; empty for all.
         shard_selector ("shardSelector"): ShardSelector = ShardSelector::default();
-        /// A file in which the gateway keeps what it knows of shards and workspaces, to begin with it next time. Of most
-        /// use while the root shard is gone. Flag: --root-directory, the folder of it.
+        /// File in which the index survives a restart, most useful while the root shard is unavailable.
+        /// Flag: --root-directory, the folder of it.
         snapshot ("snapshot"): Option<OwnPath> = None;
-        /// When what is known of a shard is older than this, the gateway is not ready. Unset, age is a metric only: a root
-        /// shard that is gone would take every replica out at once, and what they know would still be right.
+        /// Age of the data of a shard from which the gateway is not ready. Unset: age is a metric only, because an unavailable root
+        /// shard would make every replica unready at once although their data is still correct.
         max_age ("maxAge"): Option<Timespan> = None;
-        /// How long a request for an unknown workspace waits for the index to catch up before it gets 403.
+        /// Time that a request for an unknown workspace waits for the index before it gets 403.
         miss_wait ("missWait"): Timespan = Timespan::from_millis(500);
     }
 
-    /// How the gateway speaks to shards.
+    /// Connections to shards.
     pub struct UpstreamConfig {
-        /// PEM file: the certificate by which shards believe the gateway's X-Remote-* headers.
+        /// PEM file: the client certificate for which shards trust the gateway's X-Remote-* headers.
         certificate ("certificate"): InputFile = "front-proxy.crt".into();
         /// PEM file: its private key.
         private_key ("privateKey"): SecretFile = "front-proxy.key".into();
@@ -125,45 +124,43 @@ settings! {
         server_ca ("serverCA"): InputFile = "serving-ca.crt".into();
         /// Time to open a connection to a shard, TLS included.
         connect_timeout ("connectTimeout"): Timespan = Timespan::from_secs(3);
-        /// Time, and 5 s more, for which a shard may be silent before and while it answers; open watches and tunnels have no
-        /// limit.
+        /// Time, plus 5 s, for which a shard may be silent before and during a response. It does not apply to open watches and
+        /// tunnels.
         response_timeout ("responseTimeout"): Timespan = Timespan::from_secs(60);
-        /// Without a request for this long, a connection to a shard is closed.
+        /// Time without a request after which a connection to a shard is closed.
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(60);
-        /// After about this long a connection to a shard is replaced, so that new endpoints get their share; what is open
-        /// on it goes on.
+        /// Age at which a connection to a shard is replaced, so that new endpoints get their share. Its open streams continue.
         max_connection_age ("maxConnectionAge"): Timespan = Timespan::from_secs(30 * 60);
-        /// How often a shard is asked on each connection whether it is there. One that is silent for 5 s more, hung
-        /// rather than dead, loses the connection: its requests fail and its part of the index ages.
+        /// Interval of HTTP/2 pings on each connection to a shard. A connection whose ping is not acknowledged within 5 s is closed:
+        /// its requests fail, and the index of the shard ages.
         ping_interval ("pingInterval"): Timespan = Timespan::from_secs(10);
-        /// Bytes that a shard may send ahead of one answer. What a client asks for and does not take waits in the gateway, so
-        /// much for each of its streams; and an answer comes no faster than so much in each round trip to the shard: 64KiB
-        /// are 60 MiB/s over 1 ms, and 2 MiB/s over 30 ms.
+        /// Flow-control window per stream: bytes of a response that a shard may send before the client has read them. It bounds the
+        /// memory per stream and the throughput per round trip to the shard: 64KiB are 60 MiB/s over 1 ms, and 2 MiB/s over 30 ms.
         stream_window ("streamWindow"): ByteSize = ByteSize::kib(64);
-        /// How many requests each shard gets at a time.
+        /// Concurrency limit per shard, and the queue before it.
         concurrency ("concurrency"): ConcurrencyConfig = ConcurrencyConfig::default();
-        /// When a shard is taken to be gone.
+        /// Circuit breaker per shard.
         circuit_breaker ("circuitBreaker"): CircuitBreakerConfig = CircuitBreakerConfig::default();
-        /// When an address of a shard gets no requests for a while.
+        /// Health of the addresses of a shard (outlier detection).
         health ("health"): HealthConfig = HealthConfig::default();
-        /// Shards that are spoken to in another way than the others.
+        /// Settings of single shards.
         shards ("shards"): Vec<ShardUpstreamConfig> = Vec::new();
     }
 
-    /// How the gateway speaks to one shard. What is not set is as for all others; with a mapping file, whose entry /clusters/
-    /// has the credential of all others, certificate, privateKey and serverCA go together.
+    /// Settings of one shard. Unset ones are those of all shards. With a mapping file, whose entry /clusters/ has the credentials
+    /// for all other shards, certificate, privateKey and serverCA have to be set together.
     pub struct ShardUpstreamConfig {
         /// The shard's name.
         name ("name"): String = String::new();
-        /// PEM file: the certificate by which this shard believes the gateway's X-Remote-* headers.
+        /// PEM file: the client certificate for which this shard trusts the gateway's X-Remote-* headers.
         certificate ("certificate"): Option<InputFile> = None;
         /// PEM file: its private key.
         private_key ("privateKey"): Option<SecretFile> = None;
         /// PEM bundle: authorities of this shard's serving certificate.
         server_ca ("serverCA"): Option<InputFile> = None;
-        /// The name that its serving certificate has to have, in place of the host of its URL.
+        /// Expected name in its serving certificate, in place of the host of its URL.
         server_name ("serverName"): Option<String> = None;
-        /// Kubeconfig by which the index reads this shard, in place of index.shardsKubeconfig; its server is ignored.
+        /// Kubeconfig of the index for this shard, in place of index.shardsKubeconfig; its server is ignored.
         kubeconfig ("kubeconfig"): Option<SecretFile> = None;
     }
 }
@@ -183,19 +180,19 @@ impl ProcessConfig for GatewayConfig {
             let message = format!("there are more than {MAX_LISTENERS} listeners");
             checker.fault("listeners", &message, "each costs metrics; several names can share one (hosts)");
         }
-        for (index, door) in self.listeners.iter().enumerate() {
+        for (index, listener) in self.listeners.iter().enumerate() {
             let earlier = &self.listeners[..index];
             checker.within(&format!("listeners[{index}]"), |checker| {
-                if door.name.is_empty() {
-                    checker.fault("name", "a listener has no name", "names stand in logs and metrics");
+                if listener.name.is_empty() {
+                    checker.fault("name", "a listener has no name", "logs and metrics use the name");
                 }
-                if let Some(twin) = earlier.iter().position(|other| other.name == door.name) {
-                    let message = format!("listener {:?} has the name of listeners[{twin}]", door.name);
+                if let Some(twin) = earlier.iter().position(|other| other.name == listener.name) {
+                    let message = format!("listener {:?} has the name of listeners[{twin}]", listener.name);
                     checker.fault("name", &message, "give each listener its own name");
                 }
-                match &door.socket {
+                match &listener.socket {
                     None => {
-                        let address = door.serving.address;
+                        let address = listener.serving.address;
                         let same =
                             |o: &ListenerConfig| o.socket.is_none() && clash(o.serving.address, address);
                         if let Some(twin) = earlier.iter().position(same) {
@@ -214,15 +211,16 @@ impl ProcessConfig for GatewayConfig {
                         }
                     }
                 }
-                if self.paths.mapping_file.is_some() && door.upstream_identity.is_some() {
-                    let message = "with a mapping file, who the gateway is towards each server stands there";
+                if self.paths.mapping_file.is_some() && listener.upstream_identity.is_some() {
+                    let message = "the mapping file sets the client certificate for each server";
                     let hint = "leave out upstreamIdentity or paths.mappingFile";
                     checker.fault("upstreamIdentity", message, hint);
                 }
-                door.check(checker);
+                listener.check(checker);
             });
         }
-        let challenges = self.listeners.iter().filter_map(|door| Some(door.tls.acme.as_ref()?.challenge));
+        let challenges =
+            self.listeners.iter().filter_map(|listener| Some(listener.tls.acme.as_ref()?.challenge));
         checker.within("acme", |checker| self.acme.check(&challenges.collect::<Vec<_>>(), checker));
         checker.within("upstream", |checker| {
             let moment = Timespan::from_millis(1);
@@ -255,7 +253,7 @@ impl ProcessConfig for GatewayConfig {
     }
 
     fn unread(&self) -> Vec<String> {
-        let by_acme = self.listeners.iter().enumerate().filter(|(_, door)| door.tls.acme.is_some());
+        let by_acme = self.listeners.iter().enumerate().filter(|(_, listener)| listener.tls.acme.is_some());
         let by_acme = by_acme.map(|(index, _)| format!("listeners[{index}].serving"));
         let below =
             |keys: &[&str], prefix: &str| keys.iter().map(|key| join(prefix, key)).collect::<Vec<_>>();
@@ -271,27 +269,27 @@ impl ProcessConfig for GatewayConfig {
 impl ShardUpstreamConfig {
     fn check(&self, earlier: &[Self], has_mapping_file: bool, checker: &mut Checker) {
         if self.name.is_empty() {
-            checker.fault("name", "no shard is named", "give the name of its Shard object");
+            checker.fault("name", "the entry names no shard", "give the name of its Shard object");
         }
         if let Some(twin) = earlier.iter().position(|other| other.name == self.name) {
             let message = format!("shard {:?} has an entry already: shards[{twin}]", self.name);
             checker.fault("name", &message, "one entry per shard");
         }
         if self.certificate.is_some() != self.private_key.is_some() {
-            let message = "of certificate and privateKey only one is set";
+            let message = "only one of certificate and privateKey is set";
             checker.fault("certificate", message, "a certificate and its key belong together");
         }
         let is_own = self.certificate.is_some() || self.server_ca.is_some() || self.server_name.is_some();
         let is_whole = self.certificate.is_some() && self.server_ca.is_some();
         if has_mapping_file && is_own && !is_whole {
-            let message = "the credential for all other shards stands in the mapping file, and nothing completes a part of another";
+            let message = "the mapping file has the credential for all other shards, and does not complete a partial one";
             checker.fault("certificate", message, "set certificate, privateKey and serverCA");
         }
     }
 }
 
-/// Whether two sockets cannot both be listened on; port 0 is another one each time.
+/// Whether two addresses cannot both be listened on; port 0 selects a different port each time.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
-    let everywhere = |address: SocketAddr| address.ip().is_unspecified();
-    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || everywhere(a) || everywhere(b))
+    let is_wildcard = |address: SocketAddr| address.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || is_wildcard(a) || is_wildcard(b))
 }

@@ -1,24 +1,23 @@
-//! When an address of a shard gets no requests for a while.
+//! The settings of endpoint health (outlier detection).
 
 use crate::check::Checker;
 use crate::setting::settings;
 use crate::units::Timespan;
 
 settings! {
-    /// When an address of a shard gets no requests for a while. One that cannot be connected to gets none at once.
+    /// Ejection of failing addresses of a shard. An address that cannot be connected to is ejected at once.
     pub struct HealthConfig {
-        /// Requests in a row that broke off, or were not answered in time, after which an address gets no more for a while; 0
-        /// for never.
+        /// Consecutive requests that broke or got no response in time after which an address is ejected; 0 for never.
         failures ("failures"): u32 = 5;
-        /// For how long, the first time; each time after that for twice as long. Up to a fifth less, by chance.
+        /// Duration of the first ejection; doubled for each consecutive one, and shortened randomly by up to a fifth.
         ejection_time ("ejectionTime"): Timespan = Timespan::from_secs(10);
-        /// Never for longer. An address that has been in use for as long begins anew.
+        /// Maximum duration. An address that was in use for this long starts again with the first one.
         max_ejection_time ("maxEjectionTime"): Timespan = Timespan::from_secs(5 * 60);
-        /// After that time an address is asked whether it is back (GET /readyz), and again after so long; each time that it is
-        /// not, after twice as long. 0s: it is taken to be.
+        /// Interval of probes (GET /readyz) of an ejected address after its ejection time; doubled after each failure. 0s: the
+        /// address is used without a probe.
         probe_interval ("probeInterval"): Timespan = Timespan::from_secs(2);
-        /// When more than so many of a hundred addresses of a shard fail, all are used: the fault is then rather here. In
-        /// the same way new workspaces go to shards that fail, where more than so many of a hundred do.
+        /// Percentage of failing addresses of a shard beyond which all are used, because the cause is then likely the gateway's own
+        /// network. Placement ignores failing shards in the same way when more than this percentage of them fail.
         panic_percent ("panicPercent"): u32 = 50;
     }
 }

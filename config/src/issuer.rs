@@ -10,23 +10,22 @@ use crate::values::{InputFile, OwnPath};
 settings! {
     /// The development issuer: an OpenID provider without passwords, for this machine only.
     pub struct IssuerConfig {
-        /// Where it listens: a loopback address, because whoever reaches it signs in as whom he likes. The issuer's URL is
-        /// https:// and this address.
+        /// Address and serving certificate. The address is a loopback address, because any client can sign in as any user. The URL
+        /// of the issuer is https:// and this address.
         serving ("serving"): ServingConfig = ServingConfig { address: ([127, 0, 0, 1], 6444).into(), ..ServingConfig::default() };
-        /// YAML file with those who can sign in, under users: a name, and groups if there are any. It is read again when it
-        /// changes.
+        /// YAML file with the users: names, and optional groups. It is reloaded when it changes.
         users ("users"): InputFile = "users.yaml".into();
-        /// PEM file with the private key that signs tokens; made if there is none.
+        /// PEM file with the private key that signs tokens; created if it does not exist.
         signing_key ("signingKey"): OwnPath = "signing.key".into();
-        /// The client that tokens are for.
+        /// Client ID, the audience of tokens.
         client_id ("clientID"): String = "fairlead".to_owned();
-        /// How long a token proves an identity.
+        /// Lifetime of an ID token.
         token_lifetime ("tokenLifetime"): Timespan = Timespan::from_secs(600);
-        /// How long after a sign-in new tokens are to be had without another one.
+        /// Time after a sign-in in which tokens can be refreshed.
         sign_in_lifetime ("signInLifetime"): Timespan = Timespan::from_secs(12 * 3600);
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits { max_connections: 256, max_streams_per_connection: 32, ..ConnectionLimits::default() };
-        /// The end of the process.
+        /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
@@ -38,13 +37,12 @@ impl ProcessConfig for IssuerConfig {
 
     fn check(&self, checker: &mut Checker) {
         if !self.serving.address.ip().is_loopback() {
-            let message = format!("{} is no address of this machine alone", self.serving.address.ip());
-            let hint =
-                "whoever reaches the development issuer signs in as whom he likes: use 127.0.0.1 or [::1]";
+            let message = format!("{} is not a loopback address", self.serving.address.ip());
+            let hint = "any client of the development issuer can sign in as any user: use 127.0.0.1 or [::1]";
             checker.fault("serving.address", &message, hint);
         }
         if self.client_id.is_empty() {
-            checker.fault("clientID", "tokens are for nobody", "the default is \"fairlead\"");
+            checker.fault("clientID", "tokens have no audience", "the default is \"fairlead\"");
         }
         checker.at_least("tokenLifetime", self.token_lifetime, Timespan::from_secs(1));
         checker.at_least("signInLifetime", self.sign_in_lifetime, self.token_lifetime);
@@ -61,7 +59,7 @@ mod tests {
     use crate::load::parse;
 
     #[test]
-    fn only_this_machine_can_reach_it() {
+    fn only_loopback_addresses_are_accepted() {
         for (address, accepted) in [
             ("127.0.0.1:6444", true),
             ("127.8.8.8:1", true),

@@ -1,4 +1,4 @@
-//! What is likely to go wrong with a configuration, found without starting the process.
+//! Lint of a configuration and its files without starting the process.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,7 @@ use crate::outline::Outline;
 use crate::plain::read_configuration;
 use crate::setting::{Meaning, Setting};
 
-/// Everything that is wrong with a configuration, with the files that it names as far as that can be told from outside, and
-/// what `look_into` finds. That one is given the settings with their paths resolved.
+/// All findings of a configuration and its files, and those of `look_into`, which gets the settings with resolved paths.
 pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Checker)) -> Vec<Finding> {
     if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         let hint = Some("name a file: devices and FIFOs may have no end".to_owned());
@@ -22,7 +21,7 @@ pub fn examine<T: ProcessConfig>(file: &Path, look_into: impl FnOnce(&T, &mut Ch
         Ok(text) => text,
         Err(error) => {
             let message = format!("cannot be read: {error}");
-            let hint = Some(format!("`fairlead config defaults {}` prints one to begin with", T::KIND));
+            let hint = Some(format!("`fairlead config defaults {}` prints a complete one", T::KIND));
             return vec![Finding { file: file.to_owned(), place: None, key: None, message, hint }];
         }
     };
@@ -81,7 +80,7 @@ fn look(key: &str, meaning: Meaning<'_>, base: &Path) -> Option<Fault> {
     }
     let mode = metadata.permissions().mode() & 0o777;
     if secret && mode & 0o077 != 0 {
-        let message = format!("{shown} is a secret that others may use (mode {mode:04o})");
+        let message = format!("{shown} is a secret that other users may access (mode {mode:04o})");
         return fault(message, format!("chmod 600 {shown}"));
     }
     None
@@ -140,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_will_be_missed_are_named_with_their_line() {
+    fn unusable_files_are_named_with_their_line() {
         let fixture = Fixture::new("clientCA: ca.crt\nserving:\n  certificate: .\n  privateKey: open.key\n");
         fixture.write("ca.crt", "", 0o644);
         fixture.write("open.key", "k", 0o640);
         fixture.check::<CacheConfig>(expect![[r#"
             f.yaml:1:11: clientCA: ca.crt is empty (`fairlead certs init` makes certificates and kubeconfigs)
             f.yaml:3:16: serving.certificate: . is not a file (name a file)
-            f.yaml:4:15: serving.privateKey: open.key is a secret that others may use (mode 0640) (chmod 600 open.key)
+            f.yaml:4:15: serving.privateKey: open.key is a secret that other users may access (mode 0640) (chmod 600 open.key)
         "#]]);
         let fixture = Fixture::new("tokenFile: t.csv\n");
         fixture.write("tls.crt", "c", 0o644);
@@ -161,11 +160,11 @@ mod tests {
     fn a_file_that_does_not_parse_or_is_not_there_is_one_finding() {
         let fixture = Fixture::new("serving: [\n");
         fixture.check::<GatewayConfig>(expect![[r#"
-            f.yaml:1:1: there is no key "serving" here (there are: listeners, acme, index, upstream, paths, placement, corsAllowedOrigins, kcpCompatibility, limits, slowClients, drain, upgrade, stateFile, log, accessLog, tracing)
+            f.yaml:1:1: there is no key "serving" here (there are: listeners, acme, index, upstream, paths, placement, corsAllowedOrigins, kcpCompatibility, limits, slowClients, stalledStreamBudget, drain, upgrade, stateFile, log, accessLog, tracing)
         "#]]);
         fs::remove_file(fixture.0.path().join("f.yaml")).unwrap();
         fixture.check::<GatewayConfig>(expect![[r#"
-            f.yaml: cannot be read: No such file or directory (os error 2) (`fairlead config defaults gateway` prints one to begin with)
+            f.yaml: cannot be read: No such file or directory (os error 2) (`fairlead config defaults gateway` prints a complete one)
         "#]]);
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of one door: a listener with its identity policy.
+//! The settings of one listener.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,126 +13,125 @@ use crate::units::Timespan;
 use crate::values::{InputFile, OwnPath, SecretFile, TlsVersion, TokenPolicy};
 
 settings! {
-    /// A listener with its identity policy.
+    /// A listener.
     pub struct ListenerConfig {
-        /// Its name in logs and metrics.
+        /// Name in logs and metrics.
         name ("name"): String = "internal".to_owned();
-        /// Where it listens, and what it presents.
+        /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
-        /// A Unix socket to listen on in place of serving.address. TLS is spoken there as well; who may connect is said by
-        /// the permissions of its file.
+        /// A Unix socket to listen on in place of serving.address, also with TLS. The permissions of its file limit who may
+        /// connect.
         socket ("socket"): Option<SocketConfig> = None;
-        /// PEM bundle: authorities of client certificates. Without it no certificate is an identity at this door.
+        /// PEM bundle: authorities of client certificates. Without it certificates do not authenticate here.
         /// Flag: --client-ca-file.
         client_ca ("clientCA"): Option<InputFile> = None;
-        /// What happens to bearer tokens: passThrough (the shard judges them) or refuse.
+        /// Bearer tokens that the gateway cannot verify: passThrough (the shard verifies them) or refuse (401).
         tokens ("tokens"): TokenPolicy = TokenPolicy::PassThrough;
-        /// Further proofs of identity, and which groups count.
+        /// Other authentication methods, and filters of groups.
         authentication ("authentication"): AuthenticationConfig = AuthenticationConfig::default();
-        /// Requests that begin with neither /clusters/ nor /services/ and carry a service account's token are taken to
-        /// be for the account's own workspace, so that clients with in-cluster configuration work.
+        /// Whether requests with a service account's token and a path outside of /clusters/ and /services/ go to the account's
+        /// workspace, so that clients with in-cluster configuration work.
         in_cluster_clients ("inClusterClients"): bool = true;
-        /// Who may connect, and what such peers say about their clients.
+        /// Peers that may connect, and how they pass the address of their clients.
         peers ("peers"): PeersConfig = PeersConfig::default();
-        /// Names by which clients ask for this door, *.example.com for all one level below. A request for another name gets
-        /// 421, also one over a connection that was made for another. Empty means any.
+        /// Host names of this listener; *.example.com is all names one level below. A request for another name gets 421, also over
+        /// a connection that was opened for a valid one. Empty: any.
         hosts ("hosts"): Vec<String> = Vec::new();
-        /// Whether requests are judged before their workspace is looked for, so that nobody can find out which there are. A
-        /// token that only shards could judge is then no credential.
+        /// Whether requests are authenticated before their workspace is resolved, so that clients without a credential cannot probe
+        /// for workspaces. Tokens that only shards can verify are then invalid.
         authenticate_before_routing ("authenticateBeforeRouting"): bool = false;
-        /// Who is turned away with a good credential, of those who are judged here.
+        /// Identities that get 403, among those that this listener authenticates.
         deny ("deny"): DenyConfig = DenyConfig::default();
-        /// The protocols that a connection may be upgraded to; empty means any. A CDN carries websocket only.
+        /// Protocols that a connection may be upgraded to. Empty: any. CDNs support websocket only.
         upgrades ("upgrades"): Vec<UpgradeProtocol> = Vec::new();
-        /// Whether every answer says that nobody may keep it: a CDN keeps by the end of the path, and objects may be named
-        /// x.js.
+        /// Whether responses get Cache-Control: no-store. A CDN may cache by the suffix of the path, and objects may be named x.js.
         cache_control_no_store ("cacheControlNoStore"): bool = false;
-        /// How long an open watch in JSON may be silent before its client gets a blank, which means nothing. A CDN gives
-        /// up on answers that pause (CloudFlare: after 100 s). Unset, nothing is added.
+        /// Interval after which a space is written to an idle JSON watch, so that intermediaries do not time it out (CloudFlare does
+        /// after 100 s). Unset: never.
         watch_keep_alive ("watchKeepAlive"): Option<Timespan> = None;
-        /// How much may be asked here.
+        /// Quotas of requests and connections.
         quotas ("quotas"): ListenerQuotasConfig = ListenerQuotasConfig::default();
-        /// What a client's trace context (traceparent, tracestate) counts: continue or restart. Where strangers come in it is
-        /// restart, so that they can neither have their requests traced nor give them the trace of somebody else.
+        /// Use of a client's trace context (traceparent, tracestate): continue or restart. Public listeners use restart, so that
+        /// clients can neither force traces nor join the trace of another client.
         trace_context ("traceContext"): TraceContextPolicy = TraceContextPolicy::Continue;
-        /// Protocols and further certificates.
+        /// TLS versions, protocols and additional certificates.
         tls ("tls"): ListenerTlsConfig = ListenerTlsConfig::default();
-        /// Who the gateway is towards shards for what comes in here, in place of upstream.certificate. Shards tell doors apart,
-        /// and may believe them differently, by the common names.
+        /// The client certificate towards shards for requests of this listener, in place of upstream.certificate. By its common name
+        /// shards can distinguish listeners and trust them differently.
         upstream_identity ("upstreamIdentity"): Option<UpstreamIdentityConfig> = None;
-        /// Whether shards may ask here on which shard a workspace should live.
+        /// Whether shards may request placement of workspaces here.
         placement_endpoint ("placementEndpoint"): bool = false;
-        /// Whether operators (group system:kcp:admin) find a page about the gateway here, at /services/fairlead/admin/. Only with
-        /// client certificates, which browsers ask their users for.
+        /// Whether the admin page is served here to operators (group system:kcp:admin), at /services/fairlead/admin/. It needs
+        /// client certificates, for which browsers prompt their users.
         admin_page ("adminPage"): bool = false;
     }
 
     /// A Unix socket.
     pub struct SocketConfig {
-        /// Its file. One that a process has left behind is replaced; one that is listened on never is.
+        /// File of the socket. A stale one is replaced; one that a process listens on is not.
         path ("path"): OwnPath = "gateway.sock".into();
-        /// Permissions of the file, octal: whoever may write to it may connect. Its owner is the user of the process.
+        /// Permissions of the file, octal: users with write permission may connect. Its owner is the user of the process.
         mode ("mode"): String = "0600".to_owned();
     }
 
     /// The TLS policy of a listener.
     pub struct ListenerTlsConfig {
-        /// The oldest version spoken: "1.2" or "1.3". Flag: --tls-min-version.
+        /// Oldest TLS version: "1.2" or "1.3". Flag: --tls-min-version.
         minimum_version ("minimumVersion"): TlsVersion = TlsVersion::Tls12;
-        /// Names of cipher suites, as IANA has them; empty means the safe ones. Flag: --tls-cipher-suites.
+        /// IANA names of cipher suites. Empty: the safe ones. Flag: --tls-cipher-suites.
         cipher_suites ("cipherSuites"): Vec<String> = Vec::new();
         /// Whether HTTP/2 is offered. Flag: --disable-http2-serving.
         http2 ("http2"): bool = true;
-        /// Further certificates, by the name that a client asks for. Flag: --tls-sni-cert-key.
+        /// Additional certificates, by the server name that a client requests (SNI). Flag: --tls-sni-cert-key.
         server_names ("serverNames"): Vec<NamedCertificateConfig> = Vec::new();
-        /// Gets the certificate for `hosts` from an authority (ACME), in place of serving.certificate and privateKey. Until
-        /// there is one, the door shows one that it has made itself.
+        /// Obtains the certificate for `hosts` by ACME, in place of serving.certificate and privateKey. Until then the listener
+        /// presents a self-signed one.
         acme ("acme"): Option<ListenerAcmeConfig> = None;
-        /// PEM bundle: authorities of a certificate that every peer must show, such as a CDN's for its origins. Without one
-        /// there is no connection; it is never anybody's identity.
+        /// PEM bundle: authorities of a certificate that every peer must present, such as that of a CDN. It is required for a
+        /// connection and never authenticates a user.
         transport_client_ca ("transportClientCA"): Option<InputFile> = None;
     }
 
-    /// Who may connect, and what such peers say about their clients.
+    /// Peers that may connect, and how they pass the address of their clients.
     pub struct PeersConfig {
-        /// File with the networks that connections are accepted from, one per line, # for remarks: a provider's list. It is
-        /// read again when it changes; without it every address may connect.
+        /// File with the networks that may connect, one per line, with # for comments. It is reloaded when it changes. Unset: every
+        /// address may connect.
         allow ("allow"): Option<InputFile> = None;
-        /// Header in which such a peer says its client's address, as CF-Connecting-IP. It goes no further, and
-        /// X-Forwarded-For then holds that address alone; what else proxies say of addresses and certificates (Forwarded,
-        /// X-Real-IP, True-Client-IP, Client-Cert and the like) ends here. No other door lets this header through, either.
-        /// Together with proxyProtocol only if tls.transportClientCA proves the peer behind the balancer.
+        /// Header in which a peer passes the address of its client, such as CF-Connecting-IP. It is removed, and X-Forwarded-For is
+        /// set to that address alone; other headers of proxies about addresses and certificates (Forwarded, X-Real-IP,
+        /// True-Client-IP, Client-Cert and the like) are removed, too. Other listeners also remove this header. Together with
+        /// proxyProtocol only if tls.transportClientCA authenticates the peer behind the load balancer.
         client_address_header ("clientAddressHeader"): Option<String> = None;
-        /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
-        /// it (PROXY protocol, version 1 or 2).
+        /// Whether every connection begins with a header of the PROXY protocol (version 1 or 2), before TLS, in which a TCP load
+        /// balancer passes the address of its client.
         proxy_protocol ("proxyProtocol"): bool = false;
     }
 
-    /// Who is turned away with a good credential.
+    /// Identities that get 403 although their credential is valid.
     pub struct DenyConfig {
-        /// Names of users, exact or with * at the end; they get 403.
+        /// Names of users, exact or with * at the end.
         users ("users"): Vec<String> = Vec::new();
-        /// Groups, exact or with * at the end, whose members get 403. Groups that merely do not count are dropGroups.
+        /// Groups, exact or with * at the end. Groups that are only to be removed belong in dropGroups.
         groups ("groups"): Vec<String> = Vec::new();
-        /// Whether requests on behalf of somebody else (Impersonate-User and the like) get 403.
+        /// Whether impersonation (Impersonate-User and the like) gets 403.
         impersonation ("impersonation"): bool = false;
     }
 
-    /// Who the gateway is towards shards for the requests of one door.
+    /// The client certificate towards shards for requests of one listener.
     pub struct UpstreamIdentityConfig {
-        /// PEM file: the certificate by which shards believe the X-Remote-* headers of this door's requests.
+        /// PEM file: the client certificate for which shards trust the X-Remote-* headers of these requests.
         certificate ("certificate"): InputFile = "front-proxy.crt".into();
         /// PEM file: its private key.
         private_key ("privateKey"): SecretFile = "front-proxy.key".into();
     }
 
-    /// A certificate for clients that ask for certain names.
+    /// A certificate for certain server names.
     pub struct NamedCertificateConfig {
         /// PEM file: the certificate, then its intermediates.
         certificate ("certificate"): InputFile = "tls.crt".into();
         /// PEM file: its private key.
         private_key ("privateKey"): SecretFile = "tls.key".into();
-        /// Names, *.example.com for all one level below; empty means the names in the certificate.
+        /// Server names; *.example.com is all names one level below. Empty: the names in the certificate.
         names ("names"): Vec<String> = Vec::new();
     }
 }
@@ -143,14 +142,14 @@ settings! {
 pub enum UpgradeProtocol {
     /// RFC 6455.
     Websocket,
-    /// SPDY/3.1, which kubectl before 1.31 wants for exec, attach and port-forward.
+    /// SPDY/3.1, which kubectl before 1.31 uses for exec, attach and port-forward.
     Spdy,
 }
 
 plain_settings!(UpgradeProtocol);
 
 impl SocketConfig {
-    /// The permissions, if they are some.
+    /// The permissions, if they are valid.
     pub fn mode(&self) -> Option<u32> {
         u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
     }
@@ -185,14 +184,13 @@ impl ListenerConfig {
         if !self.authenticate_before_routing {
             return;
         }
-        if !self.judges() {
-            let message = "authenticateBeforeRouting, but nobody here judges credentials";
+        if !self.authenticates() {
+            let message = "authenticateBeforeRouting is set, but there is no authentication method";
             let hint = "set clientCA, or a method of authentication";
             checker.fault("authenticateBeforeRouting", message, hint);
         }
         if self.authentication.workspaces {
-            let message =
-                "a workspace's own issuers cannot be asked before it is known which workspace it is";
+            let message = "issuers of a workspace are not known before the workspace is resolved";
             checker.fault(
                 "authenticateBeforeRouting",
                 message,
@@ -201,8 +199,8 @@ impl ListenerConfig {
         }
     }
 
-    /// Whether a request can prove an identity here.
-    fn judges(&self) -> bool {
+    /// Whether there is an authentication method.
+    fn authenticates(&self) -> bool {
         let authentication = &self.authentication;
         self.client_ca.is_some()
             || authentication.request_header.client_ca.is_some()
@@ -217,35 +215,36 @@ impl ListenerConfig {
         let transport = self.tls.transport_client_ca.is_some();
         let identity = self.client_ca.is_some() || self.authentication.request_header.client_ca.is_some();
         if transport && identity {
-            let message = "peers show the certificate of whoever carries their requests, which must be nobody's identity";
-            let hint = "give client certificates a door of their own, without transportClientCA";
+            let message = "the transport certificate of a peer must not authenticate a user";
+            let hint = "use another listener without transportClientCA for client certificates";
             checker.fault("tls.transportClientCA", message, hint);
         }
         if let Some(socket) = &self.socket {
             if socket.mode().is_none() {
-                let message = format!("{:?} are no permissions", socket.mode);
+                let message = format!("{:?} is not a file mode", socket.mode);
                 checker.fault("socket.mode", &message, "three octal digits, such as 0660");
             }
             if self.peers.allow.is_some() {
                 let message = "peers on a Unix socket have no address";
-                checker.fault("peers.allow", message, "say with socket.mode who may connect");
+                checker.fault("peers.allow", message, "limit access by socket.mode");
             }
-            let says_nothing = !self.peers.proxy_protocol && self.peers.client_address_header.is_none();
-            if says_nothing && self.quotas.per_address.is_set() {
-                let message = "without addresses all clients of a Unix socket count as one";
+            let has_no_addresses = !self.peers.proxy_protocol && self.peers.client_address_header.is_none();
+            if has_no_addresses && self.quotas.per_address.is_set() {
+                let message = "without client addresses all clients of a Unix socket share one quota";
                 let hint =
                     "set peers.proxyProtocol or peers.clientAddressHeader, or leave out quotas.perAddress";
                 checker.fault("quotas.perAddress", message, hint);
             }
         }
-        let anybody = self.peers.allow.is_none() && self.socket.is_none();
-        if self.peers.client_address_header.is_some() && anybody && !transport {
-            let message = "anybody could say to be at any address";
-            let hint = "set peers.allow or tls.transportClientCA, so that only such peers may say it";
+        let is_open = self.peers.allow.is_none() && self.socket.is_none();
+        if self.peers.client_address_header.is_some() && is_open && !transport {
+            let message = "any client could forge its address";
+            let hint =
+                "set peers.allow or tls.transportClientCA, so that only those peers may set the header";
             checker.fault("peers.clientAddressHeader", message, hint);
         }
-        if self.peers.proxy_protocol && anybody {
-            let message = "anybody could say to be at any address";
+        if self.peers.proxy_protocol && is_open {
+            let message = "any client could forge its address";
             checker.fault(
                 "peers.proxyProtocol",
                 message,
@@ -253,16 +252,15 @@ impl ListenerConfig {
             );
         }
         if self.peers.client_address_header.is_some() && self.peers.proxy_protocol && !transport {
-            let message = "whoever comes through the load balancer could say to be at any address: peers.allow is about the \
-                           balancers, which do not look into what they carry";
-            let hint =
-                "set tls.transportClientCA, so that only such peers may say it, or leave out one of the two";
+            let message = "clients behind the load balancer could forge their address: peers.allow applies to load balancers, which \
+                           do not inspect the requests";
+            let hint = "set tls.transportClientCA, so that only those peers may set the header, or remove one of the two settings";
             checker.fault("peers.clientAddressHeader", message, hint);
         }
         if let Some(header) = &self.peers.client_address_header {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             if header.is_empty() || !header.bytes().all(is_name) {
-                let message = format!("{header:?} is no name of a header");
+                let message = format!("{header:?} is not a header name");
                 checker.fault("peers.clientAddressHeader", &message, "such as CF-Connecting-IP");
             }
         }
@@ -271,22 +269,22 @@ impl ListenerConfig {
     fn check_acme(&self, checker: &mut Checker) {
         let Some(acme) = &self.tls.acme else { return };
         if self.hosts.is_empty() {
-            let message = "the names are missing that a certificate is to be got for";
+            let message = "the names for the certificate are missing";
             checker.fault("tls.acme", message, "name them in hosts");
         }
         if let Some(host) = self.hosts.iter().find(|host| host.starts_with("*.")) {
-            let message = format!("nobody can show by {} to own {host:?}", acme.challenge.name());
-            checker.fault("tls.acme", &message, "name each host, or get the certificate in another way");
+            let message = format!("{} cannot validate {host:?}", acme.challenge.name());
+            checker.fault("tls.acme", &message, "name each host, or obtain the certificate in another way");
         }
         let is_address = |host: &String| host.parse::<std::net::IpAddr>().is_ok();
         if acme.challenge == AcmeChallenge::TlsAlpn01 && self.hosts.iter().any(is_address) {
-            let message = "an address cannot be shown to be one's own by tls-alpn-01 here";
+            let message = "IP addresses cannot be validated by tls-alpn-01 here";
             checker.fault("tls.acme.challenge", message, "use http-01");
         }
         let closed =
             self.tls.transport_client_ca.is_some() || self.peers.allow.is_some() || self.peers.proxy_protocol;
         if acme.challenge == AcmeChallenge::TlsAlpn01 && closed {
-            let message = "the authority connects to the door itself, and is none of the peers that may";
+            let message = "the authority connects to this listener, whose peers are restricted";
             checker.fault("tls.acme.challenge", message, "use http-01");
         }
     }
@@ -296,7 +294,7 @@ impl ListenerConfig {
             let name = host.strip_prefix("*.").unwrap_or(host);
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':');
             if name.is_empty() || !name.bytes().all(is_name) {
-                let message = format!("{host:?} is no name of a host");
+                let message = format!("{host:?} is not a host name");
                 checker.fault(
                     &format!("hosts[{index}]"),
                     &message,
@@ -309,11 +307,11 @@ impl ListenerConfig {
             patterns.into_iter().flat_map(|(key, all)| all.iter().map(move |one| (key, one)))
         {
             if pattern.is_empty() || pattern.strip_suffix('*').unwrap_or(pattern).contains('*') {
-                let message = format!("{pattern:?} matches nothing that it seems to");
+                let message = format!("{pattern:?} is not a valid pattern");
                 checker.fault(
                     &format!("deny.{key}"),
                     &message,
-                    "a name, or how names begin and * at the end",
+                    "a name, or a prefix of names with * at the end",
                 );
             }
         }

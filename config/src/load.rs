@@ -1,4 +1,4 @@
-//! Reading a configuration file: strictly, and with the place of every fault.
+//! Strict loading of a configuration file, with the position of every fault.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::setting::Setting;
 
 /// All settings of one kind of process.
 pub trait ProcessConfig: Setting + Default + DeserializeOwned {
-    /// Whose settings these are.
+    /// The process of these settings.
     const KIND: ProcessKind;
 
-    /// Notes what reads well but cannot work, without looking at files.
+    /// Checks for values that cannot work, without reading other files.
     fn check(&self, checker: &mut Checker);
 
-    /// Keys of files that do not count, because something else stands in their place.
+    /// Keys of files that are not read, because another setting replaces them.
     fn unread(&self) -> Vec<String> {
         Vec::new()
     }
@@ -40,10 +40,10 @@ pub enum ProcessKind {
 }
 
 impl ProcessKind {
-    /// All of them.
+    /// All kinds of processes.
     pub const ALL: [Self; 4] = [Self::Gateway, Self::Shard, Self::Cache, Self::Issuer];
 
-    /// The word for it on command lines.
+    /// The name on command lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
@@ -63,15 +63,15 @@ impl fmt::Display for ProcessKind {
 impl FromStr for ProcessKind {
     type Err = UnknownProcess;
 
-    fn from_str(word: &str) -> Result<Self, UnknownProcess> {
+    fn from_str(name: &str) -> Result<Self, UnknownProcess> {
         Self::ALL
             .into_iter()
-            .find(|kind| kind.as_str() == word)
-            .ok_or_else(|| UnknownProcess(word.to_owned()))
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| UnknownProcess(name.to_owned()))
     }
 }
 
-/// A word that is no kind of process.
+/// A name that is not a kind of process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no process {0:?}; there are gateway, shard, cache and issuer")]
 pub struct UnknownProcess(String);
@@ -84,7 +84,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -98,25 +98,25 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unreadable { .. } => {
-                Some("`fairlead config defaults <process>` prints one to begin with".to_owned())
+                Some("`fairlead config defaults <process>` prints a complete one".to_owned())
             }
             Self::Faulty(finding) => finding.hint.clone(),
         }
     }
 }
 
-/// Something in a configuration that is wrong or will go wrong.
+/// A fault in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The configuration file.
     pub file: PathBuf,
-    /// Line and column in it, from 1; `None` if it is about something that is not there.
+    /// Line and column in the file, from 1; `None` if the subject is not in the file.
     pub place: Option<(u64, u64)>,
-    /// The key with its path, such as `listeners[1].name`, where it is about one.
+    /// The key with its path, such as `listeners[1].name`, if the subject is a key.
     pub key: Option<String>,
     /// One sentence.
     pub message: String,
-    /// What to do about it.
+    /// Advice for the operator.
     pub hint: Option<String>,
 }
 
@@ -146,14 +146,14 @@ pub fn load<T: ProcessConfig>(file: &Path) -> Result<T, ConfigError> {
     Ok(config)
 }
 
-/// What whoever uses the settings of a file found wrong with one of them, with its place.
+/// A finding about a setting that its user reports, with its position in the file.
 pub fn finding(file: &Path, key: &str, message: String, hint: Option<String>) -> Finding {
-    // It may be gone by now, or have come through a FIFO; then there is no place in it.
+    // The file may be gone, or have been a FIFO; then there is no position.
     let text = read_plain(file).and_then(|text| String::from_utf8(text).ok()).unwrap_or_default();
     locate(Fault { key: key.to_owned(), message, hint }, &Outline::of(&text), file)
 }
 
-/// The settings in `text`, and what they say that cannot work. Paths are left as they are.
+/// The settings in `text`, and findings about values that cannot work. Paths are not resolved.
 pub(crate) fn parse<T: ProcessConfig>(text: &str, file: &Path) -> Result<(T, Vec<Finding>), Finding> {
     let config: T = serde_saphyr::from_str(text).map_err(|error| malformed(error.without_snippet(), file))?;
     let mut checker = Checker::default();
@@ -199,7 +199,7 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
             (format!("{variant:?} is not a possible value"), Some(hint))
         }
         Yaml::DuplicateMappingKey { key: Some(key), .. } => {
-            (format!("the key {key:?} stands here twice"), Some("remove one".to_owned()))
+            (format!("the key {key:?} is here twice"), Some("remove one".to_owned()))
         }
         Yaml::NullIntoString { .. } => {
             ("the value is missing".to_owned(), Some("remove the key to get its default".to_owned()))
@@ -211,7 +211,7 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
                 text if text.starts_with("invalid u") => ("a whole number is expected here".to_owned(), None),
                 "invalid socket address syntax" => {
                     let hint = "an IP address and a port, such as 127.0.0.1:6443 or [::]:6443";
-                    ("this is no address to listen on".to_owned(), Some(hint.to_owned()))
+                    ("this is not an address to listen on".to_owned(), Some(hint.to_owned()))
                 }
                 text => (text.to_owned(), None),
             }
@@ -220,7 +220,7 @@ fn malformed(error: &serde_saphyr::Error, file: &Path) -> Finding {
     Finding { file: file.to_owned(), place, key: None, message, hint }
 }
 
-/// The candidate that is most like a word, if one is like enough to be what was meant.
+/// The candidate closest to a word, if it is close enough.
 fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let bare = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
     let word = bare(word);
@@ -229,7 +229,7 @@ fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     (distance <= 1 + word.len() / 4).then_some(candidate)
 }
 
-/// Levenshtein's: how many letters to add, remove or change.
+/// Levenshtein distance: number of letters to add, remove or change.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn omitted_settings_have_their_default() {
         for text in ["", "# nothing\n", "serving:\n  certificate: a.crt\n"] {
             assert_eq!(findings::<CacheConfig>(text), "", "{text:?}");
         }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_in_the_text_have_a_place_and_a_hint() {
+    fn faults_in_the_text_have_a_position_and_a_hint() {
         check::<CacheConfig>(
             "serving:\n  adress: 0.0.0.0:1\n",
             expect![[r#"
@@ -301,7 +301,7 @@ mod tests {
         check::<CacheConfig>(
             "clientCA: a\nclientCA: b\n",
             expect![[r#"
-                f.yaml:2:1: the key "clientCA" stands here twice (remove one)
+                f.yaml:2:1: the key "clientCA" is here twice (remove one)
             "#]],
         );
         check::<CacheConfig>(
@@ -313,7 +313,7 @@ mod tests {
         check::<CacheConfig>(
             "serving: {address: localhost}\n",
             expect![[r#"
-                f.yaml:1:20: this is no address to listen on (an IP address and a port, such as 127.0.0.1:6443 or [::]:6443)
+                f.yaml:1:20: this is not an address to listen on (an IP address and a port, such as 127.0.0.1:6443 or [::]:6443)
             "#]],
         );
         check::<CacheConfig>(
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_found_where_it_stands() {
+    fn values_that_cannot_work_are_found_with_their_position() {
         check::<ShardConfig>(
             "name: beta\nrootShardKubeconfig: r\n",
             expect![[r#"
@@ -374,7 +374,7 @@ mod tests {
         check::<CacheConfig>(
             "peers: {proxyProtocol: true}\n",
             expect![[r#"
-                f.yaml:1:24: peers.proxyProtocol: anybody could say to be at any address (set peers.allow to the networks of the load balancers)
+                f.yaml:1:24: peers.proxyProtocol: any client could forge its address (set peers.allow to the networks of the load balancers)
             "#]],
         );
         check::<ShardConfig>("peers: {allow: balancers, proxyProtocol: true}\n", expect![""]);
@@ -399,74 +399,74 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_contradicts_itself_is_found() {
-        for (door, expected) in [
-            ("tls: {transportClientCA: o}, clientCA: c", "tls.transportClientCA: peers show"),
+    fn a_contradictory_listener_is_found() {
+        for (listener, expected) in [
+            ("tls: {transportClientCA: o}, clientCA: c", "tls.transportClientCA: the transport certificate"),
             (
                 "tls: {transportClientCA: o}, authentication: {requestHeader: {clientCA: c}}",
-                "tls.transportClientCA: peers show",
+                "tls.transportClientCA: the transport certificate",
             ),
             ("tls: {transportClientCA: o}, peers: {clientAddressHeader: CF-Connecting-IP}", ""),
             ("adminPage: true", "adminPage: adminPage needs client certificates"),
             ("adminPage: true, clientCA: c", ""),
             (
                 "peers: {clientAddressHeader: CF-Connecting-IP}",
-                "peers.clientAddressHeader: anybody could say",
+                "peers.clientAddressHeader: any client could forge",
             ),
             ("peers: {allow: r, clientAddressHeader: CF-Connecting-IP}", ""),
             (
                 "peers: {allow: r, clientAddressHeader: \"a b\"}",
-                "peers.clientAddressHeader: \"a b\" is no name",
+                "peers.clientAddressHeader: \"a b\" is not a header name",
             ),
             (
                 "peers: {allow: r, clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
-                "peers.clientAddressHeader: whoever comes through the load balancer",
+                "peers.clientAddressHeader: clients behind the load balancer",
             ),
             (
                 "socket: {path: s}, peers: {clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
-                "peers.clientAddressHeader: whoever comes through the load balancer",
+                "peers.clientAddressHeader: clients behind the load balancer",
             ),
             (
                 "tls: {transportClientCA: o}, \
                  peers: {allow: r, clientAddressHeader: CF-Connecting-IP, proxyProtocol: true}",
                 "",
             ),
-            ("peers: {proxyProtocol: true}", "peers.proxyProtocol: anybody could say"),
+            ("peers: {proxyProtocol: true}", "peers.proxyProtocol: any client could forge"),
             ("peers: {allow: r, proxyProtocol: true}", ""),
             (
                 "socket: {path: s}, quotas: {perAddress: {connections: 9}}",
-                "quotas.perAddress: without addresses all clients",
+                "quotas.perAddress: without client addresses",
             ),
             ("socket: {path: s}, quotas: {perAddress: {connections: 9}}, peers: {proxyProtocol: true}", ""),
             (
                 "authenticateBeforeRouting: true",
-                "authenticateBeforeRouting: authenticateBeforeRouting, but nobody",
+                "authenticateBeforeRouting: authenticateBeforeRouting is set, but",
             ),
             ("authenticateBeforeRouting: true, clientCA: c", ""),
             (
                 "authenticateBeforeRouting: true, clientCA: c, authentication: {workspaces: true}",
-                "authenticateBeforeRouting: a workspace's own",
+                "authenticateBeforeRouting: issuers of a workspace",
             ),
             ("hosts: [a.example.com, \"*.example.com\", \"2001:db8::1\"]", ""),
-            ("hosts: [\"https://a\"]", "hosts[0]: \"https://a\" is no name of a host"),
-            ("hosts: [\"*\"]", "hosts[0]: \"*\" is no name of a host"),
+            ("hosts: [\"https://a\"]", "hosts[0]: \"https://a\" is not a host name"),
+            ("hosts: [\"*\"]", "hosts[0]: \"*\" is not a host name"),
             ("deny: {users: [\"system:*\", root], groups: [\"*\"]}", ""),
-            ("deny: {users: [\"*:admin\"]}", "deny.users: \"*:admin\" matches nothing"),
-            ("deny: {groups: [\"\"]}", "deny.groups: \"\" matches nothing"),
+            ("deny: {users: [\"*:admin\"]}", "deny.users: \"*:admin\" is not a valid pattern"),
+            ("deny: {groups: [\"\"]}", "deny.groups: \"\" is not a valid pattern"),
             ("watchKeepAlive: 1ms", "watchKeepAlive: 1ms is too little"),
             ("upgrades: [websocket, spdy]", ""),
         ] {
-            let found = findings::<GatewayConfig>(&format!("listeners: [{{{door}}}]\n"));
+            let found = findings::<GatewayConfig>(&format!("listeners: [{{{listener}}}]\n"));
             let message = found.split_once("listeners[0].").map_or("", |(_, message)| message);
             assert!(
                 message.starts_with(expected) && found.is_empty() == expected.is_empty(),
-                "{door}: {found}"
+                "{listener}: {found}"
             );
         }
     }
 
     #[test]
-    fn what_an_access_log_or_traces_cannot_be() {
+    fn invalid_settings_of_access_log_and_tracing_are_found() {
         for (text, expected) in [
             ("accessLog: {to: file, file: a.log, sample: 0.01, always: [errors, slow, localResponses]}", ""),
             ("accessLog: {to: syslog}", "is not a possible value"),
@@ -479,7 +479,7 @@ mod tests {
             ("tracing: {otlpEndpoint: \"localhost:4318\"}", "is not the URL of a collector"),
             ("tracing: {queue: 1}", "tracing.queue: 1 is too little"),
             ("tracing: {interval: 0s}", "tracing.interval: 0s is too little"),
-            ("tracing: {serviceName: \"\"}", "tracing.serviceName: spans would be nobody's"),
+            ("tracing: {serviceName: \"\"}", "tracing.serviceName: the service name is empty"),
             ("listeners: [{traceContext: restart}]", ""),
             ("listeners: [{traceContext: trust}]", "is not a possible value"),
         ] {
@@ -489,36 +489,36 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_cannot_get_a_certificate_is_found() {
-        let door = "hosts: [a.example], tls: {acme: {}}";
+    fn a_listener_that_cannot_obtain_a_certificate_is_found() {
+        let listener = "hosts: [a.example], tls: {acme: {}}";
         let acme = "directoryURL: \"https://a/dir\", termsAgreed: true";
-        for (door, acme, expected) in [
-            (door, acme, ""),
+        for (listener, acme, expected) in [
+            (listener, acme, ""),
             (
                 "hosts: [a.example], tls: {acme: {challenge: http-01}}",
                 "directoryURL: \"https://a/dir\", termsAgreed: true, httpAddress: \"[::]:80\"",
                 "",
             ),
-            (door, "termsAgreed: true", "acme.directoryURL: doors are to get certificates"),
-            (door, "directoryURL: \"https://a/dir\"", "acme.termsAgreed: the authority gives"),
-            (door, "directoryURL: \"http://a/dir\"", "\"http://a/dir\" is not an https URL"),
+            (listener, "termsAgreed: true", "acme.directoryURL: listeners use ACME"),
+            (listener, "directoryURL: \"https://a/dir\"", "acme.termsAgreed: the authority issues"),
+            (listener, "directoryURL: \"http://a/dir\"", "\"http://a/dir\" is not an https URL"),
             (
                 "hosts: [a.example], tls: {acme: {challenge: http-01}}",
                 acme,
-                "acme.httpAddress: a door answers by http-01",
+                "acme.httpAddress: a listener uses http-01",
             ),
             (
                 "hosts: [a.example], tls: {acme: {challenge: dns-01}}",
                 acme,
                 "\"dns-01\" is not a possible value",
             ),
-            ("tls: {acme: {}}", acme, "listeners[0].tls.acme: the names are missing"),
+            ("tls: {acme: {}}", acme, "listeners[0].tls.acme: the names for the certificate"),
             (
                 "hosts: [\"*.a.example\"], tls: {acme: {}}",
                 acme,
-                "listeners[0].tls.acme: nobody can show by tls-alpn-01",
+                "listeners[0].tls.acme: tls-alpn-01 cannot validate",
             ),
-            ("hosts: [192.0.2.1], tls: {acme: {}}", acme, "listeners[0].tls.acme.challenge: an address"),
+            ("hosts: [192.0.2.1], tls: {acme: {}}", acme, "listeners[0].tls.acme.challenge: IP addresses"),
             (
                 "hosts: [a.example], tls: {acme: {}, transportClientCA: o}",
                 acme,
@@ -529,21 +529,22 @@ mod tests {
                 acme,
                 "listeners[0].tls.acme.challenge: the authority connects",
             ),
-            ("name: a", "contact: [ops]", "acme.contact: \"ops\" is no URL"),
-            ("name: a", "externalAccount: {keyFile: a}", "acme.externalAccount.keyID: the key has no name"),
+            ("name: a", "contact: [ops]", "acme.contact: \"ops\" is not a URL"),
+            ("name: a", "externalAccount: {keyFile: a}", "acme.externalAccount.keyID: the key has no ID"),
         ] {
-            let found = findings::<GatewayConfig>(&format!("listeners: [{{{door}}}]\nacme: {{{acme}}}\n"));
+            let found =
+                findings::<GatewayConfig>(&format!("listeners: [{{{listener}}}]\nacme: {{{acme}}}\n"));
             assert!(
                 found.contains(expected)
                     && found.is_empty() == expected.is_empty()
                     && found.lines().count() < 2,
-                "{door} {acme}: {found}"
+                "{listener} {acme}: {found}"
             );
         }
     }
 
     #[test]
-    fn beside_a_mapping_file_a_shards_own_credential_is_whole() {
+    fn with_a_mapping_file_the_credential_of_a_shard_has_to_be_complete() {
         let config = |shard: &str, mapping: &str| {
             format!("upstream: {{shards: [{{name: a, {shard}}}]}}\npaths: {{{mapping}}}\n")
         };
@@ -557,7 +558,7 @@ mod tests {
         check::<GatewayConfig>(
             &config("serverName: x", "mappingFile: m"),
             expect![[r#"
-                f.yaml:1:21: upstream.shards[0].certificate: the credential for all other shards stands in the mapping file, and nothing completes a part of another (set certificate, privateKey and serverCA)
+                f.yaml:1:21: upstream.shards[0].certificate: the mapping file has the credential for all other shards, and does not complete a partial one (set certificate, privateKey and serverCA)
             "#]],
         );
     }

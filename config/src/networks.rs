@@ -1,37 +1,37 @@
-//! A file with networks, one per line, as providers publish theirs.
+//! Files of networks, one per line, as providers publish them.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
-/// Networks that connections are accepted from. A look costs one comparison each; a provider has some twenty.
+/// Networks that may connect. A check costs one comparison per network; a provider has about twenty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Networks(Vec<IpNet>);
 
-/// The file of networks cannot be used; the operator has to mend it.
+/// The file of networks cannot be used; the operator has to repair it.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworksError {
     /// It cannot be read.
     #[error("{0} cannot be read")]
     Unreadable(PathBuf, #[source] std::io::Error),
-    /// A line is no network.
-    #[error("{}:{line}: {text:?} is no network such as 192.0.2.0/24", file.display())]
+    /// A line is not a network.
+    #[error("{}:{line}: {text:?} is not a network such as 192.0.2.0/24", file.display())]
     Line {
         /// The file.
         file: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What stands there.
+        /// Content of the line.
         text: String,
     },
-    /// Nobody could connect.
-    #[error("{0} names no network")]
+    /// The file is empty, so no peer could connect.
+    #[error("{0} has no network")]
     Empty(PathBuf),
 }
 
 impl Networks {
-    /// Reads a file with one network per line; an address alone is the network of it alone.
+    /// Reads a file with one network per line; a single address is a network of one address.
     ///
     /// # Errors
     /// [`NetworksError`] with the line.
@@ -63,12 +63,12 @@ impl Networks {
 
     /// Whether an address is in one of them.
     pub fn contain(&self, address: IpAddr) -> bool {
-        // A socket for both families shows an address of IPv4 as one of IPv6.
+        // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether every address of a family is in them: then they keep nobody out.
+    /// Whether they contain every address of a family, and so exclude no peer.
     pub fn contain_everything(&self) -> bool {
         self.0.iter().any(|network| network.prefix_len() == 0)
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_networks_says_who_may_connect() {
+    fn a_list_of_networks_limits_peers() {
         let networks = parse("# v4\n192.0.2.0/25\n 198.51.100.7 # one\n\n2001:db8::/32\n").unwrap();
         for (address, expected) in [
             ("192.0.2.1", true),
@@ -99,19 +99,19 @@ mod tests {
             assert_eq!(networks.contain(address.parse().unwrap()), expected, "{address}");
         }
         assert!(!networks.contain_everything());
-        // Two halves are a whole.
+        // Two halves of the address space are all of it.
         for all in ["0.0.0.0/0", "192.0.2.0/24\n::/0", "0.0.0.0/1\n128.0.0.0/1"] {
             assert!(parse(all).unwrap().contain_everything(), "{all}");
         }
     }
 
     #[test]
-    fn faults_are_told_with_their_line() {
-        let wrong = "ranges:2: \"192.0.2.0/33\" is no network such as 192.0.2.0/24";
+    fn faults_are_reported_with_their_line() {
+        let wrong = "ranges:2: \"192.0.2.0/33\" is not a network such as 192.0.2.0/24";
         for (text, expected) in [
             ("192.0.2.0/24\n192.0.2.0/33", wrong),
-            ("x # y", "ranges:1: \"x\" is no network such as 192.0.2.0/24"),
-            ("# nothing\n", "ranges names no network"),
+            ("x # y", "ranges:1: \"x\" is not a network such as 192.0.2.0/24"),
+            ("# nothing\n", "ranges has no network"),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected, "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! Where each key of a YAML text stands.
+//! Positions of the keys of a YAML text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::check::join;
 pub(crate) struct Outline(BTreeMap<String, (u64, u64)>);
 
 impl Outline {
-    /// Empty for a text that is not YAML.
+    /// The positions in a text; none if it is not YAML.
     pub(crate) fn of(text: &str) -> Self {
         let mut outline = Self::default();
         if let Ok(root) = serde_saphyr::from_str::<Spanned<Node>>(text) {
@@ -23,7 +23,7 @@ impl Outline {
         outline
     }
 
-    /// The place of a key, or of the nearest key above it that is written down.
+    /// The position of a key, or of its nearest ancestor in the text.
     pub(crate) fn place(&self, key: &str) -> Option<(u64, u64)> {
         let mut key = key;
         loop {

@@ -1,5 +1,4 @@
-//! Where in a PEM file the fault is: whoever loads certificates and keys says what is wrong, and the libraries that
-//! parse them do not say in which line.
+//! Line numbers of faults in PEM files, which the parsers of certificates and keys do not report.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,24 +10,25 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::plain::read_plain;
 
-/// The first fault of a PEM file, shown as `file:line: what is wrong`. Never contains key material.
+/// The first fault of a PEM file, displayed as `file:line: problem`. Never contains key material.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemFault {
     file: PathBuf,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
     problem: &'static str,
 }
 
-/// Names of files that hold nothing but PEM. Others are believed to only when they have a section.
+/// Extensions of PEM files. Other files are checked only if they have a PEM section.
 const EXTENSIONS: [&str; 6] = ["crt", "cert", "cer", "pem", "key", "pub"];
 
 impl PemFault {
-    /// `None` if the file cannot be read, is no PEM file, or has no fault that can be told without knowing what it is for.
+    /// `None` if the file cannot be read, is no PEM file, or has no fault that is independent of its use.
     pub fn first_in(file: &Path) -> Option<Self> {
         let text = String::from_utf8(read_plain(file)?).ok()?;
-        let is_meant = file.extension().is_some_and(|found| EXTENSIONS.iter().any(|known| *known == found));
-        let (line, problem) = first_fault(&text, is_meant)?;
+        let must_be_pem =
+            file.extension().is_some_and(|found| EXTENSIONS.iter().any(|known| *known == found));
+        let (line, problem) = first_fault(&text, must_be_pem)?;
         Some(Self { file: file.to_owned(), line, problem })
     }
 }
@@ -39,11 +39,11 @@ impl fmt::Display for PemFault {
     }
 }
 
-/// A section that has begun.
+/// An open section.
 struct Section<'a> {
     label: &'a str,
     line: usize,
-    /// Where it begins in the text.
+    /// Offset in the text.
     at: usize,
 }
 
@@ -60,8 +60,8 @@ fn first_fault(text: &str, must_be_pem: bool) -> Option<(usize, &'static str)> {
                 Some(label) => open = Some(Section { label, line, at }),
                 None => return Some((line, "this line should end in -----")),
             },
-            None if ends => return Some((line, "a section ends here and none has begun")),
-            // Between sections anything may stand.
+            None if ends => return Some((line, "this line ends a section that has not begun")),
+            // Text between sections is ignored.
             None => {}
             Some(_) if begins => return Some((line, "the section before this line has no end")),
             Some(section) if ends => {
@@ -102,14 +102,14 @@ fn fault_in(section: &Section<'_>, text: &str) -> Option<&'static str> {
             let Ok(der) = CertificateDer::from_pem_slice(text.as_bytes()) else {
                 return Some("this is not base64");
             };
-            X509Certificate::from_der(&der).is_err().then_some("this is no certificate")
+            X509Certificate::from_der(&der).is_err().then_some("this is not a certificate")
         }
         "ENCRYPTED PRIVATE KEY" => Some("encrypted keys cannot be used"),
         "PRIVATE KEY" | "RSA PRIVATE KEY" | "EC PRIVATE KEY" => {
             let Ok(der) = PrivateKeyDer::from_pem_slice(text.as_bytes()) else {
                 return Some("this is not base64");
             };
-            any_supported_type(&der).is_err().then_some("this is no private key of a known kind")
+            any_supported_type(&der).is_err().then_some("this is not a private key of a supported kind")
         }
         _ => None,
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_told_with_its_line() {
+    fn a_fault_is_reported_with_its_line() {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let lines = certificate.lines().count();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_left_alone() {
+    fn other_files_are_not_checked() {
         assert_eq!(first_fault("listeners: []\n", false), None);
         assert_eq!(first_fault("token,user,1,\"group\"\n", false), None);
     }

@@ -1,4 +1,4 @@
-//! The settings by which a gateway picks shards for new workspaces.
+//! The settings of placement: the choice of shards for new workspaces.
 
 use std::fmt;
 
@@ -8,45 +8,45 @@ use crate::check::Checker;
 use crate::selector::ShardSelector;
 use crate::setting::{plain_settings, settings};
 
-/// The largest weight of a shard.
-const MOST_WEIGHT: u32 = 10_000;
+/// Largest weight of a shard.
+const MAX_WEIGHT: u32 = 10_000;
 
 settings! {
-    /// On which shard a new workspace lives, for shards that ask at a door with shardPick. What the annotations
-    /// fairlead.dev/weight and fairlead.dev/capacity of a Shard say comes before what stands here.
+    /// Placement of new workspaces, for shards that request it at a listener with placementEndpoint. The annotations
+    /// fairlead.dev/weight and fairlead.dev/capacity of a Shard take precedence over these settings.
     pub struct PlacementConfig {
-        /// power-of-two (of two shards drawn by lot the emptier one, or the less busy one of two that are as full as each
-        /// other), least-workspaces (the emptiest), or random (as kcp).
+        /// power-of-two (the emptier one of two random shards, or the less busy one of two equally full ones),
+        /// least-workspaces (the emptiest), or random (as kcp).
         policy ("policy"): PlacementPolicy = PlacementPolicy::PowerOfTwo;
-        /// How many gateways pick beside each other. Each takes its part of what room it sees on a shard with a capacity, so
-        /// that together they take no more than there is.
+        /// Number of gateways that place workspaces. Each uses its share of the free capacity of a shard, so that together they
+        /// do not exceed it.
         gateways ("gateways"): u32 = 1;
-        /// Weights and capacities of shards. Of the entries that a shard matches, the first one that sets something counts.
+        /// Weights and capacities of shards. For each value the first matching entry that sets it applies.
         shards ("shards"): Vec<ShardPlacementConfig> = Vec::new();
     }
 
-    /// What some shards are worth when shards are picked.
+    /// Weight and capacity of shards.
     pub struct ShardPlacementConfig {
         /// The name of the shard; null for any.
         name ("name"): Option<String> = None;
-        /// Which shards, by their labels, such as "region in (eu,us)"; empty for any.
+        /// Label selector of the shards, such as "region in (eu,us)"; empty for any.
         selector ("selector"): ShardSelector = ShardSelector::default();
-        /// Its share of workspaces beside that of others; 1 where nothing sets it.
+        /// Share of workspaces relative to other shards. Default: 1.
         weight ("weight"): Option<u32> = None;
-        /// The most workspaces that it gets; no limit where nothing sets it.
+        /// Maximum number of workspaces. Default: no limit.
         capacity ("capacity"): Option<u32> = None;
     }
 }
 
-/// How a shard is picked among those that fit.
+/// Policy of the choice among suitable shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementPolicy {
-    /// By lot, each as likely as its weight.
+    /// Random, weighted.
     Random,
-    /// The emptiest, by weight.
+    /// The emptiest relative to its weight.
     LeastWorkspaces,
-    /// Of two drawn by lot the emptier one; of two that are as full as each other the less busy one.
+    /// The emptier one of two random shards; the less busy one of two equally full ones.
     #[default]
     PowerOfTwo,
 }
@@ -54,10 +54,10 @@ pub enum PlacementPolicy {
 plain_settings!(PlacementPolicy);
 
 impl PlacementPolicy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 3] = [Self::Random, Self::LeastWorkspaces, Self::PowerOfTwo];
 
-    /// Its name in configurations, answers and metrics.
+    /// The name in configurations, responses and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -85,16 +85,15 @@ impl PlacementConfig {
 impl ShardPlacementConfig {
     /// Whether a shard may have this weight.
     pub fn is_weight(weight: u32) -> bool {
-        (1..=MOST_WEIGHT).contains(&weight)
+        (1..=MAX_WEIGHT).contains(&weight)
     }
 
     fn check(&self, checker: &mut Checker) {
         if let Some(weight) = self.weight
             && !Self::is_weight(weight)
         {
-            let message = format!("{weight} is no weight");
-            let hint =
-                format!("1 to {MOST_WEIGHT}; a shard that is to get no workspaces is cordoned or drained");
+            let message = format!("{weight} is not a valid weight");
+            let hint = format!("1 to {MAX_WEIGHT}; cordon or drain a shard that is to get no workspaces");
             checker.fault("weight", &message, &hint);
         }
         if self.weight.is_none() && self.capacity.is_none() {
@@ -110,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_named_alike_everywhere() {
+    fn a_policy_has_one_name() {
         for policy in PlacementPolicy::ALL {
             assert_eq!(serde_json::to_value(policy).unwrap(), policy.as_str());
         }
     }
 
     #[test]
-    fn what_cannot_work_is_told_by_its_key() {
+    fn invalid_values_are_found_by_key() {
         let config: PlacementConfig = serde_json::from_value(serde_json::json!({
             "gateways": 0,
             "shards": [{"weight": 0}, {"name": "a"}, {"weight": 10_001, "capacity": 0}, {"weight": 10_000}],

@@ -1,37 +1,37 @@
-//! Files that somebody has named, and that may be anything.
+//! Reading of files that settings name, which may be of any type.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
-/// Configurations are smaller, and so is what their settings name: certificates, kubeconfigs, lists of networks.
-const MOST: u64 = 16 << 20;
+/// Maximum size. Configurations, certificates, kubeconfigs and lists of networks are smaller.
+const MAX_SIZE: u64 = 16 << 20;
 
-/// What is in an ordinary file; `None` for what cannot be read, has no end (a device), does not begin before somebody writes (a
-/// FIFO), or is larger than any file that settings name.
+/// The content of a regular file; `None` if it cannot be read, is larger than [`MAX_SIZE`], or is a device or FIFO, which may be
+/// endless or block.
 pub fn read_plain(file: &Path) -> Option<Vec<u8>> {
     if !is_plain(file) {
         return None;
     }
-    read_to_most(file).ok()
+    read_limited(file).ok()
 }
 
-/// Whether it is an ordinary file, and no larger than any that settings name.
+/// Whether it is a regular file of at most [`MAX_SIZE`].
 pub fn is_plain(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MOST)
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_SIZE)
 }
 
-/// A configuration; it may come through a FIFO, as a shell substitutes a process, but not from what has no end.
+/// Reads a configuration. It may be a FIFO, as in process substitution of a shell, but not endless.
 pub(crate) fn read_configuration(file: &Path) -> io::Result<String> {
-    String::from_utf8(read_to_most(file)?)
+    String::from_utf8(read_limited(file)?)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
 }
 
-fn read_to_most(file: &Path) -> io::Result<Vec<u8>> {
+fn read_limited(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(file)?.take(MOST + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MOST {
-        let message = format!("it has more than {} MiB", MOST >> 20);
+    File::open(file)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SIZE {
+        let message = format!("it has more than {} MiB", MAX_SIZE >> 20);
         return Err(io::Error::new(ErrorKind::FileTooLarge, message));
     }
     Ok(content)

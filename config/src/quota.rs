@@ -1,4 +1,4 @@
-//! How much may be asked: of a door, and of a shard.
+//! The settings of quotas of listeners and of concurrency limits of shards.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,86 +7,84 @@ use crate::setting::{plain_settings, settings};
 use crate::units::{ByteSize, Timespan};
 
 settings! {
-    /// How much may be asked of a door. Who asks for more gets 429 and is told when to try again. Health endpoints are free.
+    /// Quotas of a listener. A request beyond them gets 429 with Retry-After. Health endpoints do not count.
     pub struct ListenerQuotasConfig {
-        /// Everybody together.
+        /// All clients together.
         all ("all"): QuotaConfig = QuotaConfig::default();
-        /// Each user; whom only shards could judge counts by address.
+        /// Each user; clients whose token only shards can verify count by address.
         per_identity ("perIdentity"): QuotaConfig = QuotaConfig::default();
-        /// Everybody together in each logical cluster.
+        /// All clients together in each logical cluster.
         per_workspace ("perWorkspace"): QuotaConfig = QuotaConfig::default();
-        /// Each address that connects, and each client address: before anybody is known. Addresses of IPv6 count by their
-        /// network of 64 bits.
+        /// Each peer and client address, before authentication. IPv6 addresses count by their /64 network.
         per_address ("perAddress"): AddressQuotaConfig = AddressQuotaConfig::default();
-        /// Groups whose members count for nothing but "all".
+        /// Groups whose members only count for "all".
         exempt_groups ("exemptGroups"): Vec<String> = Vec::new();
     }
 
-    /// What an address may do before anybody is known. What is not set has no limit.
+    /// Quota of an address before authentication. Unset values have no limit.
     pub struct AddressQuotaConfig {
-        /// New connections, in the long run; those of two seconds at once. More are closed at once.
+        /// New connections per second, with bursts of two seconds. Further ones are closed at once.
         connections_per_second ("connectionsPerSecond"): Option<u32> = None;
-        /// Connections at a time. More are closed at once.
+        /// Open connections. Further ones are closed at once.
         connections ("connections"): Option<u32> = None;
-        /// Requests whose credential does not count (401), in the long run; those of ten seconds at once. After more no
-        /// credential of that address is looked at for a while (429).
+        /// Failed authentications (401) per second, with bursts of ten seconds. Beyond it credentials of the address are not
+        /// verified for a while (429).
         failures_per_second ("failuresPerSecond"): Option<u32> = None;
     }
 
-    /// How much may be asked. What is not set has no limit.
+    /// Quota of requests. Unset values have no limit.
     pub struct QuotaConfig {
-        /// Requests of every kind, in the long run.
+        /// Requests of every kind per second.
         requests_per_second ("requestsPerSecond"): Option<u32> = None;
-        /// Requests at once after a pause; unset, those of one second.
+        /// Burst of requests. Unset: those of one second.
         burst ("burst"): Option<u32> = None;
-        /// Requests at a time that are neither watches nor upgrades.
+        /// Concurrent requests that are neither watches nor upgrades.
         concurrent ("concurrent"): Option<u32> = None;
         /// Open watches and followed logs.
         watches ("watches"): Option<u32> = None;
         /// Open upgraded connections: exec, attach, port-forward.
         upgrades ("upgrades"): Option<u32> = None;
-        /// Bytes of bodies both ways, in the long run; those of two seconds at once. What is open goes on, and the next request
-        /// waits until they are paid.
+        /// Bytes of bodies per second in both directions, with bursts of two seconds. Open requests continue beyond it; later ones
+        /// get 429 until the excess is paid off.
         bytes_per_second ("bytesPerSecond"): Option<ByteSize> = None;
     }
 
-    /// How many requests a shard works on at a time, and what becomes of more: they wait, in turn by logical cluster, leases
-    /// first and lists last. A request counts until its answer begins.
+    /// Concurrency limit of a shard. Requests beyond it are queued fairly by logical cluster, leases first and lists last. A
+    /// request counts until its response begins.
     pub struct ConcurrencyConfig {
-        /// adaptive (as many as the shard answers without getting slower), fixed (maxLimit), or none: whatever comes. Adaptive is
-        /// for shards whose requests all take about as long: where some wait long for something else, a webhook or their
-        /// client's body, it takes that for slowness.
+        /// adaptive (as many as the shard handles without getting slower), fixed (maxLimit), or none. Adaptive suits shards with
+        /// uniform requests: it mistakes other delays, such as of webhooks and slow request bodies, for slowness of the shard.
         policy ("policy"): ConcurrencyPolicy = ConcurrencyPolicy::None;
-        /// Never fewer.
+        /// Lower bound of the adaptive limit.
         min_limit ("minLimit"): u32 = 32;
-        /// Never more.
+        /// The fixed limit, and the upper bound of the adaptive one.
         max_limit ("maxLimit"): u32 = 2000;
-        /// Requests that wait at most; one more and the last of the logical cluster that has most gets 429.
+        /// Maximum number of queued requests. Beyond it the newest request of the logical cluster with the most gets 429.
         max_queued ("maxQueued"): u32 = 4000;
-        /// How long one waits before it gets 429.
+        /// Time in the queue after which a request gets 429.
         queue_timeout ("queueTimeout"): Timespan = Timespan::from_secs(5);
-        /// For how long one counts at most: what takes longer mostly waits for something else.
+        /// Time after which a request no longer counts, because longer ones mostly wait for something else.
         max_counted_time ("maxCountedTime"): Timespan = Timespan::from_secs(1);
     }
 
-    /// When a shard is taken to be gone, so that requests fail at once.
+    /// Circuit breaker: while it is open, requests to a shard fail at once.
     pub struct CircuitBreakerConfig {
-        /// Connections in a row that could not be opened; 0 for never.
+        /// Consecutive failed connection attempts that open it; 0 for never.
         failures ("failures"): u32 = 3;
-        /// For how long nobody tries then. After that one request at a time finds out whether the shard is back.
+        /// Time for which it is open. Then one request at a time tests whether the shard is back.
         open_duration ("openDuration"): Timespan = Timespan::from_millis(500);
     }
 }
 
-/// How many requests a shard gets at a time.
+/// Policy of the concurrency limit of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConcurrencyPolicy {
-    /// As many as it answers without getting slower.
+    /// As many as the shard handles without getting slower.
     Adaptive,
-    /// Always as many.
+    /// A fixed number.
     Fixed,
-    /// Whatever comes.
+    /// No limit.
     None,
 }
 
@@ -135,7 +133,7 @@ impl QuotaConfig {
             checker.at_least("bytesPerSecond", bytes, ByteSize::kib(1));
         }
         if self.burst.is_some() && self.requests_per_second.is_none() {
-            checker.fault("burst", "there is nothing that it is a burst of", "set requestsPerSecond");
+            checker.fault("burst", "burst has no effect without a rate", "set requestsPerSecond");
         }
     }
 }
@@ -145,7 +143,7 @@ impl ConcurrencyConfig {
         checker.at_least("minLimit", self.min_limit, 1);
         if self.max_limit < self.min_limit {
             let message = format!("{} is less than minLimit, {}", self.max_limit, self.min_limit);
-            checker.fault("maxLimit", &message, "use at least as many");
+            checker.fault("maxLimit", &message, "use at least minLimit");
         }
         checker.at_least("queueTimeout", self.queue_timeout, Timespan::from_millis(1));
         checker.at_least("maxCountedTime", self.max_counted_time, Timespan::from_millis(1));

@@ -1,4 +1,4 @@
-//! Which shards a gateway follows, by their labels.
+//! Label selectors of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,7 +27,7 @@ enum Rule {
 }
 
 impl ShardSelector {
-    /// Whether something with these labels is selected.
+    /// Whether these labels are selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|term| term.matches(labels))
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// At commas that are in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split_terms(selector: &str) -> Vec<&str> {
     if selector.trim().is_empty() {
         return Vec::new();
@@ -169,12 +169,12 @@ mod tests {
             let selector: ShardSelector = text.parse().unwrap();
             assert_eq!(selector.matches(&labels), expected, "{text}");
             assert_eq!(selector.is_everything(), text.is_empty());
-            assert_eq!(selector.to_string().parse(), Ok(selector), "what it writes it reads: {text}");
+            assert_eq!(selector.to_string().parse(), Ok(selector), "the text form is parsed again: {text}");
         }
     }
 
     #[test]
-    fn what_is_no_selector_is_refused_with_the_term() {
+    fn invalid_selectors_are_rejected_with_the_term() {
         for (text, term) in [
             ("a b", "a b"),
             ("=x", "=x"),

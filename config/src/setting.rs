@@ -1,5 +1,4 @@
-//! How one declaration of a setting becomes a typed field, a YAML key with a default and a comment, and something
-//! to lint.
+//! Declaration of settings: each one becomes a typed field and a YAML key with default and comment, and is linted.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +7,7 @@ use serde::Serialize;
 
 /// A value in a configuration: a struct of further settings, a list of them, or a leaf.
 pub trait Setting {
-    /// The keys of a struct in declaration order; `None` for everything that is written as one value.
+    /// The keys of a struct in declaration order; `None` for a single value.
     fn entries(&self) -> Option<Vec<Entry<'_>>> {
         None
     }
@@ -18,7 +17,7 @@ pub trait Setting {
         None
     }
 
-    /// What the linter should know about this leaf.
+    /// The meaning of this value for the linter.
     fn meaning(&self) -> Meaning<'_> {
         Meaning::Plain
     }
@@ -29,13 +28,13 @@ pub trait Setting {
     /// The value as YAML on one line (JSON is YAML).
     fn inline(&self) -> String;
 
-    /// What a struct of settings would be that is now left out.
-    fn left_out(&self) -> Option<Box<dyn Setting>> {
+    /// The default of an omitted optional struct of settings.
+    fn omitted(&self) -> Option<Box<dyn Setting>> {
         None
     }
 
-    /// The value of a struct of settings of which nothing is said.
-    fn unspoken() -> Option<Self>
+    /// The default of a struct of settings.
+    fn struct_default() -> Option<Self>
     where
         Self: Sized,
     {
@@ -53,14 +52,14 @@ pub struct Entry<'a> {
     pub value: &'a dyn Setting,
 }
 
-/// What a leaf stands for, as far as a linter can check it without starting the process.
+/// Meaning of a value, as far as a linter can check it without starting the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Meaning<'a> {
     /// Nothing to check.
     Plain,
     /// A file that the process reads.
     ReadFile(&'a Path),
-    /// A file with a key or token: also nobody else may read it.
+    /// A file with a key or token, which no other user may read.
     SecretFile(&'a Path),
 }
 
@@ -105,7 +104,7 @@ macro_rules! settings {
                 $crate::setting::inline_json(self)
             }
 
-            fn unspoken() -> Option<Self> {
+            fn struct_default() -> Option<Self> {
                 Some(Self::default())
             }
         }
@@ -113,7 +112,7 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
-/// Declares leaves that serialise to one value and mean nothing to the linter.
+/// Implements [`Setting`] for single values without a meaning for the linter.
 macro_rules! plain_settings {
     ($($type:ty),* $(,)?) => {$(
         impl $crate::setting::Setting for $type {
@@ -159,11 +158,11 @@ impl<T: Setting + Serialize + 'static> Setting for Option<T> {
         inline_json(self)
     }
 
-    fn left_out(&self) -> Option<Box<dyn Setting>> {
+    fn omitted(&self) -> Option<Box<dyn Setting>> {
         if self.is_some() {
             return None;
         }
-        T::unspoken().map(|value| Box::new(value) as Box<dyn Setting>)
+        T::struct_default().map(|value| Box::new(value) as Box<dyn Setting>)
     }
 }
 
@@ -184,6 +183,6 @@ impl<T: Setting + Serialize> Setting for Vec<T> {
 }
 
 pub(crate) fn inline_json(value: &impl Serialize) -> String {
-    // No setting has a map with keys other than strings, which is all that can fail here.
+    // Serialization can only fail for maps with keys other than strings, which no setting has.
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }

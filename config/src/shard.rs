@@ -13,9 +13,9 @@ use crate::values::{Battery, HttpsUrl, InputFile, SecretFile, ShardName};
 settings! {
     /// A shard: the API server of a part of all workspaces.
     pub struct ShardConfig {
-        /// Its name; "root" makes it the root shard. Never change it. Flag: --shard-name.
+        /// Name; "root" makes it the root shard. Never change it. Flag: --shard-name.
         name ("name"): ShardName = ShardName::root();
-        /// Where it listens.
+        /// Address and serving certificate.
         serving ("serving"): ServingConfig = ServingConfig::default();
         /// The URL by which other shards and the gateway reach it; null means its own address. Flag: --shard-base-url.
         shard_base_url ("shardBaseURL"): Option<HttpsUrl> = None;
@@ -24,11 +24,11 @@ settings! {
         external_url ("externalURL"): Option<HttpsUrl> = None;
         /// The URL of its virtual workspaces; null means shardBaseURL. Flag: --shard-virtual-workspace-url.
         virtual_workspace_url ("virtualWorkspaceURL"): Option<HttpsUrl> = None;
-        /// Who may connect: the gateways, other shards, and whoever else asks this shard directly.
+        /// Peers that may connect: gateways, other shards, and clients that use this shard directly.
         peers ("peers"): AllowedPeersConfig = AllowedPeersConfig::default();
-        /// Objects.
+        /// Storage of objects.
         store ("store"): StoreConfig = StoreConfig::default();
-        /// Identities.
+        /// Trusted authorities.
         trust ("trust"): TrustConfig = TrustConfig::default();
         /// CSV file of static tokens: token,user,uid,"group,group". Flag: --token-auth-file.
         token_file ("tokenFile"): Option<SecretFile> = None;
@@ -37,26 +37,26 @@ settings! {
         root_shard_kubeconfig ("rootShardKubeconfig"): Option<SecretFile> = None;
         /// Kubeconfig of the cache server; needed by every shard but the root. Flag: --cache-kubeconfig.
         cache_kubeconfig ("cacheKubeconfig"): Option<SecretFile> = None;
-        /// Kubeconfig with the credential by which this shard makes logical clusters on others; its server is ignored.
+        /// Kubeconfig with the credential by which this shard creates logical clusters on other shards; its server is ignored.
         /// Flag: --logical-cluster-admin-kubeconfig.
         logical_cluster_admin_kubeconfig ("logicalClusterAdminKubeconfig"): Option<SecretFile> = None;
-        /// Whom it asks on which shard a new workspace should live; null means that it picks at random by itself.
+        /// Gateway that places new workspaces; null means that the shard places them at random by itself.
         placement ("placement"): Option<PlacementClientConfig> = None;
-        /// What root is filled with: admin, workspace-types. Flag: --batteries-included.
+        /// Optional content of the root workspace: admin, workspace-types. Flag: --batteries-included.
         batteries ("batteries"): Vec<Battery> = vec![Battery::Admin, Battery::WorkspaceTypes];
         /// Limits of the listener.
         limits ("limits"): ConnectionLimits = ConnectionLimits::default();
-        /// Clients that send or take bodies slowly, those of a gateway included, which has limits of its own.
+        /// Time limits of slow clients, including gateways, which have limits of their own.
         slow_clients ("slowClients"): SlowClientsConfig = SlowClientsConfig::default();
-        /// The end of the process.
+        /// Shutdown of the process.
         drain ("drain"): DrainConfig = DrainConfig::default();
         /// Logs.
         log ("log"): LogConfig = LogConfig::default();
     }
 
-    /// Whom a shard asks where a new workspace should live.
+    /// Gateway that places new workspaces.
     pub struct PlacementClientConfig {
-        /// The gateway's door for it.
+        /// URL of a gateway listener with placementEndpoint.
         url ("url"): HttpsUrl = HttpsUrl::of_listener(ServingConfig::default().address);
         /// PEM file: the certificate that the shard presents there.
         certificate ("certificate"): InputFile = "shard.crt".into();
@@ -64,7 +64,7 @@ settings! {
         private_key ("privateKey"): SecretFile = "shard.key".into();
         /// PEM bundle: authorities of the gateway's serving certificate.
         server_ca ("serverCA"): InputFile = "serving-ca.crt".into();
-        /// Time for an answer; after it the shard picks by itself.
+        /// Time limit of a request; after it the shard places the workspace by itself.
         timeout ("timeout"): Timespan = Timespan::from_millis(200);
     }
 }
@@ -93,7 +93,7 @@ impl ProcessConfig for ShardConfig {
         if !self.name.is_root() {
             let name = &self.name;
             if self.root_shard_kubeconfig.is_none() {
-                let message = format!("shard {name} is not the root shard and does not know it");
+                let message = format!("shard {name} is not the root shard and has no kubeconfig for it");
                 checker.fault(
                     "rootShardKubeconfig",
                     &message,
@@ -106,12 +106,12 @@ impl ProcessConfig for ShardConfig {
             }
         }
         if self.serving.address.port() == 0 && self.shard_base_url.is_none() {
-            let message = "with port 0 nobody knows where this shard is";
+            let message = "with port 0 the URL of this shard is unknown";
             checker.fault("serving.address", message, "give it a port, or set shardBaseURL");
         }
-        if let Some(pick) = &self.placement {
+        if let Some(placement) = &self.placement {
             checker.within("placement", |checker| {
-                checker.at_least("timeout", pick.timeout, Timespan::from_millis(1));
+                checker.at_least("timeout", placement.timeout, Timespan::from_millis(1));
             });
         }
         checker.within("peers", |checker| self.peers.check(checker));

@@ -1,4 +1,4 @@
-//! Settings that every process has.
+//! Settings of several processes.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,9 @@ use crate::units::{ByteSize, Timespan};
 use crate::values::{InputFile, LogFormat, OwnPath, SecretFile};
 
 settings! {
-    /// Where a server listens and what it presents.
+    /// Address and serving certificate of a server.
     pub struct ServingConfig {
-        /// IP address and port; port 0 takes a free one. Flags: --bind-address, --secure-port.
+        /// IP address and port; port 0 selects a free one. Flags: --bind-address, --secure-port.
         address ("address"): SocketAddr = SocketAddr::from(([0, 0, 0, 0], 6443));
         /// PEM file: the certificate, then its intermediates. Flag: --tls-cert-file.
         certificate ("certificate"): InputFile = "tls.crt".into();
@@ -18,95 +18,96 @@ settings! {
         private_key ("privateKey"): SecretFile = "tls.key".into();
     }
 
-    /// Who may connect, and how such peers say whom they carry.
+    /// Peers that may connect, and how they pass the address of their clients.
     pub struct AllowedPeersConfig {
-        /// File with the networks that connections are accepted from, one per line, # for remarks. It is read again when it
-        /// changes; without it every address may connect.
+        /// File with the networks that may connect, one per line, with # for comments. It is reloaded when it changes. Unset: every
+        /// address may connect.
         allow ("allow"): Option<InputFile> = None;
-        /// Whether every connection begins with the address of its client, before TLS, as load balancers that carry TCP send
-        /// it (PROXY protocol, version 1 or 2).
+        /// Whether every connection begins with a header of the PROXY protocol (version 1 or 2), before TLS, in which a TCP load
+        /// balancer passes the address of its client.
         proxy_protocol ("proxyProtocol"): bool = false;
-        /// What one address may do, that of a gateway, too. Addresses of IPv6 count by their network of 64 bits.
+        /// Quota of each address, including those of gateways. IPv6 addresses count by their /64 network.
         per_address ("perAddress"): ConnectionQuotaConfig = ConnectionQuotaConfig::default();
     }
 
-    /// How many connections there may be. What is not set has no limit.
+    /// Quota of connections. Unset values have no limit.
     pub struct ConnectionQuotaConfig {
-        /// New ones, in the long run; those of two seconds at once. More are closed at once.
+        /// New connections per second, with bursts of two seconds. Further ones are closed at once.
         connections_per_second ("connectionsPerSecond"): Option<u32> = None;
-        /// Those at a time. More are closed at once.
+        /// Open connections. Further ones are closed at once.
         connections ("connections"): Option<u32> = None;
     }
 
-    /// Whose word a server takes.
+    /// Trusted authorities of a server.
     pub struct TrustConfig {
         /// PEM bundle: authorities of client certificates; common name is the user, organisations are the groups.
-        /// Without it no certificate is an identity. Flag: --client-ca-file.
+        /// Without it certificates do not authenticate. Flag: --client-ca-file.
         client_ca ("clientCA"): Option<InputFile> = None;
-        /// PEM bundle: authorities of the proxies whose X-Remote-* headers are believed. Without it nobody's are.
+        /// PEM bundle: authorities of the proxies whose X-Remote-* headers are trusted. Without it none are.
         /// Flag: --requestheader-client-ca-file.
         request_header_ca ("requestHeaderCA"): Option<InputFile> = None;
         /// Common names of those proxies. Flag: --requestheader-allowed-names.
         request_header_allowed_names ("requestHeaderAllowedNames"): Vec<String> = vec!["kcp-front-proxy".to_owned()];
     }
 
-    /// Where objects are kept.
+    /// Storage of objects.
     pub struct StoreConfig {
-        /// The store's file; made if there is none.
+        /// File of the store; created if it does not exist.
         path ("path"): OwnPath = "store.redb".into();
-        /// Pages of the file kept in memory.
+        /// Size of the page cache.
         cache_size ("cacheSize"): ByteSize = ByteSize::mib(32);
-        /// Recent changes kept in memory for watches that come a little late; older ones are read from the file.
+        /// Size of recent changes kept in memory for watches that start from an older revision; older changes are read from the
+        /// file.
         recent_changes_size ("recentChangesSize"): ByteSize = ByteSize::mib(8);
-        /// How often history older than one such interval is dropped; lists and watches that ask for it start over.
+        /// Interval of compaction, which drops history older than one interval. Lists and watches from older revisions get 410.
         /// Flag: --etcd-compaction-interval.
         compaction_interval ("compactionInterval"): Timespan = Timespan::from_secs(300);
-        /// Whether a start reads the whole file and refuses one in which bytes have changed. Costs about a second per
-        /// GB; switch it off where the file system has checksums of its own.
+        /// Whether the whole file is read at the start and rejected if bytes are corrupted. Costs about a second per GB; disable
+        /// it where the file system has checksums.
         verify_at_start ("verifyAtStart"): bool = true;
     }
 
-    /// What bad or merely eager peers may do to a listener.
+    /// Limits of connections and requests of a listener.
     pub struct ConnectionLimits {
-        /// Open connections per listener; beyond it new ones wait in the kernel's queue.
+        /// Open connections per listener; further ones wait in the kernel's queue.
         max_connections ("maxConnections"): usize = 10_000;
-        /// HTTP/2 streams per connection, that is requests and watches at once (at most 1000).
+        /// HTTP/2 streams per connection, that is concurrent requests and watches (at most 1000).
         /// Flag: --http2-max-streams-per-connection.
         max_streams_per_connection ("maxStreamsPerConnection"): u32 = 250;
-        /// Bytes of header per request, its target among them; more gets 431.
+        /// Bytes of header fields per request, including its target; more gets 431.
         max_header_bytes ("maxHeaderBytes"): ByteSize = ByteSize::kib(32);
         /// Header fields per request (at most 512); more gets 431.
         max_header_fields ("maxHeaderFields"): usize = 128;
         /// Time for the TLS handshake.
         tls_handshake_timeout ("tlsHandshakeTimeout"): Timespan = Timespan::from_secs(10);
-        /// Time until the first request of a connection has arrived with all its headers.
+        /// Time limit for the first request of a connection with all its header fields.
         header_read_timeout ("headerReadTimeout"): Timespan = Timespan::from_secs(32);
-        /// A connection without a request for this long is closed. Longer than the 90 s of Go clients, so that it is
-        /// the client that gives up an idle connection and no request meets a closing one.
+        /// Time without a request after which a connection is closed. Longer than the 90 s of Go clients, so that the client
+        /// closes idle connections first and no request is sent on a closing connection.
         idle_timeout ("idleTimeout"): Timespan = Timespan::from_secs(120);
-        /// HTTP/2 peers get a ping after this time without traffic and have the same time again to answer. The gateway's
-        /// doors send none: there TCP finds dead peers, within two minutes.
+        /// Time without traffic after which an HTTP/2 peer gets a ping, and has the same time to acknowledge it. The gateway's
+        /// listeners send no pings: TCP keep-alive detects dead peers there, within two minutes.
         keep_alive_interval ("keepAliveInterval"): Timespan = Timespan::from_secs(30);
     }
 
-    /// What clients may take their time for.
+    /// Time limits of slow clients.
     pub struct SlowClientsConfig {
-        /// The body of a request may take that long, and a second more for every 512 bytes of it; then 408.
+        /// Time for a request body, plus one second for every 512 bytes of it; then the client gets 408.
         request_body_timeout ("requestBodyTimeout"): Timespan = Timespan::from_secs(30);
-        /// A client that takes nothing of an answer for that long does not get the rest of it.
+        /// Time without progress after which a response that the client does not read is aborted.
         response_stall_timeout ("responseStallTimeout"): Timespan = Timespan::from_secs(60);
     }
 
-    /// How the process goes away after SIGTERM.
+    /// Shutdown of the process after SIGTERM.
     pub struct DrainConfig {
-        /// Still accepting, but no longer ready: time for load balancers to notice. Flag: --shutdown-delay-duration.
+        /// Time in which connections are still accepted but readiness fails, for load balancers. Flag: --shutdown-delay-duration.
         delay ("delay"): Timespan = Timespan::from_secs(0);
-        /// Time for open requests to finish; watches are ended evenly over it. What is left then is cut off.
+        /// Time for open requests to finish; watches end evenly spread over it. Remaining requests are aborted.
         /// Flag: --shutdown-watch-termination-grace-period.
         window ("window"): Timespan = Timespan::from_secs(10);
     }
 
-    /// What is logged.
+    /// Logs.
     pub struct LogConfig {
         /// text or json. Flag: --logging-format.
         format ("format"): LogFormat = LogFormat::Text;
@@ -119,7 +120,7 @@ settings! {
 impl AllowedPeersConfig {
     pub(crate) fn check(&self, checker: &mut Checker) {
         if self.proxy_protocol && self.allow.is_none() {
-            let message = "anybody could say to be at any address";
+            let message = "any client could forge its address";
             checker.fault("proxyProtocol", message, "set peers.allow to the networks of the load balancers");
         }
         let quota = &self.per_address;

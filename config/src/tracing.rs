@@ -11,21 +11,21 @@ use crate::units::{Fraction, Timespan, UnitError, as_text};
 use crate::values::InputFile;
 
 settings! {
-    /// Traces of requests: W3C trace context, and spans by OTLP. Without a sample and a collector nothing is done, and what
-    /// clients say goes on as it is.
+    /// Traces of requests: W3C trace context, and spans by OTLP. Without sample and collector the trace context of clients is
+    /// passed on unchanged.
     pub struct TracingConfig {
-        /// The share of requests that are traced, of those whose client has not decided: 0.01 is one in a hundred.
+        /// Share of requests that are traced, of those without a decision of their client: 0.01 is one in a hundred.
         sample ("sample"): Fraction = Fraction::NONE;
-        /// The collector of spans (OTLP over HTTP, as JSON), such as http://localhost:4318; a path of its own in place of
-        /// /v1/traces may follow. Without one, traced requests are only told to shards and the access log.
+        /// The collector of spans (OTLP over HTTP, as JSON), such as http://localhost:4318; it may have a path in
+        /// place of /v1/traces. Unset: traces only appear in requests to shards and in the access log.
         otlp_endpoint ("otlpEndpoint"): Option<CollectorUrl> = None;
-        /// PEM bundle: authorities of a collector's certificate; without it, those of the system. Read when tracing is set up.
+        /// PEM bundle: authorities of a collector's certificate; the system's if unset. Read when tracing is set up.
         server_ca ("serverCA"): Option<InputFile> = None;
-        /// What spans say of who made them.
+        /// Service name of spans.
         service_name ("serviceName"): String = "fairlead-gateway".to_owned();
-        /// Spans that wait to be sent. What finds no room is dropped and counted.
+        /// Size of the queue of spans. Spans beyond it are dropped and counted.
         queue ("queue"): usize = 4096;
-        /// How long spans wait for others to be sent with.
+        /// Interval in which batches of spans are sent.
         interval ("interval"): Timespan = Timespan::from_secs(2);
     }
 }
@@ -43,7 +43,7 @@ impl CollectorUrl {
         &self.server
     }
 
-    /// The path that spans are sent to.
+    /// Path of requests with spans.
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/v1/traces" } else { &self.path }
     }
@@ -78,13 +78,13 @@ impl fmt::Display for CollectorUrl {
     }
 }
 
-/// What a client's trace context counts at a door.
+/// Use of a client's trace context at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceContextPolicy {
-    /// The request is a part of its client's trace, which decides whether it is traced.
+    /// The request continues the trace of its client, which decides on sampling.
     Continue,
-    /// It begins a trace; what the client says of one goes no further.
+    /// The request begins a new trace; the trace context of the client is dropped.
     Restart,
 }
 
@@ -96,7 +96,7 @@ impl TracingConfig {
         checker.at_least("queue", self.queue, 16);
         checker.at_least("interval", self.interval, Timespan::from_millis(10));
         if self.service_name.is_empty() {
-            checker.fault("serviceName", "spans would be nobody's", "such as fairlead-gateway");
+            checker.fault("serviceName", "the service name is empty", "such as fairlead-gateway");
         }
     }
 }

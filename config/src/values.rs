@@ -1,4 +1,4 @@
-//! Leaves with a meaning of their own: files, URLs, levels.
+//! Types of single values: files, URLs, levels.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct InputFile(PathBuf);
 #[serde(transparent)]
 pub struct SecretFile(PathBuf);
 
-/// A file or folder that the process itself makes.
+/// A file or folder that the process itself creates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OwnPath(PathBuf);
@@ -81,13 +81,13 @@ impl HttpsUrl {
         &self.0
     }
 
-    /// The host with its port, as it stands in the address.
+    /// The host with its port, as written.
     pub fn authority(&self) -> &str {
         let rest = self.0.strip_prefix("https://").unwrap_or(&self.0);
         rest.split('/').next().unwrap_or(rest)
     }
 
-    /// How clients on the same machine reach a listener: its address, or localhost where it listens on all.
+    /// The URL of a listener for clients on the same machine: its address, or localhost if it listens on all addresses.
     pub fn of_listener(address: SocketAddr) -> Self {
         if address.ip().is_unspecified() {
             Self(format!("https://localhost:{}", address.port()))
@@ -177,39 +177,39 @@ plain_settings!(
     KcpBehaviour
 );
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// What a door does with a bearer token.
+/// Policy for bearer tokens that a listener cannot verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenPolicy {
-    /// Hand it to the shard, which judges it.
+    /// Pass it to the shard, which verifies it.
     PassThrough,
-    /// Answer 401.
+    /// Respond with 401.
     Refuse,
 }
 
-/// Where virtual workspaces are looked for.
+/// Destination of requests for virtual workspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServicesPolicy {
     /// On the shard of the logical cluster that the path names.
     OwningShard,
-    /// On the root shard, as kcp's usual mapping file says it.
+    /// On the root shard, as in kcp's usual mapping file.
     RootShard,
-    /// Nowhere: 404.
+    /// None: 404.
     Refuse,
 }
 
-/// The oldest TLS version that a listener speaks.
+/// Oldest TLS version of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TlsVersion {
     /// RFC 5246, with authenticated encryption only.
@@ -220,7 +220,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Something that kcp's front proxy does and we do only if asked to.
+/// Behaviour of kcp-front-proxy that `kcpCompatibility` restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KcpBehaviour {
@@ -238,44 +238,43 @@ pub enum KcpBehaviour {
     Retries,
     /// A webhook or a structured authentication configuration alone does not make a credential necessary.
     AuthenticationMethods,
-    /// No shard is asked on open connections whether it is there.
+    /// Connections to shards get no pings.
     Pings,
-    /// A process that drains stays ready, and cuts all watches off at the end of the window.
+    /// A draining process stays ready, and aborts all watches at the end of the window.
     Drain,
-    /// Of the files of doors, shards and mapped paths only serving certificates and authorities of clients are
-    /// watched.
+    /// Of the files of listeners, shards and mapped paths only serving certificates and client authorities are reloaded.
     Reloads,
     /// The workspaces of a shard whose base URL changes are unknown until the process starts again.
     BaseUrls,
-    /// A workspace whose mount was taken away goes on leading to where it led.
+    /// A workspace whose mount was removed still leads to the former target.
     ClearedMounts,
-    /// Who asks is stated before the fields go that the client's `Connection` header names, which may be those that state
-    /// it.
+    /// Identity headers are set before the fields named by the client's `Connection` header are removed, so a client can remove
+    /// them.
     IdentityHeadersFirst,
-    /// A client's own `X-Remote-Uid` goes on.
+    /// A client's own `X-Remote-Uid` is passed on.
     RemoteUid,
     /// A request without a credential to a workspace with issuers of its own is an internal error, not unauthorized.
     NoCredential,
-    /// A flag's list of groups that stands in one pair of quotes is one group. Says nothing without kcp's flags.
+    /// A flag's list of groups in one pair of quotes is one group. Has an effect only with kcp's flags.
     QuotedGroups,
     /// A mapping file with `/` beside `/clusters/` cannot be used.
     RootPath,
 }
 
 impl KcpBehaviour {
-    /// What it lets happen that must not, if anything.
+    /// The security hole that it opens, if any.
     pub fn hole(self) -> Option<&'static str> {
         Some(match self {
-            Self::IdentityHeadersFirst => "clients can take away what shards are told about who they are",
-            Self::RemoteUid => "clients can tell shards a UID of their choice",
+            Self::IdentityHeadersFirst => "clients can remove the identity headers that shards receive",
+            Self::RemoteUid => "clients can set the UID that shards receive",
             Self::QuotedGroups => "groups that are to be dropped may reach shards",
-            Self::ClearedMounts => "requests go on to servers that their workspaces do not name any more",
+            Self::ClearedMounts => "requests are forwarded to servers that their workspaces no longer name",
             _ => return None,
         })
     }
 }
 
-/// Something useful that a new installation gets besides the bare API (kcp's `--batteries-included`).
+/// Optional content of a new installation (kcp's `--batteries-included`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Battery {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use fairlead_certs::write_self_signed;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{ConfigError, GatewayConfig};
 use fairlead_gateway::{
     Environment, FlagError, FrontProxyFlags, Gateway, Parsed, ServiceNotifier, SharedGateway, StartError,
@@ -116,7 +116,7 @@ fn environment(
         tasks: Tasks::new(shutdown.clone()),
         metrics,
         shutdown,
-        names: Names::of_the_system(),
+        names: NameResolver::system(),
         inherited: Arc::new(inherited),
     })
 }

@@ -1,9 +1,9 @@
-//! Growing, jittered delays between tries.
+//! Exponential back-off with jitter.
 
 use std::time::Duration;
 
 /// Doubling delays with jitter: the n-th delay is drawn evenly from the upper half of `initial * 2^n`, capped at
-/// `longest`, so that clients that lost the same server do not come back together.
+/// `longest`, so that clients that lost the same server do not reconnect at the same time.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     initial: Duration,
@@ -33,7 +33,7 @@ impl Backoff {
 /// Evenly distributed in `[0, 1)`. Spreads load; nothing secret depends on it.
 pub(crate) fn random_fraction() -> f64 {
     let mut bytes = [0u8; 4];
-    // Without a source of randomness the middle is as good as any: jitter is a courtesy, not a guarantee.
+    // Without a source of randomness jitter is lost, which is acceptable.
     if getrandom::fill(&mut bytes).is_err() {
         return 0.5;
     }

@@ -1,4 +1,4 @@
-//! The body of an answer, holding its place on the connection until it is read or dropped.
+//! The body of a response, which occupies its connection until it is read or dropped.
 
 use std::sync::Arc;
 
@@ -9,44 +9,45 @@ use hyper::body::Incoming;
 use crate::error::ClientError;
 use crate::pool::{Exclusive, InFlight};
 
-/// An answer's body as it arrives. Dropping it cancels the rest of the answer.
+/// A response body as it arrives. Dropping it cancels the rest of the response.
 pub struct ResponseBody {
     incoming: Incoming,
-    place: Option<Place>,
-    /// The request, for errors.
+    usage: Option<ConnectionUse>,
+    /// Name of the request, for errors.
     what: Arc<str>,
 }
 
-pub(crate) enum Place {
-    /// Counted until dropped.
+/// The use of a connection by one response.
+pub(crate) enum ConnectionUse {
+    /// A stream of a multiplexed connection, counted until dropped.
     Shared { _in_flight: InFlight },
-    /// Given back after the last byte.
+    /// A connection that is returned to the pool after the last byte.
     Exclusive(Exclusive),
 }
 
 impl ResponseBody {
-    pub(crate) fn new(incoming: Incoming, place: Place, what: Arc<str>) -> Self {
-        Self { incoming, place: Some(place), what }
+    pub(crate) fn new(incoming: Incoming, usage: ConnectionUse, what: Arc<str>) -> Self {
+        Self { incoming, usage: Some(usage), what }
     }
 
-    /// The next piece, as the server sent it; `None` at the proper end. Safe to cancel.
+    /// The next chunk as the server sent it; `None` at the end of the body. Cancel-safe.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, ClientError>> {
         loop {
             match self.incoming.frame().await {
                 None => {
-                    if let Some(Place::Exclusive(connection)) = self.place.take() {
+                    if let Some(ConnectionUse::Exclusive(connection)) = self.usage.take() {
                         connection.give_back();
                     }
                     return None;
                 }
                 Some(Ok(frame)) => {
-                    // Trailers say nothing that a Kubernetes client needs.
+                    // A Kubernetes client needs no trailers.
                     if let Ok(data) = frame.into_data() {
                         return Some(Ok(data));
                     }
                 }
                 Some(Err(error)) => {
-                    self.place = None;
+                    self.usage = None;
                     return Some(Err(ClientError::Closed {
                         what: self.what.clone(),
                         source: Arc::new(error),
@@ -56,7 +57,7 @@ impl ResponseBody {
         }
     }
 
-    /// The whole body, if it is not larger than `limit` bytes. Copies nothing if it arrives in one piece.
+    /// The whole body, if it is not larger than `limit` bytes. Copies nothing if it arrives in one chunk.
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, ClientError> {
         let too_large = |what: &Arc<str>| ClientError::TooLarge { what: what.clone(), limit };
         let Some(first) = self.chunk().await.transpose()? else {

@@ -1,8 +1,7 @@
-//! Requests and answers over the pool of one endpoint.
+//! Requests and responses over the connection pool of one endpoint.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -10,13 +9,13 @@ use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, StatusCode};
 use http_body_util::Full;
 
-use crate::body::{Place, ResponseBody};
+use crate::body::{ConnectionUse, ResponseBody};
 use crate::connection::{SendFailure, send_http1, send_http2};
 use crate::credentials::{Credentials, CredentialsError, UnverifiedTls};
 use crate::endpoint::Endpoint;
 use crate::error::{ClientError, KubeStatus};
 use crate::kubeconfig::ResolvedContext;
-use crate::names::Names;
+use crate::options::ClientOptions;
 use crate::pool::{Lease, Pool};
 
 /// A client of one server. Clones, also those with other path prefixes, share its connections and credentials.
@@ -24,31 +23,6 @@ use crate::pool::{Lease, Pool};
 pub struct Client {
     pool: Arc<Pool>,
     endpoint: Endpoint,
-}
-
-/// Time-outs and sizes of a [`Client`].
-#[derive(Debug, Clone)]
-pub struct ClientOptions {
-    /// Limit for TCP, TLS and HTTP handshakes together.
-    pub connect_timeout: Duration,
-    /// Limit for a whole request; for streams, until the head of the answer.
-    pub request_timeout: Duration,
-    /// How often an HTTP/2 connection is asked whether it is alive.
-    pub ping_interval: Duration,
-    /// How long it may take to answer.
-    pub ping_timeout: Duration,
-    /// Most connections, of whichever protocol, that are kept.
-    pub max_connections: usize,
-    /// How many requests and streams a connection carries before another one is opened.
-    pub streams_per_connection: usize,
-    /// Largest buffered answer in bytes.
-    pub max_response_bytes: usize,
-    /// Largest single watch event in bytes.
-    pub max_event_bytes: usize,
-    /// The `User-Agent` header; servers derive the default field manager from what precedes its slash.
-    pub user_agent: HeaderValue,
-    /// What tells the server's addresses.
-    pub names: Names,
 }
 
 /// A request below the client's path prefix.
@@ -64,7 +38,7 @@ pub struct Request {
     pub body: Bytes,
 }
 
-/// A complete answer, with a status below 400 but for [`Client::answer`].
+/// A complete response. Its status is below 400, except from [`Client::request_any_status`].
 #[derive(Debug, Clone)]
 pub struct Response {
     /// Status.
@@ -75,7 +49,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// The head of an answer with a status below 400, its body still to come.
+/// The headers of a response with a status below 400; the body follows.
 pub struct StreamingResponse {
     /// Status.
     pub status: StatusCode,
@@ -91,8 +65,8 @@ impl Client {
         Self::with_credentials(endpoint, Arc::new(ArcSwap::from_pointee(credentials)), options)
     }
 
-    /// A client whose credentials somebody else replaces: new connections use the new ones, old connections finish
-    /// what they carry.
+    /// A client with shared credentials that its owner may replace: new connections use the new ones, old connections finish
+    /// their requests.
     pub fn with_credentials(
         endpoint: Endpoint,
         credentials: Arc<ArcSwap<Credentials>>,
@@ -101,7 +75,7 @@ impl Client {
         Self { pool: Pool::new(endpoint.clone(), credentials, options), endpoint }
     }
 
-    /// A client for a context of a kubeconfig. Reads the files that it names.
+    /// A client for a context of a kubeconfig. Reads the files that the context names.
     pub fn from_context(
         context: &ResolvedContext,
         unverified: UnverifiedTls,
@@ -115,7 +89,7 @@ impl Client {
         Self { pool: self.pool.clone(), endpoint: self.endpoint.with_prefix(prefix) }
     }
 
-    /// Where requests go.
+    /// The server and path prefix of requests.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -125,7 +99,7 @@ impl Client {
         self.pool.options()
     }
 
-    /// Replaces the credentials of this client and all that share them, if they differ; tells whether they did.
+    /// Replaces the credentials of this client and its clones. Returns whether they differ from the previous ones.
     pub fn set_credentials(&self, credentials: Credentials) -> bool {
         let changed = **self.pool.credentials().load() != credentials;
         if changed {
@@ -134,12 +108,12 @@ impl Client {
         changed
     }
 
-    /// GET, whole answer.
+    /// Sends a GET request and reads the whole response.
     pub async fn get(&self, path_and_query: &str) -> Result<Response, ClientError> {
         self.request(Request::new(Method::GET, path_and_query)).await
     }
 
-    /// Sends a request and reads the whole answer. A status of 400 or more is [`ClientError::Status`].
+    /// Sends a request and reads the whole response. A status of 400 or more is [`ClientError::Status`].
     pub async fn request(&self, request: Request) -> Result<Response, ClientError> {
         let what = self.describe(&request);
         let max = self.options().max_response_bytes;
@@ -151,8 +125,8 @@ impl Client {
         .await
     }
 
-    /// Like [`Client::request`], for servers that are no Kubernetes: an answer is an answer, whatever its status.
-    pub async fn answer(&self, request: Request) -> Result<Response, ClientError> {
+    /// Like [`Client::request`], for servers other than Kubernetes: every status is a success.
+    pub async fn request_any_status(&self, request: Request) -> Result<Response, ClientError> {
         let what = self.describe(&request);
         let max = self.options().max_response_bytes;
         self.within_limit(&what.clone(), async {
@@ -162,7 +136,7 @@ impl Client {
         .await
     }
 
-    /// Sends a request and returns as soon as the answer begins. Only the beginning is limited in time.
+    /// Sends a request and returns with the response headers. The request timeout applies until then.
     pub async fn stream(&self, request: Request) -> Result<StreamingResponse, ClientError> {
         let what = self.describe(&request);
         self.within_limit(&what.clone(), async { refuse_errors(self.exchange(request, what).await?).await })
@@ -200,17 +174,17 @@ impl Client {
         what: &Arc<str>,
     ) -> Result<Result<StreamingResponse, SendFailure>, ClientError> {
         let wire = self.wire_request(request, what)?;
-        let (answer, place) = match lease {
+        let (response, usage) = match lease {
             Lease::Http2 { mut sender, in_flight } => {
-                (send_http2(&mut sender, wire).await, Place::Shared { _in_flight: in_flight })
+                (send_http2(&mut sender, wire).await, ConnectionUse::Shared { _in_flight: in_flight })
             }
             Lease::Http1(mut connection) => {
-                (send_http1(&mut connection.sender, wire).await, Place::Exclusive(connection))
+                (send_http1(&mut connection.sender, wire).await, ConnectionUse::Exclusive(connection))
             }
         };
-        Ok(answer.map(|answer| {
-            let (head, body) = answer.into_parts();
-            let body = ResponseBody::new(body, place, what.clone());
+        Ok(response.map(|response| {
+            let (head, body) = response.into_parts();
+            let body = ResponseBody::new(body, usage, what.clone());
             StreamingResponse { status: head.status, headers: head.headers, body }
         }))
     }
@@ -240,7 +214,7 @@ impl Client {
         Ok(wire)
     }
 
-    /// Names a request in errors, without its query: that may be long.
+    /// The name of a request in errors: without the query, which may be long.
     fn describe(&self, request: &Request) -> Arc<str> {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
         format!("{} {}{path}", request.method, self.endpoint).into()
@@ -274,25 +248,7 @@ impl Request {
     }
 }
 
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(30),
-            ping_interval: Duration::from_secs(10),
-            ping_timeout: Duration::from_secs(5),
-            max_connections: 4,
-            streams_per_connection: 100,
-            max_response_bytes: 256 << 20,
-            max_event_bytes: 16 << 20,
-            user_agent: HeaderValue::from_static(concat!("fairlead/", env!("CARGO_PKG_VERSION"))),
-            names: Names::of_the_system(),
-        }
-    }
-}
-
-/// Which failures are worth another connection: what never left this process, and one read that was cut off because
-/// its pooled connection was just closing.
+/// Retries on another connection: of requests that were never sent, and of one read whose pooled connection was just closing.
 struct Attempts {
     left: usize,
     broken_reads_left: usize,
@@ -314,11 +270,11 @@ impl Attempts {
 }
 
 async fn refuse_errors(response: StreamingResponse) -> Result<StreamingResponse, ClientError> {
-    // An error text is small, or it is not worth reading.
+    // Error bodies beyond this size are not read.
     const LARGEST_ERROR: usize = 1 << 20;
     if response.status.as_u16() < 400 {
         return Ok(response);
     }
     let body = response.body.collect(LARGEST_ERROR).await.unwrap_or_default();
-    Err(ClientError::Status(Box::new(KubeStatus::from_answer(response.status, &response.headers, &body))))
+    Err(ClientError::Status(Box::new(KubeStatus::from_response(response.status, &response.headers, &body))))
 }

@@ -1,4 +1,4 @@
-//! One connection: dialled, encrypted, and speaking HTTP/2 if the server offers it, else HTTP/1.1.
+//! A connection: dialling, TLS, and HTTP/2 if the server supports it, otherwise HTTP/1.1.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
-use crate::client::ClientOptions;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::error::ClientError;
+use crate::options::ClientOptions;
 
 /// A connection that is ready for requests. Its driver task ends when the connection does; an HTTP/2 connection
 /// whose senders are all dropped finishes its open streams and closes.
@@ -29,24 +29,24 @@ pub(crate) enum Connection {
     Http1(http1::SendRequest<Full<Bytes>>),
 }
 
-/// Why no answer came.
+/// A request that got no response.
 pub(crate) struct SendFailure {
-    /// The request never left this process, so repeating it is safe.
+    /// The request was never sent, so a retry is safe.
     pub(crate) unsent: bool,
     pub(crate) error: Arc<dyn Error + Send + Sync>,
 }
 
-/// Opens a connection. The caller limits the time. `turn` says which of several addresses is tried first.
+/// Opens a connection. The caller limits the time. `attempt` selects which of several addresses is tried first.
 pub(crate) async fn dial(
     endpoint: &Endpoint,
     credentials: &Credentials,
     options: &ClientOptions,
-    turn: usize,
+    attempt: usize,
 ) -> Result<Connection, ClientError> {
     let name: Arc<str> = format!("{}:{}", endpoint.host(), endpoint.port()).into();
     let connect = |source| ClientError::Connect { endpoint: name.clone(), source: Arc::new(source) };
-    let mut addresses = options.names.look_up(endpoint.host(), endpoint.port()).await.map_err(connect)?;
-    let first = turn.checked_rem(addresses.len()).unwrap_or_default();
+    let mut addresses = options.resolver.look_up(endpoint.host(), endpoint.port()).await.map_err(connect)?;
+    let first = attempt.checked_rem(addresses.len()).unwrap_or_default();
     addresses.rotate_left(first);
     let tcp = TcpStream::connect(&addresses[..]).await.map_err(connect)?;
     tcp.set_nodelay(true).map_err(connect)?;
@@ -65,7 +65,7 @@ pub(crate) async fn dial(
     }
 }
 
-/// Sends one request over HTTP/2, which takes the URI absolute.
+/// Sends one request over HTTP/2, which uses the absolute URI.
 pub(crate) async fn send_http2(
     sender: &mut http2::SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
@@ -76,7 +76,7 @@ pub(crate) async fn send_http2(
     })
 }
 
-/// Sends one request over HTTP/1.1, which takes path and host apart.
+/// Sends one request over HTTP/1.1, which sends path and host separately.
 pub(crate) async fn send_http1(
     sender: &mut http1::SendRequest<Full<Bytes>>,
     mut request: Request<Full<Bytes>>,
@@ -101,7 +101,7 @@ async fn http2_handshake(
     name: &Arc<str>,
     options: &ClientOptions,
 ) -> Result<Connection, ClientError> {
-    // The connection window is as large as it can be: one watch that is not read must not hold up the others.
+    // The connection window is the maximum, so that one unread watch does not block the others.
     const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
     const STREAM_WINDOW: u32 = 256 * 1024;
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())

@@ -1,4 +1,4 @@
-//! Who this client is and whom it trusts.
+//! Credentials of a client and the certificate authorities that it trusts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 /// A client's identity and trust, ready for use: the TLS configuration is built once, so that sessions are resumed
 /// across connections. Replace the whole value to rotate; `Debug` shows no secret.
 ///
-/// Two credentials are equal if they were made of the same material, so that a reload without a change can be told.
+/// Two credentials are equal if they were made of the same material, so that a reload without a change is detected.
 #[derive(Clone)]
 pub struct Credentials {
     spec: CredentialsSpec,
@@ -38,18 +38,18 @@ pub enum TrustRoots {
     Pem(Vec<u8>),
     /// Those that chain to the roots of the operating system (`SSL_CERT_FILE`, else the usual bundle files).
     System,
-    /// None at all: only for servers without TLS.
+    /// No certificate: only for servers without TLS.
     Nothing,
-    /// Any. Whoever sits on the network can read and change everything; see [`UnverifiedTls`].
+    /// Any certificate. An attacker on the network can read and change everything; see [`UnverifiedTls`].
     Unverified,
 }
 
 /// Whether a kubeconfig's `insecure-skip-tls-verify` is obeyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnverifiedTls {
-    /// It is an error. What a server must say.
+    /// It is an error. Servers use this.
     Refuse,
-    /// It is obeyed. Only for people at a command line.
+    /// It is obeyed. Only for interactive commands.
     Allow,
 }
 
@@ -57,7 +57,7 @@ pub enum UnverifiedTls {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// As whom to act (`Impersonate-User` and its companions).
+/// The impersonated user (`Impersonate-User`, `Impersonate-Group`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Impersonation {
     /// User name.
@@ -73,19 +73,19 @@ pub enum CredentialsError {
     /// A file could not be read.
     #[error("cannot read {what} {path}: {source}")]
     Read {
-        /// What the file should contain, e.g. `client key`.
+        /// Expected content, e.g. `client key`.
         what: &'static str,
         /// Its path.
         path: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A PEM text without what it should contain.
     #[error("the {what} is not usable: {reason}")]
     Pem {
-        /// What it should contain.
+        /// Expected content.
         what: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Certificate and key do not fit each other or TLS.
@@ -131,7 +131,7 @@ impl Credentials {
         CredentialsSpec { server_name: Some(name.to_owned()), ..self.spec }.build()
     }
 
-    /// The same, acting as somebody else.
+    /// The same, impersonating another user.
     pub fn with_impersonation(self, impersonation: Impersonation) -> Result<Self, CredentialsError> {
         CredentialsSpec { impersonation: Some(impersonation), ..self.spec }.build()
     }
@@ -259,7 +259,7 @@ fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'st
 }
 
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> {
-    // The cause is withheld: it must never quote the key.
+    // The cause is omitted, because it might quote the key.
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| CredentialsError::Pem {
         what: "client key",
         reason: "it contains no PEM private key".to_owned(),
@@ -294,7 +294,7 @@ fn system_roots() -> Result<RootCertStore, CredentialsError> {
     Ok(store)
 }
 
-/// Checks that the server holds the key of the certificate it shows, and nothing about the certificate.
+/// Checks that the server has the key of the certificate it presents, and nothing else.
 #[derive(Debug)]
 struct AcceptAnyServer {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, whose fault it is, and whether another try may help.
+//! Errors of requests: the party to blame, and whether a retry may help.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::CredentialsError;
 
-/// A request that did not succeed. Cheap to clone, so that everybody who waited for one dial gets its outcome.
+/// A failed request. Cheap to clone, so that all callers that waited for one dial get its result.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -18,7 +18,7 @@ pub enum ClientError {
     Connect {
         /// `host:port` of the server.
         endpoint: Arc<str>,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// The TLS or HTTP handshake failed: an untrusted or expired certificate on either side, no common protocol.
@@ -26,40 +26,40 @@ pub enum ClientError {
     Tls {
         /// `host:port` of the server.
         endpoint: Arc<str>,
-        /// What the handshake failed with.
+        /// The error of the handshake.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing came back in time.
-    #[error("no answer to {what} within {} ms", after.as_millis())]
+    /// No response in time.
+    #[error("no response to {what} within {} ms", after.as_millis())]
     Timeout {
-        /// What was being waited for, e.g. `GET https://host:6443/readyz`.
+        /// The operation, e.g. `GET https://host:6443/readyz`.
         what: Arc<str>,
-        /// How long it was waited for.
+        /// The time limit.
         after: Duration,
     },
-    /// The connection ended before the answer was complete. The server may have acted on the request.
+    /// The connection ended before the response was complete. The server may have acted on the request.
     #[error("connection lost during {what}: {source}")]
     Closed {
-        /// The request that was cut off.
+        /// The interrupted request.
         what: Arc<str>,
-        /// What hyper saw.
+        /// The error of hyper.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// The server answered with an error.
+    /// The server responded with an error.
     #[error("{0}")]
     Status(Box<KubeStatus>),
-    /// The answer is not what was asked for.
+    /// The response does not have the expected form.
     #[error("cannot decode {what}: {source}")]
     Decode {
-        /// What was being decoded.
+        /// The decoded item.
         what: Arc<str>,
-        /// What was wrong with it.
+        /// The fault.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer, or one watch event, is larger than this client accepts.
+    /// The response, or one watch event, is larger than this client accepts.
     #[error("{what} is larger than {limit} bytes")]
     TooLarge {
-        /// What is too large.
+        /// The item that is too large.
         what: Arc<str>,
         /// The limit in bytes.
         limit: usize,
@@ -67,9 +67,9 @@ pub enum ClientError {
     /// The request cannot be expressed in HTTP: a bad path, header or body.
     #[error("cannot build the request {what}: {source}")]
     Request {
-        /// The path that was asked for.
+        /// The requested path.
         what: Arc<str>,
-        /// What was wrong with it.
+        /// The fault.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The credentials cannot be used.
@@ -77,14 +77,14 @@ pub enum ClientError {
     Credentials(#[from] Arc<CredentialsError>),
 }
 
-/// Who has to act for the error to go away.
+/// The party that has to act for the error to disappear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The request, or who sent it: fix it before trying again.
+    /// The caller: the request has to be corrected before a retry.
     Caller,
-    /// The server answered, badly.
+    /// The server: it responded with a failure.
     Server,
-    /// The way between: nobody answered, or the connection broke.
+    /// The network: no response, or the connection broke.
     Network,
 }
 
@@ -103,7 +103,7 @@ impl ClientError {
         }
     }
 
-    /// Whose fault it is.
+    /// The party to blame.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Connect { .. } | Self::Timeout { .. } | Self::Closed { .. } => Blame::Network,
@@ -114,7 +114,7 @@ impl ClientError {
         }
     }
 
-    /// The server's answer, if there was one.
+    /// The error response of the server, if there was one.
     pub fn status(&self) -> Option<&KubeStatus> {
         match self {
             Self::Status(status) => Some(status),
@@ -122,12 +122,12 @@ impl ClientError {
         }
     }
 
-    /// The HTTP status code, if the server answered.
+    /// The HTTP status code, if the server responded.
     pub fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }
 
-    /// How long the server asked to wait before the next try.
+    /// Time that the server asked to wait before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(|status| status.retry_after)
     }
@@ -160,7 +160,7 @@ impl ClientError {
     }
 }
 
-/// An error answer: a Kubernetes `Status`, or one made from the HTTP status and the text of a plainer server.
+/// An error response: a Kubernetes `Status`, or one made from the HTTP status and the text of a plainer server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message} ({code})", if reason.is_empty() { String::new() } else { format!("{reason}: ") })]
 pub struct KubeStatus {
@@ -168,9 +168,9 @@ pub struct KubeStatus {
     pub code: u16,
     /// The machine-readable reason, e.g. `NotFound`; empty if the server gave none.
     pub reason: String,
-    /// The text for people.
+    /// Human-readable message.
     pub message: String,
-    /// Which object, and what about it.
+    /// The object and the causes.
     pub details: Option<StatusDetails>,
     /// From the `Retry-After` header or `details.retryAfterSeconds`.
     pub retry_after: Option<Duration>,
@@ -206,7 +206,7 @@ pub struct StatusDetails {
 pub struct StatusCause {
     /// E.g. `FieldValueInvalid`.
     pub reason: String,
-    /// The text for people.
+    /// Human-readable message.
     pub message: String,
     /// The field, e.g. `spec.type`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -214,10 +214,10 @@ pub struct StatusCause {
 }
 
 impl KubeStatus {
-    /// Reads an error answer. A body that is not a `Status` becomes the message, cut to its first KiB.
-    pub fn from_answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+    /// Reads an error response. A body that is no `Status` becomes the message, truncated to 1 KiB.
+    pub fn from_response(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let mut status = Self::from_json(body).unwrap_or_else(|| Self::from_text(code, body));
-        // The header is what HTTP clients obey; a Status without a code takes the one on the wire.
+        // HTTP clients obey the header. A Status without a code gets the HTTP status code.
         if status.code == 0 {
             status.code = code.as_u16();
         }
@@ -259,7 +259,7 @@ impl KubeStatus {
             || (self.code == 504 && self.message.contains("Too large resource version"))
     }
 
-    /// Whether the same request may succeed later: busy, unavailable, timed out, or told to come back.
+    /// Whether the same request may succeed later: busy, unavailable, timed out, or with a Retry-After.
     pub fn is_retryable(&self) -> bool {
         matches!(self.code, 429 | 502 | 503 | 504)
             || (self.code >= 500 && self.retry_after.is_some())
@@ -296,43 +296,45 @@ struct WireStatus {
 mod tests {
     use super::*;
 
-    fn answer(code: u16, retry_after: Option<&str>, body: &str) -> ClientError {
+    fn response(code: u16, retry_after: Option<&str>, body: &str) -> ClientError {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, value.parse().unwrap());
         }
         let code = StatusCode::from_u16(code).unwrap();
-        ClientError::Status(Box::new(KubeStatus::from_answer(code, &headers, body.as_bytes())))
+        ClientError::Status(Box::new(KubeStatus::from_response(code, &headers, body.as_bytes())))
     }
 
     #[test]
-    fn answers_say_whose_fault_they_are_and_whether_to_retry() {
+    fn error_responses_have_blame_and_retryability() {
         let conflict = r#"{"kind":"Status","code":409,"reason":"Conflict","message":"modified"}"#;
         let exists = r#"{"kind":"Status","code":409,"reason":"AlreadyExists","message":"exists"}"#;
         for (error, retryable, blame) in [
-            (answer(404, None, "404 page not found\n"), false, Blame::Caller),
-            (answer(409, None, conflict), false, Blame::Caller),
-            (answer(429, Some("1"), ""), true, Blame::Server),
-            (answer(500, None, "boom"), false, Blame::Server),
-            (answer(500, Some("2"), "boom"), true, Blame::Server),
-            (answer(503, None, "not yet"), true, Blame::Server),
+            (response(404, None, "404 page not found\n"), false, Blame::Caller),
+            (response(409, None, conflict), false, Blame::Caller),
+            (response(429, Some("1"), ""), true, Blame::Server),
+            (response(500, None, "boom"), false, Blame::Server),
+            (response(500, Some("2"), "boom"), true, Blame::Server),
+            (response(503, None, "not yet"), true, Blame::Server),
         ] {
             assert_eq!((error.is_retryable(), error.blame()), (retryable, blame), "{error}");
         }
         assert!(
-            answer(409, None, conflict).is_conflict() && !answer(409, None, conflict).is_already_exists()
+            response(409, None, conflict).is_conflict() && !response(409, None, conflict).is_already_exists()
         );
-        assert!(answer(409, None, exists).is_already_exists() && !answer(409, None, exists).is_conflict());
-        assert!(answer(404, None, "404 page not found\n").is_not_found());
-        assert_eq!(answer(404, None, "404 page not found\n").to_string(), "404 page not found (404)");
+        assert!(
+            response(409, None, exists).is_already_exists() && !response(409, None, exists).is_conflict()
+        );
+        assert!(response(404, None, "404 page not found\n").is_not_found());
+        assert_eq!(response(404, None, "404 page not found\n").to_string(), "404 page not found (404)");
     }
 
     #[test]
     fn the_retry_after_header_wins_over_the_details() {
         let body = r#"{"kind":"Status","code":429,"message":"slow down","details":{"retryAfterSeconds":7}}"#;
-        assert_eq!(answer(429, None, body).retry_after(), Some(Duration::from_secs(7)));
-        assert_eq!(answer(429, Some("3"), body).retry_after(), Some(Duration::from_secs(3)));
-        assert_eq!(answer(429, Some("soon"), "").retry_after(), None);
+        assert_eq!(response(429, None, body).retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(response(429, Some("3"), body).retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(response(429, Some("soon"), "").retry_after(), None);
     }
 
     #[test]

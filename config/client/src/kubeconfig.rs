@@ -1,5 +1,8 @@
 //! Kubeconfig files: read, resolved into an endpoint and credentials, edited, written.
 //!
+//! This is own code rather than `kube::config::Kubeconfig`, because this crate must not depend on k8s-openapi
+//! (`tests/tests/tidy.rs` enforces it).
+//!
 //! One file at a time; files are never merged. The YAML tree is the only copy of the content, so that an edit keeps
 //! every field that this client does not know.
 
@@ -20,7 +23,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 #[derive(Clone)]
 pub struct Kubeconfig {
     tree: Map<String, Value>,
-    /// What relative paths in the file start from.
+    /// Base of relative paths in the file.
     directory: PathBuf,
 }
 
@@ -35,7 +38,7 @@ pub struct Context {
     pub namespace: Option<String>,
 }
 
-/// A cluster: where it is and whom to trust there.
+/// A cluster: its URL and trusted authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cluster {
     /// Base URL.
@@ -46,11 +49,11 @@ pub struct Cluster {
     pub tls_server_name: Option<String>,
     /// `insecure-skip-tls-verify`.
     pub insecure_skip_tls_verify: bool,
-    /// A proxy on the way there. Not supported: credentials for such a cluster are refused.
+    /// Proxy to the cluster. Not supported: credentials for such a cluster are an error.
     pub proxy_url: Option<String>,
 }
 
-/// A user: how to prove who is calling.
+/// A user: its credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// PEM certificate chain.
@@ -59,13 +62,13 @@ pub struct User {
     pub client_key: Option<Material>,
     /// Bearer token; a file wins over an inline one, as in kubectl.
     pub token: Option<Material>,
-    /// As whom to act.
+    /// The impersonated user.
     pub impersonation: Option<Impersonation>,
-    /// What this client does not implement of the entry; its credentials are refused.
+    /// A feature of the entry that this client does not support; its credentials are an error.
     pub unsupported: Option<&'static str>,
 }
 
-/// Bytes that stand in the file or in a file of their own; `Debug` shows no content.
+/// Bytes that are inline or in a file of their own; `Debug` shows no content.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Material {
     /// The content.
@@ -79,7 +82,7 @@ pub enum Material {
 pub struct ResolvedContext {
     /// Name of the context.
     pub name: String,
-    /// Where the server is.
+    /// The server.
     pub endpoint: Endpoint,
     /// Name of the cluster entry.
     pub cluster_name: String,
@@ -100,7 +103,7 @@ pub enum KubeconfigError {
     Access {
         /// Its path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Not YAML, or not a mapping.
@@ -108,10 +111,10 @@ pub enum KubeconfigError {
     Parse {
         /// Its path.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         reason: String,
     },
-    /// No context was asked for and the file has no current one.
+    /// No context was requested and the file has no current one.
     #[error("the kubeconfig has no current-context")]
     NoCurrentContext,
     /// An entry that something refers to is missing.
@@ -131,7 +134,7 @@ pub enum KubeconfigError {
         name: String,
         /// The field.
         field: &'static str,
-        /// What it must be.
+        /// The expected form.
         expected: &'static str,
     },
     /// The cluster's server is not a URL.
@@ -139,7 +142,7 @@ pub enum KubeconfigError {
     Server {
         /// Name of the cluster entry.
         name: String,
-        /// What is wrong.
+        /// The fault.
         source: EndpointError,
     },
     /// The tree could not be written as YAML.
@@ -178,8 +181,8 @@ impl Kubeconfig {
         Self { tree, directory: PathBuf::new() }
     }
 
-    /// What a pod is told of its own cluster: the server in its environment, the token of its service account and the
-    /// authorities in files, which rotate. `None` outside of a pod.
+    /// The configuration of a pod: the server from its environment, the token of its service account and the authorities from
+    /// files, which rotate. `None` outside of a pod.
     pub fn in_cluster() -> Option<Self> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
@@ -209,7 +212,7 @@ impl Kubeconfig {
         })
     }
 
-    /// The current context for a server whose URL comes from elsewhere. That of the cluster entry is not looked at:
+    /// The current context for a server whose URL comes from elsewhere. The URL of the cluster entry is ignored:
     /// kcp leaves it empty where credentials are for many servers.
     pub fn resolve_at(&self, server: &Endpoint) -> Result<ResolvedContext, KubeconfigError> {
         self.resolve_with(None, |_, _| Ok(server.clone()))
@@ -306,7 +309,7 @@ impl Kubeconfig {
     fn parse_at(text: &str, path: &Path) -> Result<Self, KubeconfigError> {
         let refuse = |reason: String| KubeconfigError::Parse { path: path.to_owned(), reason };
         let tree: Value = serde_saphyr::from_str(text).map_err(|error| {
-            // Only the place is told: the message may quote the text, which holds keys.
+            // Only the position is reported: the message may quote the text, which contains keys.
             let place = error
                 .location()
                 .map_or(String::new(), |at| format!(" at line {}, column {}", at.line(), at.column()));
@@ -363,7 +366,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// One named entry with the rules by which its fields are read.
+/// A named entry, with methods that read its fields.
 struct Entry<'a> {
     section: &'static str,
     name: String,

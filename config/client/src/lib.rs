@@ -1,17 +1,17 @@
-//! A lean Kubernetes client on hyper: kubeconfig, requests, a reflector that decodes only what its user names.
+//! A lean Kubernetes client on hyper: kubeconfig, requests, a reflector that decodes only the requested fields.
 //!
-//! It must not know servers: it speaks HTTP to whatever a kubeconfig or an [`Endpoint`] names, and knows the wire
+//! It must not know servers: it sends requests to any server of a kubeconfig or [`Endpoint`], and knows the wire
 //! format of lists, watches, patches and `Status` errors, but no resource and no storage.
 //!
 //! The contract:
 //! - A [`Client`] is cheap to clone. All its clones share one small pool of multiplexed HTTP/2 connections; HTTP/1.1
 //!   is the fallback when the server does not offer `h2` by ALPN.
-//! - Every answer with a status of 400 or more is an error: [`ClientError::Status`].
-//! - A failed operation says whether to try again ([`ClientError::is_retryable`]) and whose fault it is
-//!   ([`ClientError::blame`]); only [`retry`], within its [`RetryPolicy`], and the [`Reflector`] try again on their
-//!   own, apart from a request that provably never reached the server.
-//! - A [`Reflector`] never gives up and never loses an event: it resumes by resourceVersion after a cut, and lists
-//!   again only when the server says that the history is gone.
+//! - Every response with a status of 400 or more is an error: [`ClientError::Status`].
+//! - An error has its retryability ([`ClientError::is_retryable`]) and the party to blame ([`ClientError::blame`]); only
+//!   [`retry`], within its [`RetryPolicy`], and the [`Reflector`] retry on their own, apart from a request that provably
+//!   never reached the server.
+//! - A [`Reflector`] retries for ever and never loses an event: it resumes by resourceVersion after an interruption, and
+//!   lists again only when the server reports that the history is gone.
 
 mod backoff;
 mod body;
@@ -21,26 +21,28 @@ mod credentials;
 mod endpoint;
 mod error;
 mod kubeconfig;
-mod names;
 mod object;
+mod options;
 mod pool;
 mod reflector;
+mod resolver;
 mod resource;
 mod retry;
 mod watch;
 
 pub use backoff::Backoff;
 pub use body::ResponseBody;
-pub use client::{Client, ClientOptions, Request, Response, StreamingResponse};
+pub use client::{Client, Request, Response, StreamingResponse};
 pub use credentials::{Credentials, CredentialsError, Impersonation, Token, TrustRoots, UnverifiedTls};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{Blame, ClientError, KubeStatus, StatusCause, StatusDetails};
 pub use kubeconfig::{
     Cluster, Context, Kubeconfig, KubeconfigError, Material, ResolvedContext, User, default_kubeconfig_path,
 };
-pub use names::Names;
 pub use object::{Ignored, List, ListMeta, ObjectHead, ObjectMeta};
+pub use options::ClientOptions;
 pub use reflector::{Event, ListWatch, Phase, Piece, Reflector, ReflectorOptions, ReflectorStatus};
+pub use resolver::NameResolver;
 pub use resource::{DeleteOptions, PatchType, Preconditions, Query, WriteOptions};
 pub use retry::{RetryPolicy, retry};
 pub use watch::{WatchEvent, WatchEventKind, WatchStream};

@@ -1,4 +1,4 @@
-//! The few fields that all objects share, for users of the reflector who name only what they need.
+//! The few fields that all objects share, for users of the reflector that decode only what they need.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 /// An object of which only its metadata matters.
 ///
-/// `A` is what to keep of the annotations; see [`ObjectMeta`].
+/// `A` is the type of the kept annotations; see [`ObjectMeta`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(bound(deserialize = "A: Deserialize<'de> + Default"))]
 pub struct ObjectHead<A = BTreeMap<String, String>> {
@@ -48,13 +48,13 @@ pub struct ObjectMeta<A = BTreeMap<String, String>> {
     pub creation_timestamp: Option<String>,
     /// RFC 3339; set while finalizers hold the object.
     pub deletion_timestamp: Option<String>,
-    /// What still holds the object.
+    /// Finalizers that block the deletion.
     #[serde(deserialize_with = "null_as_default")]
     pub finalizers: Vec<String>,
     /// Labels.
     #[serde(deserialize_with = "null_as_default")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations, or what `A` keeps of them.
+    /// Annotations, decoded into `A`.
     #[serde(deserialize_with = "null_as_default")]
     pub annotations: A,
 }
@@ -84,7 +84,7 @@ pub struct ListMeta {
     /// Token for the next page; empty on the last one.
     #[serde(rename = "continue")]
     pub continue_token: String,
-    /// How many objects follow on further pages, if the server counts them.
+    /// Number of objects on further pages, if the server counts them.
     pub remaining_item_count: Option<i64>,
 }
 

@@ -1,7 +1,7 @@
-//! The connections of one endpoint: a few multiplexed ones, dialled one at a time and replaced when they break or
+//! The connection pool of one endpoint: a few multiplexed connections, dialled one at a time and replaced when they break or
 //! when the credentials change.
 //!
-//! The lock is held for a look at a handful of entries, never across I/O.
+//! The lock is held to inspect a few entries, never across I/O.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,11 +17,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::client::ClientOptions;
 use crate::connection::{Connection, dial};
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::error::ClientError;
+use crate::options::ClientOptions;
 
 pub(crate) struct Pool {
     endpoint: Endpoint,
@@ -39,7 +39,7 @@ pub(crate) enum Lease {
 /// Counts one request of a multiplexed connection.
 pub(crate) struct InFlight(Arc<AtomicUsize>);
 
-/// A connection that serves one request at a time, with the way back to where it came from.
+/// A connection for one request at a time, with a reference to its pool.
 pub(crate) struct Exclusive {
     pub(crate) sender: http1::SendRequest<Full<Bytes>>,
     credentials: Arc<Credentials>,
@@ -71,7 +71,7 @@ impl Pool {
         &self.credentials
     }
 
-    /// A place on a connection: the least loaded one, or the one that is being dialled now.
+    /// The right to use a connection: the least loaded one, or the one that is being dialled.
     pub(crate) async fn lease(self: &Arc<Self>) -> Result<Lease, ClientError> {
         loop {
             let dialling = match self.lease_or_dial() {
@@ -85,8 +85,8 @@ impl Pool {
     fn lease_or_dial(self: &Arc<Self>) -> Result<Lease, DialOutcome> {
         let current = self.credentials.load_full();
         let mut state = self.state.lock();
-        state.forget_closed();
-        // What was dialled with older credentials only finishes what it carries.
+        state.remove_closed();
+        // Connections with older credentials only finish their requests.
         state.multiplexed.retain(|c| Arc::ptr_eq(&c.credentials, &current));
         state.idle.retain(|c| !c.sender.is_closed() && Arc::ptr_eq(&c.credentials, &current));
         let count = state.multiplexed.len();
@@ -96,7 +96,7 @@ impl Pool {
         });
         if let Some((lease, crowded)) = least {
             if crowded && count < self.options.max_connections {
-                // The next requests find it; this one need not wait.
+                // Later requests use it; this one does not wait.
                 drop(state.dial(self));
             }
             return Ok(lease);
@@ -107,14 +107,14 @@ impl Pool {
         }
     }
 
-    /// Opens a connection and files it. Waits first if the last try failed a moment ago.
-    async fn dial(self: Arc<Self>, not_before: Option<Instant>, turn: usize) -> Result<(), ClientError> {
+    /// Opens a connection and adds it to the pool. Waits for the back-off after a failed attempt.
+    async fn dial(self: Arc<Self>, not_before: Option<Instant>, attempt: usize) -> Result<(), ClientError> {
         if let Some(time) = not_before {
             tokio::time::sleep_until(time).await;
         }
         let credentials = self.credentials.load_full();
         let limit = self.options.connect_timeout;
-        let dialling = dial(&self.endpoint, &credentials, &self.options, turn);
+        let dialling = dial(&self.endpoint, &credentials, &self.options, attempt);
         let result = tokio::time::timeout(limit, dialling).await.unwrap_or_else(|_| {
             let what = format!("dialling {}:{}", self.endpoint.host(), self.endpoint.port());
             Err(ClientError::Timeout { what: what.into(), after: limit })
@@ -150,7 +150,7 @@ impl Pool {
 }
 
 impl Exclusive {
-    /// Gives the connection back once its answer was read to the end.
+    /// Gives the connection back once its response was read to the end.
     pub(crate) fn give_back(self) {
         if let Some(pool) = self.pool.upgrade() {
             let mut state = pool.state.lock();
@@ -174,8 +174,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Delays between failed dials. They are short: whoever asks has a back-off of his own, this one only keeps many
-/// askers from dialling in a tight loop.
+/// Delays after failed dials. They are short: callers have their own back-off, and this one only prevents many callers from
+/// dialling in a tight loop.
 const FIRST_REDIAL: Duration = Duration::from_millis(50);
 const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
@@ -187,7 +187,7 @@ struct State {
     dial: Option<DialOutcome>,
     backoff: Backoff,
     not_before: Option<Instant>,
-    /// So far. Each begins with another of the server's addresses: one may accept and never answer.
+    /// Number of dials so far. Each begins with another address of the server, because one may accept and never respond.
     dials: usize,
 }
 
@@ -199,8 +199,9 @@ struct Multiplexed {
 }
 
 impl State {
-    /// A server that accepts connections and closes them at once is as good as one that does not answer.
-    fn forget_closed(&mut self) {
+    /// Removes closed connections. A server that closes connections right after accepting them is treated like one that cannot
+    /// be connected to.
+    fn remove_closed(&mut self) {
         const SHORT_LIVED: Duration = Duration::from_secs(1);
         let now = Instant::now();
         for closed in self.multiplexed.extract_if(.., |connection| connection.sender.is_closed()) {
@@ -212,20 +213,20 @@ impl State {
         }
     }
 
-    /// Joins the dial under way or starts one. It runs as a task of its own, limited by the connect timeout, so that
-    /// a caller that goes away does not stop it for the others.
+    /// Joins the running dial or starts one. It runs as a task of its own, limited by the connect timeout, so that a cancelled
+    /// caller does not stop it for the others.
     fn dial(&mut self, pool: &Arc<Pool>) -> DialOutcome {
         if let Some(dial) = &self.dial {
             return dial.clone();
         }
         let (done, outcome) = oneshot::channel();
         let pool = pool.clone();
-        let (not_before, turn) = (self.not_before, self.dials);
-        self.dials = turn.wrapping_add(1);
+        let (not_before, attempt) = (self.not_before, self.dials);
+        self.dials = attempt.wrapping_add(1);
         let endpoint: Arc<str> = pool.endpoint.to_string().into();
         tokio::spawn(async move {
-            // Nobody may be waiting any more; the connection is filed all the same.
-            let _ = done.send(pool.dial(not_before, turn).await);
+            // All callers may have been cancelled; the connection is added to the pool nevertheless.
+            let _ = done.send(pool.dial(not_before, attempt).await);
         });
         let outcome = async move {
             outcome.await.unwrap_or_else(|stopped| {

@@ -1,6 +1,6 @@
-//! A mirror of a collection: list, then watch, for as long as somebody asks for the next event.
+//! A reflector: lists a collection, then watches it, as long as its user requests the next event.
 //!
-//! What to do next is decided by [`step::Machine`], which knows no I/O; this file carries it out.
+//! [`step::Machine`] decides on each step without I/O; this file performs it.
 
 mod list_watch;
 mod status;
@@ -27,11 +27,11 @@ use step::{Command, Delivery, Failure, Input, Machine, Step};
 
 /// Follows one collection of one server and decodes its objects into `T`, which names only the wanted fields.
 ///
-/// It runs inside [`Reflector::next`] and has no task of its own. It never fails: errors are waited out, counted and
+/// It runs inside [`Reflector::next`] and has no task of its own. It never fails: errors are retried, counted and
 /// shown in its [`ReflectorStatus`]. An object that does not decode is skipped, counted and logged.
 ///
-/// After a cut it resumes where the history is known to be complete: events of the last revision may come again, none
-/// is lost. Deletions that happened while the history was lost show by absence from [`Event::Replaced`].
+/// After an interruption it resumes from the last complete revision: events of that revision may be repeated, none is lost.
+/// Objects deleted while the history was lost are absent from [`Event::Replaced`].
 pub struct Reflector<T> {
     client: Client,
     source: ListWatch,
@@ -45,10 +45,10 @@ pub struct Reflector<T> {
     status: watch::Sender<ReflectorStatus>,
 }
 
-/// What happened to the collection.
+/// A change of the collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<T> {
-    /// These are all objects now; whatever is not among them is gone.
+    /// All objects of the collection; others were deleted.
     Replaced {
         /// The objects.
         items: Vec<T>,
@@ -63,16 +63,16 @@ pub enum Event<T> {
     Progress(String),
 }
 
-/// What [`Reflector::next_piece`] tells: the same as [`Event`], but a list comes page by page.
+/// The result of [`Reflector::next_piece`]: the same as [`Event`], but a list is delivered page by page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece<T> {
     /// The next objects of a list.
     Page {
         /// The objects.
         items: Vec<T>,
-        /// A list begins here; pages of an unfinished one do not count any more.
+        /// Whether a list begins here; pages of an unfinished list are to be dropped.
         is_first: bool,
-        /// Set on the last page, the revision at which the list was read: what no page of it named is gone.
+        /// Revision of the list, set on its last page: objects on no page of it were deleted.
         complete_at: Option<String>,
     },
     /// An object was added or changed.
@@ -92,9 +92,9 @@ pub struct ReflectorOptions {
     pub watch_timeout: Duration,
     /// Delay after a first failure.
     pub initial_backoff: Duration,
-    /// Longest delay between tries.
+    /// Longest delay between attempts.
     pub longest_backoff: Duration,
-    /// A watch that lasted this long is healthy even if nothing happened.
+    /// A watch that lasted this long counts as healthy even without events.
     pub healthy_after: Duration,
 }
 
@@ -129,7 +129,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         Self::start(client, source, options, machine)
     }
 
-    /// The next event, however long it takes. Safe to cancel: nothing is lost. Holds a whole list in memory.
+    /// Waits for the next event. Cancel-safe. Holds a whole list in memory.
     pub async fn next(&mut self) -> Event<T> {
         loop {
             match self.next_piece().await {
@@ -149,7 +149,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         }
     }
 
-    /// The next piece, however long it takes; of a list it holds one page. Safe to cancel: nothing is lost.
+    /// Waits for the next piece; holds one page of a list. Cancel-safe.
     pub async fn next_piece(&mut self) -> Piece<T> {
         loop {
             if let Some(piece) = self.advance().await {
@@ -158,12 +158,12 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         }
     }
 
-    /// The state of this mirror, for readiness and metrics. Outlives it.
+    /// The status, for readiness and metrics. The receiver outlives the reflector.
     pub fn status(&self) -> watch::Receiver<ReflectorStatus> {
         self.status.subscribe()
     }
 
-    /// What is mirrored.
+    /// The collection.
     pub fn source(&self) -> &ListWatch {
         &self.source
     }
@@ -200,8 +200,8 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
             }
             Io::Watching { stream, opened, deadline } => {
                 let opened = *opened;
-                // A server that ends watches properly does so before the deadline. One that is silent beyond it, on a
-                // connection that cannot be pinged, is taken for dead.
+                // A server ends its watches before the deadline. If it is silent beyond it, on a connection that cannot be
+                // pinged, it is considered dead.
                 match timeout_at(*deadline, stream.next()).await {
                     Ok(Some(Ok(event))) => self.on_event(event),
                     Ok(Some(Err(error))) => {
@@ -215,7 +215,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
                     }
                 }
             }
-            // Every step ends in `execute`, which leaves work behind; listing again is always right.
+            // Unreachable after `execute`; starting again is always correct.
             Io::Idle => {
                 let first = self.machine.first();
                 self.execute(Duration::ZERO, first);
@@ -292,7 +292,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
         self.follow(step, None)
     }
 
-    /// Carries out a step; `item` is what the input itself brought.
+    /// Performs a step; `item` is the item of the input.
     fn follow(&mut self, step: Step, item: Option<Piece<T>>) -> Option<Piece<T>> {
         let Step { delivery, delay, command } = step;
         self.execute(delay, command);
@@ -303,7 +303,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
             }
         });
         match (delivery, item) {
-            // A page that does not complete the list is told all the same.
+            // A page that does not complete the list is delivered, too.
             (Delivery::Nothing, page @ Some(Piece::Page { .. })) | (Delivery::Item, page) => page,
             (Delivery::Replaced(version), Some(Piece::Page { items, is_first, .. })) => {
                 self.status.send_modify(|status| {
@@ -359,7 +359,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
 
     fn note_watch_age(&mut self, lived: Duration) {
         if lived >= self.options.healthy_after {
-            self.machine.was_healthy();
+            self.machine.record_healthy();
         }
     }
 
@@ -375,7 +375,7 @@ impl<T: DeserializeOwned + Send + 'static> Reflector<T> {
 
 enum Io<T> {
     Idle,
-    /// A delay and a request, kept here so that cancelling `next` does not cancel them.
+    /// A delay and a request, kept here so that they survive the cancellation of `next`.
     Working(BoxFuture<'static, Outcome<T>>),
     Watching {
         stream: WatchStream,
@@ -396,7 +396,7 @@ struct Page<T> {
 }
 
 impl<T: DeserializeOwned> Page<T> {
-    /// One pass if all is well; object by object if one of them does not decode.
+    /// Decodes in one pass, or object by object if one of them does not decode.
     fn decode(body: &[u8], what: &str) -> Result<Self, ClientError> {
         if let Ok(List { metadata, items }) = serde_json::from_slice::<List<T>>(body) {
             return Ok(Self { items, meta: metadata, skipped: 0 });

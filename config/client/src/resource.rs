@@ -11,14 +11,14 @@ use serde::de::DeserializeOwned;
 use crate::client::{Client, Request};
 use crate::error::ClientError;
 
-/// How a patch is expressed.
+/// Format of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchType {
     /// RFC 6902, a list of operations.
     Json,
     /// RFC 7386; `null` deletes.
     Merge,
-    /// Kubernetes' merge of lists by key; built-in types only.
+    /// Strategic merge patch: merges lists by key; built-in types only.
     Strategic,
     /// Server-side apply; needs a field manager.
     Apply,
@@ -29,9 +29,9 @@ pub enum PatchType {
 /// Options of create, replace and patch.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// Who owns the written fields.
+    /// Owner of the written fields.
     pub field_manager: Option<String>,
-    /// Do everything but store.
+    /// Perform everything but the storage.
     pub dry_run: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct WriteOptions {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOptions {
-    /// What must hold for the deletion to happen.
+    /// Preconditions of the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preconditions: Option<Preconditions>,
     /// `Orphan`, `Background` or `Foreground`.
@@ -47,7 +47,7 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<&'static str>,
 }
 
-/// Conditions on the object to delete; otherwise the server answers 409.
+/// Conditions on the object to delete; otherwise the server responds with 409.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions {
@@ -107,7 +107,7 @@ impl Client {
         self.write(Method::PATCH, query, patch_type.content_type(), patch).await
     }
 
-    /// Deletes an object. The answer, the object or a `Status`, is not kept.
+    /// Deletes an object. The response, the object or a `Status`, is dropped.
     pub async fn delete(&self, path: &str, options: &DeleteOptions) -> Result<(), ClientError> {
         let body = encode(options, path)?;
         let request = Request::new(Method::DELETE, path).with_body("application/json", body);

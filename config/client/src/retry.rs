@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 
-/// How often and how patiently to try again.
+/// Number and delays of retries.
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
-    /// Most tries, the first included.
+    /// Maximum number of attempts, including the first.
     pub attempts: usize,
-    /// Delay before the second try; doubles from then on.
+    /// Delay before the second attempt; doubles for each further one.
     pub initial: Duration,
-    /// Longest delay. A server that asks for more than this is not waited for.
+    /// Longest delay. If the server asks for a longer one, there is no retry.
     pub longest: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Default for RetryPolicy {
 }
 
 /// Repeats `operation` while its error is retryable. Only for operations that may safely happen twice: after a lost
-/// connection the first try may have taken effect.
+/// connection the first attempt may have taken effect.
 pub async fn retry<T, F, O>(policy: &RetryPolicy, mut operation: O) -> Result<T, ClientError>
 where
     F: Future<Output = Result<T, ClientError>>,
@@ -38,11 +38,11 @@ where
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let asked = error.retry_after().unwrap_or_default();
-        if attempts_left == 0 || !error.is_retryable() || asked > policy.longest {
+        let requested = error.retry_after().unwrap_or_default();
+        if attempts_left == 0 || !error.is_retryable() || requested > policy.longest {
             return Err(error);
         }
-        tokio::time::sleep(backoff.next_delay().max(asked)).await;
+        tokio::time::sleep(backoff.next_delay().max(requested)).await;
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_may_pass_is_tried_again_and_never_forever() {
+    async fn only_retryable_errors_are_retried_a_limited_number_of_times() {
         for (error, expected) in [
             (status(503, None), 5),
             (status(429, Some(QUICK.longest)), 5),

@@ -21,35 +21,35 @@ pub struct WatchStream {
 /// One event. The object is undecoded: its bytes are a part of what came over the wire, not a copy.
 #[derive(Debug, Clone)]
 pub struct WatchEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: WatchEventKind,
     /// The object, or for [`WatchEventKind::Error`] a `Status`.
     pub object: Bytes,
 }
 
-/// What happened to an object.
+/// Kind of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WatchEventKind {
-    /// It exists, or began to match the selector.
+    /// The object was created, or began to match the selector.
     Added,
-    /// It changed.
+    /// The object changed.
     Modified,
-    /// It is gone, or ceased to match; the object is its last state, with the version of the deletion.
+    /// The object was deleted, or ceased to match; this is its last state, with the version of the deletion.
     Deleted,
-    /// Nothing; the object has only a resourceVersion up to which everything was delivered.
+    /// No change; the object has only a resourceVersion up to which everything was delivered.
     Bookmark,
     /// The watch failed.
     Error,
 }
 
 impl Client {
-    /// Opens a watch. The path must ask for one (`watch=1`).
+    /// Opens a watch. The path must have `watch=1`.
     pub async fn watch(&self, path_and_query: &str) -> Result<WatchStream, ClientError> {
         self.watch_with(Request::new(Method::GET, path_and_query)).await
     }
 
-    /// Opens a watch with headers of the caller's choice.
+    /// Opens a watch with additional headers.
     pub async fn watch_with(&self, request: Request) -> Result<WatchStream, ClientError> {
         let response = self.stream(request).await?;
         Ok(WatchStream { body: response.body, lines: Lines::new(self.options().max_event_bytes) })
@@ -57,7 +57,7 @@ impl Client {
 }
 
 impl WatchStream {
-    /// The next event; `None` when the server ended the watch properly. Safe to cancel.
+    /// The next event; `None` when the server ended the watch. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<WatchEvent, ClientError>> {
         loop {
             match self.lines.next() {
@@ -66,7 +66,7 @@ impl WatchStream {
                 Ok(None) => match self.body.chunk().await {
                     Some(Ok(chunk)) => self.lines.push(chunk),
                     Some(Err(error)) => return Some(Err(error)),
-                    // An unfinished line at the end is a cut, not an event.
+                    // An unfinished line at the end means that the connection was interrupted.
                     None if self.lines.is_partial() => {
                         let source = Arc::new(std::io::Error::from(std::io::ErrorKind::UnexpectedEof));
                         return Some(Err(ClientError::Closed { what: self.body.what().clone(), source }));
@@ -101,7 +101,7 @@ impl WatchEvent {
     }
 }
 
-/// Cuts a byte stream into lines. A line within one chunk is a slice of it; one that spans chunks is joined.
+/// Splits a byte stream into lines. A line within one chunk is a slice of it; one that spans chunks is joined.
 struct Lines {
     limit: usize,
     partial: BytesMut,

@@ -6,7 +6,7 @@ use crate::certificate::day;
 use crate::survey::{Bundle, Meaning, Survey};
 
 impl Survey<'_> {
-    /// A bundle that the setting `key`, with its whole path, names.
+    /// Checks the bundle of the setting `key`, which has its whole path.
     pub(crate) fn bundle(&mut self, key: &str, file: &Path, meaning: Meaning) {
         let Some(certificates) = self.read(key, file) else { return };
         let (now, shown) = (self.now, file.display());
@@ -23,7 +23,7 @@ impl Survey<'_> {
             if certificate.ends <= now && !renewed {
                 let message =
                     format!("authority {:?} has ended on {}", certificate.name, day(certificate.ends));
-                self.checker.fault(key, &message, "take it out: it vouches for nobody any more");
+                self.checker.fault(key, &message, "remove it: it is not valid any more");
             }
             if certificate.begins > now {
                 let message =
@@ -31,21 +31,24 @@ impl Survey<'_> {
                 self.checker.fault(key, &message, "look at this machine's clock, or wait");
             }
             if !certificate.is_authority {
-                let message = format!("{:?} in {shown} is no authority", certificate.name);
-                self.checker.fault(key, &message, "name the file of whoever has signed it");
+                let message = format!("{:?} in {shown} is not an authority", certificate.name);
+                self.checker.fault(key, &message, "set the file of the authority that signed it");
             }
         }
         if let Some(shared) = certificates.iter().find(|one| one.is_shared_by_cloudflares_customers()) {
             let (message, hint) = match meaning {
                 Meaning::Transport => (
                     format!(
-                        "every customer of CloudFlare can have requests carried with a certificate of {:?}",
+                        "every customer of CloudFlare can send requests with a certificate of {:?}",
                         shared.name
                     ),
                     "upload a certificate of your own for your zone or host name, and name its authority",
                 ),
                 _ => (
-                    format!("{:?} is CloudFlare's for all its customers, and nobody's identity", shared.name),
+                    format!(
+                        "{:?} is shared by all customers of CloudFlare and must not authenticate users",
+                        shared.name
+                    ),
                     "it belongs into tls.transportClientCA at most",
                 ),
             };

@@ -1,4 +1,4 @@
-//! What a certificate says, as far as rules are about it.
+//! Parsed certificates, as far as the rules need them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,9 +24,9 @@ pub(crate) struct Certificate {
     pub(crate) begins: i64,
     /// Seconds since 1970.
     pub(crate) ends: i64,
-    /// It may sign others.
+    /// Whether it may sign other certificates.
     pub(crate) is_authority: bool,
-    /// What it is good for; `None` for anything.
+    /// Extended key usages; `None` for any.
     usages: Option<Usages>,
 }
 
@@ -36,17 +36,17 @@ struct Usages {
     client: bool,
 }
 
-/// What a leaf has to be good for.
+/// Required usage of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// It is shown to clients.
+    /// Presented to clients.
     Server,
-    /// It is shown to servers.
+    /// Presented to servers.
     Client,
 }
 
 impl Certificate {
-    /// All of a PEM text. What is none is passed over: whoever cares asks [`fairlead_config::PemFault`].
+    /// All certificates of a PEM text. Invalid ones are skipped; [`fairlead_config::PemFault`] reports them.
     pub(crate) fn all_in(pem: &[u8]) -> Vec<Self> {
         CertificateDer::pem_slice_iter(pem).filter_map(|der| Self::of(der.ok()?)).collect()
     }
@@ -73,12 +73,12 @@ impl Certificate {
         })
     }
 
-    /// Its bytes.
+    /// The DER bytes.
     pub(crate) fn der(&self) -> CertificateDer<'static> {
         self.der.clone()
     }
 
-    /// Whether it may be used so.
+    /// Whether it allows a usage.
     pub(crate) fn is_for(&self, usage: Usage) -> bool {
         self.usages.is_none_or(|usages| match usage {
             Usage::Server => usages.server,
@@ -86,7 +86,7 @@ impl Certificate {
         })
     }
 
-    /// Whether the other one is signed with its key.
+    /// Whether its key signed the other certificate.
     pub(crate) fn vouches_for(&self, other: &Self) -> bool {
         if self.subject != other.issuer || self.der == other.der {
             return false;
@@ -99,19 +99,19 @@ impl Certificate {
         leaf.verify_signature(Some(authority.public_key())).is_ok()
     }
 
-    /// Whether it is the same authority, perhaps renewed.
+    /// Whether it is the same authority, possibly renewed.
     pub(crate) fn is_same_authority(&self, other: &Self) -> bool {
         self.key == other.key && self.subject == other.subject
     }
 
-    /// Whether clients take it for a server of this name; `*.example.com` stands for any one level below.
+    /// Whether it is valid for a server of this name; `*.example.com` stands for any one level below.
     pub(crate) fn is_named(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']').replacen('*', "any", 1);
         let Ok(name) = ServerName::try_from(host) else { return false };
         ParsedCertificate::try_from(&self.der).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
     }
 
-    /// The DNS names and addresses that it is for, as text.
+    /// Its DNS names and addresses as text.
     pub(crate) fn names(&self) -> Vec<String> {
         let Ok((_, parsed)) = X509Certificate::from_der(&self.der) else { return Vec::new() };
         let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
@@ -126,13 +126,13 @@ impl Certificate {
         names.value.general_names.iter().filter_map(text).collect()
     }
 
-    /// Whether CloudFlare's origin pulls of all of its customers are signed by it.
+    /// Whether it signs the origin pulls of all customers of CloudFlare.
     pub(crate) fn is_shared_by_cloudflares_customers(&self) -> bool {
         self.is_authority && self.common_name.as_deref() == Some("origin-pull.cloudflare.net")
     }
 }
 
-/// A day, as people write it down.
+/// A date in ISO 8601.
 pub(crate) fn day(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds)
         .map_or_else(|_| "a time far away".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())

@@ -1,4 +1,4 @@
-//! Rules about issuers: they name people as they like, and a prefix keeps these apart from everybody else.
+//! Rules about issuers: an issuer can assert any name, and a prefix separates its names from all others.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::pairs::below;
 use crate::survey::{Meaning, Survey};
 
 const SUCH_AS: &str = "such as \"oidc:\"";
-const OF_KUBERNETES: &str = "what begins with system: is Kubernetes' own, and no issuer's";
+const OF_KUBERNETES: &str = "names that begin with system: are reserved for Kubernetes";
 
-/// Those that a door believes, in its settings and in the file of `configuration`. `key`: of the authentication.
+/// Checks the issuers of a listener, in its settings and in the file of `configuration`. `key` is that of `authentication`.
 pub(crate) fn inspect(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>) {
     one(authentication, &below(key, "oidc"), survey);
     if let Some(file) = &authentication.configuration {
@@ -38,8 +38,8 @@ fn one(authentication: &AuthenticationConfig, key: &str, survey: &mut Survey<'_>
     }
 }
 
-/// What cannot be read as such a file is nobody's issuer; the gateway refuses it with the line. Names that an expression makes
-/// are its author's to keep apart.
+/// Files that cannot be parsed are skipped, because the gateway rejects them with the line. Names from CEL expressions are not
+/// checked.
 fn of_file(file: &Path, key: &str, survey: &mut Survey<'_>) {
     let Some(text) = survey.text(file) else { return };
     let Ok(tree) = serde_saphyr::from_str::<Value>(&text) else { return };
@@ -61,11 +61,9 @@ fn of_file(file: &Path, key: &str, survey: &mut Survey<'_>) {
 }
 
 fn bare_users(claim: &str) -> String {
-    format!("whoever the issuer calls so is that user: the claim {claim:?} has no prefix")
+    format!("the issuer can assert any user name: the claim {claim:?} has no prefix")
 }
 
 fn bare_groups(claim: &str) -> String {
-    format!(
-        "the issuer can put its users into any group, system: ones among them: the claim {claim:?} has no prefix"
-    )
+    format!("the issuer can assert any group, including system: ones: the claim {claim:?} has no prefix")
 }

@@ -1,4 +1,4 @@
-//! Rules about kubeconfigs: whether they could be used, and what they show and believe.
+//! Rules about kubeconfigs: their files, credentials and authorities.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use fairlead_client::{Endpoint, Kubeconfig, Material, ResolvedContext, Unverifie
 use crate::certificate::{Certificate, Usage, day};
 use crate::survey::Survey;
 
-/// What of a kubeconfig is used.
+/// The part of a kubeconfig that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use<'c> {
-    /// Server and user, of a context if there is one of this name, else of the current one.
+    /// Server and user of the named context if it exists, otherwise of the current one.
     Context(Option<&'c str>),
-    /// The user; its server does not count and may be missing.
+    /// The user; the server is ignored and may be missing.
     User,
 }
 
 impl Survey<'_> {
-    /// A kubeconfig that a setting names. An empty path stands for the pod's own, which is not here.
+    /// Checks a kubeconfig. An empty path means that of the pod, which cannot be checked here.
     pub(crate) fn kubeconfig(&mut self, key: &str, file: &Path, usage: Use<'_>) {
         let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
         if !is_there || self.is_odd(key, file, file) {
@@ -45,15 +45,11 @@ impl Survey<'_> {
             self.checker.fault(key, &message, "let its URL begin with https://");
         } else if context.cluster.insecure_skip_tls_verify {
             let message =
-                format!("{shown} says that anybody is to be taken for the server (insecure-skip-tls-verify)");
+                format!("{shown} disables the verification of the server (insecure-skip-tls-verify)");
             self.checker.fault(key, &message, "name the server's authority as certificate-authority");
         } else if let Err(error) = context.credentials(UnverifiedTls::Refuse) {
             let message = format!("{shown}: {error}");
-            self.checker.fault(
-                key,
-                &message,
-                "its certificates, keys and files have to be whole and fit together",
-            );
+            self.checker.fault(key, &message, "its certificates and keys have to be complete and match");
         }
         if let Some(chain) = context.user.client_certificate.as_ref().and_then(read) {
             self.chain(key, &Certificate::all_in(&chain), Usage::Client);
@@ -69,7 +65,7 @@ impl Survey<'_> {
         }
     }
 
-    /// Whether what a kubeconfig names is there and must not be read: it may have no end, or begin only when somebody writes.
+    /// Whether a kubeconfig names a device or FIFO, which may be endless or block.
     fn is_odd(&mut self, key: &str, kubeconfig: &Path, named: &Path) -> bool {
         let is_odd = named.exists() && !fairlead_config::is_plain(named);
         if is_odd {

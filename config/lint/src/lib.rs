@@ -1,14 +1,14 @@
-//! What is likely to go wrong with a configuration, found without starting the process: in the settings, in the files that
-//! they name, and between these files.
+//! Lint of a configuration without starting the process: of its settings, the files that they name, and the relations
+//! between these files.
 //!
-//! This crate knows what settings mean for trust: which file says who somebody is, which only who carries requests, which
-//! is shown to whom. It starts nothing, connects to nobody, and shows nothing of a secret.
+//! This crate knows the meaning of settings for trust: which authorities authenticate users, which authenticate transport only,
+//! and which certificates are presented to clients and servers. It starts no process, opens no connection, and shows no secret.
 
 mod bundles;
 mod certificate;
-mod doors;
 mod issuers;
 mod kubeconfigs;
+mod listeners;
 mod pairs;
 mod servers;
 mod survey;
@@ -21,12 +21,12 @@ use fairlead_config::{
 };
 use survey::Survey;
 
-/// Everything that is wrong with a configuration and the files that it names, in the order of its lines.
+/// All findings of a configuration and its files, in the order of its lines.
 pub fn lint(kind: ProcessKind, file: &Path) -> Vec<Finding> {
     lint_at(kind, file, SystemTime::now())
 }
 
-/// The same as it will be at another time: certificates end.
+/// The same at another time, because certificates expire.
 pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> {
     let survey = |checker: &mut Checker, inspect: &dyn Fn(&mut Survey<'_>)| {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -36,7 +36,7 @@ pub fn lint_at(kind: ProcessKind, file: &Path, now: SystemTime) -> Vec<Finding> 
     };
     match kind {
         ProcessKind::Gateway => examine::<GatewayConfig>(file, |config, checker| {
-            survey(checker, &|survey| doors::inspect(config, survey));
+            survey(checker, &|survey| listeners::inspect(config, survey));
         }),
         ProcessKind::Shard => examine::<ShardConfig>(file, |config, checker| {
             survey(checker, &|survey| servers::inspect_shard(config, survey));

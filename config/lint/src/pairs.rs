@@ -1,4 +1,4 @@
-//! Rules about certificates that are shown, with their keys.
+//! Rules about certificates with their keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use crate::certificate::{Certificate, Usage, day};
 use crate::survey::Survey;
 
-/// Who looks at a lint's findings needs some days.
+/// Time before the expiry of a certificate from which it is a finding.
 const SOON: i64 = 14 * 86_400;
 
 impl Survey<'_> {
@@ -27,7 +27,7 @@ impl Survey<'_> {
         let (at, key_at) = (below(key, "certificate"), below(key, "privateKey"));
         let chain = self.read(&at, certificate);
         if let Some(fault) = PemFault::first_in(private_key) {
-            self.checker.fault(&key_at, &fault.to_string(), "put a file in its place that is whole");
+            self.checker.fault(&key_at, &fault.to_string(), "replace it with a complete file");
         } else if let (Some(chain), Ok(secret)) = (&chain, PrivateKeyDer::from_pem_file(private_key)) {
             self.fit(&key_at, chain, &secret, certificate, private_key);
         }
@@ -36,16 +36,16 @@ impl Survey<'_> {
         chain.into_iter().next()
     }
 
-    /// A certificate that stands somewhere else than in settings of its own.
+    /// A certificate in another file, such as a kubeconfig.
     pub(crate) fn chain(&mut self, at: &str, chain: &[Certificate], usage: Usage) {
         let Some(leaf) = chain.first() else { return };
         self.validity(at, leaf);
         if leaf.is_authority && chain.len() > 1 {
-            let message = format!("the first certificate, {:?}, is an authority's", leaf.name);
+            let message = format!("the first certificate, {:?}, is that of an authority", leaf.name);
             self.checker.fault(
                 at,
                 &message,
-                "put the server's or client's own first, then its intermediates",
+                "put the certificate of the server or client first, then its intermediates",
             );
         }
         if !leaf.is_for(usage) {
@@ -75,7 +75,7 @@ impl Survey<'_> {
             self.checker.fault(at, &message, "look at this machine's clock, or wait");
         }
         let left = leaf.ends - now;
-        // Those that live for days only are renewed by somebody who does not need to be told two weeks ahead.
+        // Certificates with a lifetime of days are renewed automatically and need no early warning.
         let soon = SOON.min((leaf.ends - leaf.begins) / 4);
         if left <= 0 {
             let message = format!("{name:?} has ended on {}", day(leaf.ends));
@@ -86,7 +86,7 @@ impl Survey<'_> {
         }
     }
 
-    /// What would fail when the process starts.
+    /// Faults with which the process would not start.
     fn fit(
         &mut self,
         key_at: &str,
@@ -96,7 +96,7 @@ impl Survey<'_> {
         private_key: &Path,
     ) {
         let Ok(signing) = any_supported_type(secret) else {
-            let message = format!("{} is no private key of a known kind", private_key.display());
+            let message = format!("{} is not a private key of a supported kind", private_key.display());
             return self.checker.fault(key_at, &message, "RSA, ECDSA or Ed25519, as PKCS #8, #1 or SEC 1");
         };
         let chain = chain.iter().map(Certificate::der).collect();

@@ -20,19 +20,18 @@ pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut Survey<'_>) {
     if let Some(file) = &trust.request_header_ca {
         survey.bundle("trust.requestHeaderCA", file, Meaning::Proxy);
         if trust.request_header_allowed_names.is_empty() {
-            let message =
-                "whoever has a certificate of requestHeaderCA can say to be anybody, whatever its name";
+            let message = "any certificate of requestHeaderCA can assert any identity";
             let hint = "name the gateways' common names, such as kcp-front-proxy";
             survey.checker.fault("trust.requestHeaderAllowedNames", message, hint);
         }
-        let keeps_out = config.peers.allow.as_deref().is_some_and(keeps_somebody_out);
-        if is_public(config.serving.address.ip()) && !keeps_out {
+        let is_restricted = config.peers.allow.as_deref().is_some_and(restricts_peers);
+        if is_public(config.serving.address.ip()) && !is_restricted {
             let message = format!(
-                "this shard can be reached at {} from anywhere, and believes whoever holds a front proxy's key about who \
-                 others are",
+                "this shard can be reached at {} from any address, and trusts every identity that a holder of a front \
+                 proxy's key asserts",
                 config.serving.address.ip()
             );
-            let hint = "name the networks of the gateways and of other clients in peers.allow, or listen at a private address";
+            let hint = "set the networks of the gateways and other clients in peers.allow, or listen at a private address";
             survey.checker.fault("serving.address", &message, hint);
         }
     }
@@ -47,9 +46,9 @@ pub(crate) fn inspect_shard(config: &ShardConfig, survey: &mut Survey<'_>) {
             survey.kubeconfig(key, file, usage);
         }
     }
-    if let Some(pick) = &config.placement {
-        survey.pair("placement", &pick.certificate, &pick.private_key, Usage::Client);
-        survey.bundle("placement.serverCA", &pick.server_ca, Meaning::Server);
+    if let Some(placement) = &config.placement {
+        survey.pair("placement", &placement.certificate, &placement.private_key, Usage::Client);
+        survey.bundle("placement.serverCA", &placement.server_ca, Meaning::Server);
     }
 }
 
@@ -64,12 +63,12 @@ pub(crate) fn inspect_issuer(config: &IssuerConfig, survey: &mut Survey<'_>) {
 }
 
 impl Survey<'_> {
-    /// What a server shows. Returns the leaf.
+    /// Checks a serving certificate. Returns the leaf.
     pub(crate) fn serving(&mut self, key: &str, serving: &ServingConfig) -> Option<Certificate> {
         self.pair(key, &serving.certificate, &serving.private_key, Usage::Server)
     }
 
-    /// Whether clients of a URL take a server for what they look for.
+    /// Checks a serving certificate against a URL.
     fn named(&mut self, key: &str, url: &HttpsUrl, leaf: &Certificate) {
         let host = host_of(url);
         if !leaf.is_named(host) {
@@ -83,7 +82,7 @@ impl Survey<'_> {
         }
     }
 
-    /// A list of networks.
+    /// Checks a list of networks.
     pub(crate) fn networks(&mut self, key: &str, file: Option<&std::path::Path>) {
         let Some(file) =
             file.filter(|file| std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0))
@@ -91,17 +90,17 @@ impl Survey<'_> {
             return;
         };
         match Networks::load(file) {
-            Err(error) => self.checker.fault(key, &error.to_string(), "one network per line, # for remarks"),
+            Err(error) => self.checker.fault(key, &error.to_string(), "one network per line, # for comments"),
             Ok(networks) if networks.contain_everything() => {
-                let message = format!("{} has every address in it, and keeps nobody out", file.display());
-                self.checker.fault(key, &message, "name the provider's networks only");
+                let message = format!("{} contains every address and excludes no peer", file.display());
+                self.checker.fault(key, &message, "list only the networks of the provider");
             }
             Ok(_) => {}
         }
     }
 }
 
-fn keeps_somebody_out(file: &std::path::Path) -> bool {
+fn restricts_peers(file: &std::path::Path) -> bool {
     Networks::load(file).is_ok_and(|networks| !networks.contain_everything())
 }
 
@@ -113,7 +112,7 @@ fn host_of(url: &HttpsUrl) -> &str {
     }
 }
 
-/// Whether strangers may be able to send there. All of a machine's addresses may have a public one among them.
+/// Whether an address may be public. The wildcard address may include a public one.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {

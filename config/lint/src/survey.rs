@@ -1,4 +1,4 @@
-//! What was seen of a configuration's files, for rules that are about several of them.
+//! Facts about the files of a configuration, for rules that compare several files.
 
 use std::path::Path;
 
@@ -23,16 +23,16 @@ pub(crate) struct Bundle {
     pub(crate) authorities: Vec<Certificate>,
 }
 
-/// What it means to have a certificate of an authority.
+/// Use of certificates of an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// To be somebody.
+    /// They authenticate users.
     Identity,
-    /// To be believed about who others are.
+    /// They authenticate proxies, whose identity headers are trusted.
     Proxy,
-    /// To be allowed to carry requests.
+    /// They authenticate transport only.
     Transport,
-    /// To be taken for a server.
+    /// They authenticate servers.
     Server,
 }
 
@@ -41,12 +41,11 @@ impl<'c> Survey<'c> {
         Self { now, checker, bundles: Vec::new(), leaves: Vec::new() }
     }
 
-    /// The certificates of a PEM file; `None`, and a fault if that is worth one, if there are none. Files that cannot be
-    /// read have a finding of their own.
+    /// The certificates of a PEM file. `None`, with a finding, if there are none. Unreadable files have a finding of another rule.
     pub(crate) fn read(&mut self, key: &str, file: &Path) -> Option<Vec<Certificate>> {
         let pem = read_plain(file).filter(|pem| !pem.is_empty())?;
         if let Some(fault) = PemFault::first_in(file) {
-            self.checker.fault(key, &fault.to_string(), "put a file in its place that is whole");
+            self.checker.fault(key, &fault.to_string(), "replace it with a complete file");
             return None;
         }
         let certificates = Certificate::all_in(&pem);
@@ -58,28 +57,28 @@ impl<'c> Survey<'c> {
         Some(certificates)
     }
 
-    /// What a file says, if it says anything that can be read.
+    /// The text of a file, if it can be read.
     pub(crate) fn text(&self, file: &Path) -> Option<String> {
         String::from_utf8(read_plain(file)?).ok()
     }
 
-    /// Notes a certificate that somebody has to verify.
+    /// Records a certificate that peers verify.
     pub(crate) fn note_leaf(&mut self, leaf: Certificate) {
         self.leaves.push(leaf);
     }
 
-    /// Notes authorities.
+    /// Records authorities.
     pub(crate) fn note_bundle(&mut self, bundle: Bundle) {
         self.bundles.push(bundle);
     }
 
-    /// What is about several files at once.
+    /// Rules about several files.
     pub(crate) fn compare(&mut self) {
         self.find_overlaps();
         self.find_short_lived_authorities();
     }
 
-    /// An authority with two meanings lends one to whoever was given a certificate for the other.
+    /// Finds authorities with two uses: a certificate that was issued for one use is valid for the other, too.
     fn find_overlaps(&mut self) {
         let mut faults = Vec::new();
         let kinds = [
@@ -105,9 +104,9 @@ impl<'c> Survey<'c> {
         }
     }
 
-    /// What an authority vouches for is worth nothing once it has ended itself.
+    /// Finds authorities that expire before certificates that they signed.
     fn find_short_lived_authorities(&mut self) {
-        let mut told: Vec<(&[u8], &[u8])> = Vec::new();
+        let mut reported: Vec<(&[u8], &[u8])> = Vec::new();
         let mut faults = Vec::new();
         for bundle in &self.bundles {
             for authority in bundle.authorities.iter().filter(|authority| authority.ends > self.now) {
@@ -115,8 +114,8 @@ impl<'c> Survey<'c> {
                 let ends = successors.map(|other| other.ends).max().unwrap_or(authority.ends);
                 for leaf in &self.leaves {
                     let pair = (authority.key.as_slice(), leaf.key.as_slice());
-                    if leaf.ends > ends && !told.contains(&pair) && authority.vouches_for(leaf) {
-                        told.push(pair);
+                    if leaf.ends > ends && !reported.contains(&pair) && authority.vouches_for(leaf) {
+                        reported.push(pair);
                         let message = format!(
                             "authority {:?} ends on {}, before {:?}, which it has to vouch for until {}",
                             authority.name,
@@ -139,15 +138,15 @@ impl<'c> Survey<'c> {
 fn overlap(one: Meaning, other: Meaning, authority: &str, elsewhere: &str) -> (String, &'static str) {
     let message = match (one, other) {
         (Meaning::Transport, Meaning::Proxy) => format!(
-            "authority {authority:?} also vouches for front proxies ({elsewhere}): whoever carries requests could say \
-             that they are anybody's"
+            "authority {authority:?} also vouches for front proxies ({elsewhere}): transport peers could assert \
+             any identity"
         ),
         (Meaning::Transport, _) => format!(
-            "authority {authority:?} also vouches for users ({elsewhere}): whoever carries requests would be somebody there"
+            "authority {authority:?} also vouches for users ({elsewhere}): transport peers would be users there"
         ),
         _ => format!(
             "authority {authority:?} also vouches for users ({elsewhere}): a user whose certificate has the name of a proxy \
-             could be anybody"
+             could assert any identity"
         ),
     };
     let hint = match one {

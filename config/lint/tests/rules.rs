@@ -14,7 +14,7 @@ use rcgen::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Everything good that a case changes something of: an edge door and an internal one.
+/// Everything good that a case changes something of: an edge listener and an internal one.
 const GATEWAY: &str = r#"listeners:
 - name: internal
   serving: {address: "10.0.0.5:6443", certificate: internal.crt, privateKey: internal.key}
@@ -190,10 +190,10 @@ const CASES_OF_GATEWAYS: &[Case] = &[
     (
         "an edge with client certificates as identity",
         |_, text| with(text, "  tokens: refuse\n", "  clientCA: clients.crt\n"),
-        &["11: listeners[1].tls.transportClientCA: peers show the certificate of whoever carries"],
+        &["11: listeners[1].tls.transportClientCA: the transport certificate of a peer"],
     ),
     (
-        "a header behind a load balancer, whoever comes through it",
+        "a client address header behind a load balancer",
         |_, text| {
             with(
                 &with(text, "transportClientCA: pulls.crt, ", ""),
@@ -201,7 +201,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
                 "clientAddressHeader: CF-Connecting-IP, proxyProtocol: true",
             )
         },
-        &["12: listeners[1].peers.clientAddressHeader: whoever comes through the load balancer could say"],
+        &["12: listeners[1].peers.clientAddressHeader: clients behind the load balancer could forge"],
     ),
     (
         "an edge by its header with client certificates as identity",
@@ -212,20 +212,20 @@ const CASES_OF_GATEWAYS: &[Case] = &[
                 "  clientCA: clients.crt\n",
             )
         },
-        &["15: listeners[1].clientCA: peers that say whose request it is end their clients' TLS"],
+        &["15: listeners[1].clientCA: peers that pass client addresses terminate the TLS"],
     ),
     (
         "an edge that takes everybody",
         |_, text| with(&with(text, "allow: ranges, ", ""), "{transport", "{transport"),
-        &["12: listeners[1].peers.allow: whoever finds this door's address can go round"],
+        &["12: listeners[1].peers.allow: clients that know the address of this listener can bypass"],
     ),
     (
-        "an edge that takes nobody",
+        "an edge with an empty list",
         |site, text| {
             site.write("ranges", "# none\n");
             text.to_owned()
         },
-        &["12: listeners[1].peers.allow: ranges names no network"],
+        &["12: listeners[1].peers.allow: ranges has no network"],
     ),
     (
         "an edge whose list has a fault",
@@ -233,20 +233,20 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("ranges", "192.0.2.0/24\n192.0.2.0/33\n");
             text.to_owned()
         },
-        &["12: listeners[1].peers.allow: ranges:2: \"192.0.2.0/33\" is no network"],
+        &["12: listeners[1].peers.allow: ranges:2: \"192.0.2.0/33\" is not a network"],
     ),
     (
-        "an edge whose list keeps nobody out",
+        "an edge whose list contains every address",
         |site, text| {
             site.write("ranges", "0.0.0.0/0\n");
             text.to_owned()
         },
-        &["12: listeners[1].peers.allow: ranges has every address in it"],
+        &["12: listeners[1].peers.allow: ranges contains every address"],
     ),
     (
         "an edge without names",
         |_, text| with(text, "  hosts: [api.example.com, \"*.apps.example.com\"]\n", ""),
-        &["8: listeners[1].hosts: the provider's other customers can have their own names lead here"],
+        &["8: listeners[1].hosts: other customers of the provider can point"],
     ),
     (
         "origin pulls signed by the authority of users",
@@ -290,7 +290,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("pulls.crt", &Authority::new("origin-pull.cloudflare.net").pem);
             text.to_owned()
         },
-        &["11: listeners[1].tls.transportClientCA: every customer of CloudFlare can have requests carried"],
+        &["11: listeners[1].tls.transportClientCA: every customer of CloudFlare can send requests"],
     ),
     (
         "CloudFlare's certificate as an identity",
@@ -298,15 +298,17 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("clients.crt", &Authority::new("origin-pull.cloudflare.net").pem);
             text.to_owned()
         },
-        &["5: listeners[0].clientCA: \"origin-pull.cloudflare.net\" is CloudFlare's for all its customers"],
+        &[
+            "5: listeners[0].clientCA: \"origin-pull.cloudflare.net\" is shared by all customers of CloudFlare",
+        ],
     ),
     (
         "proxies of any name",
         |_, text| with(text, ", allowedNames: [kcp-mounts-proxy]", ""),
-        &["7: listeners[0].authentication.requestHeader.allowedNames: whoever has a certificate of"],
+        &["7: listeners[0].authentication.requestHeader.allowedNames: any certificate of"],
     ),
     (
-        "two doors that shards cannot tell apart",
+        "two listeners that shards cannot tell apart",
         |_, text| {
             with(
                 text,
@@ -315,17 +317,17 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             )
         },
         &[
-            "8: listeners[1].upstreamIdentity: shards see \"kcp-front-proxy\" behind the requests of door \"edge\" and of \
-           door \"internal\"",
+            "8: listeners[1].upstreamIdentity: shards see \"kcp-front-proxy\" for the requests of listener \"edge\" and of \
+           listener \"internal\"",
         ],
     ),
     (
-        "two doors with two certificates of one name",
+        "two listeners with two certificates of one name",
         |site, text| {
             site.sender("sender-edge", "kcp-front-proxy");
             text.to_owned()
         },
-        &["16: listeners[1].upstreamIdentity: shards see \"kcp-front-proxy\" behind"],
+        &["16: listeners[1].upstreamIdentity: shards see \"kcp-front-proxy\" for"],
     ),
     (
         "a public name that no certificate has",
@@ -395,7 +397,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.write("clients.crt", &site.read("admin.crt"));
             text.to_owned()
         },
-        &["5: listeners[0].clientCA: \"admin\" in clients.crt is no authority"],
+        &["5: listeners[0].clientCA: \"admin\" in clients.crt is not an authority"],
     ),
     (
         "a bundle that is none",
@@ -460,20 +462,20 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             )
         },
         &[
-            "14: listeners[1].authentication.oidc.usernamePrefix: whoever the issuer calls so is that user",
-            "14: listeners[1].authentication.oidc.groupsPrefix: the issuer can put its users into any group",
+            "14: listeners[1].authentication.oidc.usernamePrefix: the issuer can assert any user name",
+            "14: listeners[1].authentication.oidc.groupsPrefix: the issuer can assert any group",
         ],
     ),
     (
         "an issuer that says that it wants none",
         |_, text| with(text, "usernamePrefix: \"oidc:\"", "usernamePrefix: \"-\""),
-        &["14: listeners[1].authentication.oidc.usernamePrefix: whoever the issuer calls so is that user"],
+        &["14: listeners[1].authentication.oidc.usernamePrefix: the issuer can assert any user name"],
     ),
     ("an issuer whose URL is the prefix", |_, text| with(text, "usernamePrefix: \"oidc:\", ", ""), &[]),
     (
         "an issuer with a prefix that is Kubernetes'",
         |_, text| with(text, "groupsPrefix: \"oidc:\"", "groupsPrefix: \"system:\""),
-        &["14: listeners[1].authentication.oidc.groupsPrefix: what begins with system: is Kubernetes' own"],
+        &["14: listeners[1].authentication.oidc.groupsPrefix: names that begin with system: are reserved"],
     ),
     (
         "issuers of a file without prefixes",
@@ -499,9 +501,9 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             )
         },
         &[
-            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.username.prefix: whoever the issuer",
-            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.groups.prefix: the issuer can put",
-            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[2].claimMappings.username.prefix: what begins with system:",
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.username.prefix: the issuer can assert any user",
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[1].claimMappings.groups.prefix: the issuer can assert",
+            "14: listeners[1].authentication.configuration: issuers.yaml: jwt[2].claimMappings.username.prefix: names that begin with system:",
         ],
     ),
     (
@@ -513,7 +515,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
                 "  clientCA: clients.crt\n  deny: {groups: [\"system:masters\"]}\n",
             )
         },
-        &["6: listeners[0].deny: tokens pass through to shards here, and whose they are is not known before"],
+        &["6: listeners[0].deny: tokens pass through to shards without authentication here"],
     ),
     (
         "the same where no tokens pass",
@@ -523,7 +525,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         &[],
     ),
     (
-        "the same where the door judges tokens itself",
+        "the same with a token method",
         |_, text| with(text, "  tokens: refuse\n", "  deny: {groups: [\"system:masters\"]}\n"),
         &[],
     ),
@@ -575,7 +577,7 @@ const CASES_OF_GATEWAYS: &[Case] = &[
             site.kubeconfig("root", "insecure-skip-tls-verify: true", "https://localhost:1");
             text.to_owned()
         },
-        &["18: index.rootShardKubeconfig: root.kubeconfig says that anybody is to be taken for the server"],
+        &["18: index.rootShardKubeconfig: root.kubeconfig disables the verification of the server"],
     ),
     (
         "a kubeconfig without TLS",
@@ -605,12 +607,12 @@ const CASES_OF_GATEWAYS: &[Case] = &[
         ],
     ),
     (
-        "an identity of a door beside a mapping file",
+        "an identity of a listener beside a mapping file",
         |site, text| {
             site.write("mapping", "[]");
             format!("{text}paths: {{mappingFile: mapping}}\n")
         },
-        &["16: listeners[1].upstreamIdentity: with a mapping file, who the gateway is"],
+        &["16: listeners[1].upstreamIdentity: the mapping file sets"],
     ),
 ];
 
@@ -619,12 +621,12 @@ const CASES_OF_SHARDS: &[Case] = &[
     (
         "a public shard that believes headers",
         |_, text| with(text, "10.0.0.7", "0.0.0.0"),
-        &["2: serving.address: this shard can be reached at 0.0.0.0 from anywhere, and believes"],
+        &["2: serving.address: this shard can be reached at 0.0.0.0 from any address, and trusts"],
     ),
     (
         "the same at an address of its own",
         |_, text| with(text, "10.0.0.7:", "203.0.113.7:"),
-        &["2: serving.address: this shard can be reached at 203.0.113.7 from anywhere"],
+        &["2: serving.address: this shard can be reached at 203.0.113.7 from any address"],
     ),
     (
         "the same where only some may connect",
@@ -645,7 +647,7 @@ const CASES_OF_SHARDS: &[Case] = &[
     (
         "proxies of any name",
         |_, text| with(text, "[kcp-front-proxy]", "[]"),
-        &["4: trust.requestHeaderAllowedNames: whoever has a certificate of requestHeaderCA"],
+        &["4: trust.requestHeaderAllowedNames: any certificate of requestHeaderCA"],
     ),
     (
         "proxies signed by the authority of users",
@@ -683,7 +685,7 @@ fn check(kind: ProcessKind, good: &str, cases: &[Case]) {
 }
 
 #[test]
-fn what_is_good_today_ends_some_day() {
+fn expiring_certificates_are_found_in_time() {
     let site = Site::new();
     assert_eq!(site.lint(ProcessKind::Gateway, GATEWAY, start() + DAY * 340), [""; 0]);
     let later = site.lint(ProcessKind::Gateway, GATEWAY, start() + DAY * 360);

@@ -25,7 +25,7 @@ const OWN_FILES: u64 = 32;
 #[derive(Debug, Parser)]
 #[command(name = "fairlead-issuer", version)]
 struct Arguments {
-    /// The configuration file; `fairlead config defaults issuer` prints one to begin with.
+    /// The configuration file; `fairlead config defaults issuer` prints a complete one.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }

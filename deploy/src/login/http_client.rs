@@ -66,7 +66,7 @@ impl IssuerHttpClient {
         let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let request =
             Request { method: head.method, path_and_query: path, headers: head.headers, body: body.into() };
-        let received = client.answer(request).await?;
+        let received = client.request_any_status(request).await?;
         let mut response = HttpResponse::new(received.body.to_vec());
         *response.status_mut() = received.status;
         *response.headers_mut() = received.headers;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairlead_authn::ServiceAccountLookup;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{ConfigError, Finding, GatewayConfig, KcpBehaviour};
 use fairlead_process::{
     FatalError, Health, InheritedSockets, LoadError, Metrics, MetricsError, Probe, Reloads, Shutdown, Tasks,
@@ -60,7 +60,7 @@ pub struct Environment {
     /// Where its tasks run.
     pub tasks: Tasks,
     /// What tells the addresses of shards and other servers.
-    pub names: Names,
+    pub names: NameResolver,
     /// Sockets that were open before the process began.
     pub inherited: Arc<InheritedSockets>,
 }

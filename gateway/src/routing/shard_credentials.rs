@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use fairlead_client::{
-    Client, ClientOptions, Credentials, CredentialsError, Endpoint, Kubeconfig, KubeconfigError, Names,
-    ResolvedContext, UnverifiedTls,
+    Client, ClientOptions, Credentials, CredentialsError, Endpoint, Kubeconfig, KubeconfigError,
+    NameResolver, ResolvedContext, UnverifiedTls,
 };
 use fairlead_config::{GatewayConfig, SecretFile};
 use fairlead_process::{LoadError, Reloads};
@@ -21,7 +21,7 @@ use crate::routing::index::{PeerClients, ShardClients};
 pub(crate) fn shard_clients(
     config: &GatewayConfig,
     reloads: &Reloads,
-    names: &Names,
+    names: &NameResolver,
 ) -> Result<ShardClients, ShardClientsError> {
     let root_file = KubeconfigFile::of_its_server(&config.index.root_shard_kubeconfig);
     let root = root_file.resolve()?;
@@ -39,7 +39,7 @@ pub(crate) fn shard_clients(
     let options = ClientOptions {
         user_agent: http::HeaderValue::from_static(USER_AGENT),
         ping_interval: config.upstream.ping_interval.get(),
-        names: names.clone(),
+        resolver: names.clone(),
         ..ClientOptions::default()
     };
     let peers = peer_clients(&config.index.shard_peer_kubeconfigs, &options, reloads)?;

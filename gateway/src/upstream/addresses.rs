@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
@@ -20,7 +20,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The addresses of one server.
 pub(super) struct Addresses {
-    names: Names,
+    names: NameResolver,
     known: ArcSwap<KnownAddress>,
     looking_up: tokio::sync::Mutex<()>,
     health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
@@ -58,7 +58,7 @@ struct KnownAddress {
 
 impl Addresses {
     /// Nothing is looked up before it is asked for.
-    pub(super) fn new(names: Names) -> Self {
+    pub(super) fn new(names: NameResolver) -> Self {
         Self {
             names,
             known: ArcSwap::default(),
@@ -217,7 +217,7 @@ impl Addresses {
     #[cfg(test)]
     fn of(addresses: &[SocketAddr]) -> Self {
         let known = KnownAddress { addresses: addresses.to_vec(), expires: None };
-        Self { known: ArcSwap::from_pointee(known), ..Self::new(Names::of_the_system()) }
+        Self { known: ArcSwap::from_pointee(known), ..Self::new(NameResolver::system()) }
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
     async fn a_look_up_that_finds_some_of_them_forgets_nothing_of_the_others() {
         let found = Arc::new(Mutex::new(vec![address(1), address(2), address(3)]));
         let answers = Arc::clone(&found);
-        let names = Names::known_to(move |_, _| {
+        let names = NameResolver::from_fn(move |_, _| {
             let found = answers.lock().clone();
             async move { Ok(found) }.boxed()
         });
@@ -312,7 +312,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_in_numbers_needs_no_look_up() {
-        let addresses = Addresses::new(Names::of_the_system());
+        let addresses = Addresses::new(NameResolver::system());
         assert_eq!(addresses.in_order("127.0.0.1", 6443, |_| 0, &options()).await, [address(1)]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_client::{Endpoint, Names};
+use fairlead_client::{Endpoint, NameResolver};
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -25,7 +25,7 @@ pub(crate) struct Upstreams {
     own: OwnCredentials,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
     pub(super) metrics: MakeMetrics,
-    pub(super) names: Names,
+    pub(super) names: NameResolver,
     pub(super) shards: ArcSwap<ByName>,
     pub(super) backends: ArcSwap<ByName>,
     adding: Mutex<()>,
@@ -54,7 +54,7 @@ impl Upstreams {
         own: OwnCredentials,
         options: UpstreamOptions,
         metrics: MakeMetrics,
-        names: Names,
+        names: NameResolver,
     ) -> Self {
         Self {
             credential: ArcSwap::new(credential),

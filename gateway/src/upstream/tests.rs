@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use std::net::SocketAddr;
 
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_process::Reloadable;
 use tokio::time::Instant;
 
@@ -50,7 +50,7 @@ fn upstreams() -> Upstreams {
         health: HealthOptions::new(&HealthConfig::default()),
     };
     let metrics = Arc::new(GatewayMetrics::new(&Metrics::new("gateway", "test").unwrap()).unwrap());
-    let names = Names::of_the_system();
+    let names = NameResolver::system();
     Upstreams::new(credential(), OwnCredentials::default(), options, shard_metrics(&metrics), names)
 }
 

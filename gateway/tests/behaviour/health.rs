@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{GatewayConfig, Timespan};
 use futures_util::FutureExt as _;
 use http::Method;
@@ -42,7 +42,7 @@ impl Several {
             World::with(Choices { stopped: true, config: Some(quick), ..Choices::default() }).await;
         let addresses = [world.another_shard("several").await, world.another_shard("several").await];
         let found = addresses.each_ref().map(|address| address.address);
-        world.environment.names = Names::known_to(move |_, _| async move { Ok(found.into()) }.boxed());
+        world.environment.names = NameResolver::from_fn(move |_, _| async move { Ok(found.into()) }.boxed());
         world.register("several", "https://localhost:6443");
         let id = "several000000001";
         for address in &addresses {

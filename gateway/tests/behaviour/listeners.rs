@@ -177,7 +177,7 @@ async fn of_settings_that_cannot_be_nothing_is_put_in_force() {
                 let peers = file("peers");
                 Box::new(move |config| config.listeners[1].peers.allow = Some(peers.clone().into()))
             },
-            "peers:1: \"192.0.2.0/33\" is no network",
+            "peers:1: \"192.0.2.0/33\" is not a network",
         ),
         (
             "a file where a socket is to be",

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{GatewayConfig, KcpBehaviour, Timespan};
 use futures_util::FutureExt as _;
 use http::Method;
@@ -137,7 +137,7 @@ async fn all_endpoints_behind_the_name_of_a_shard_are_used() {
     let mut world = World::with(Choices { stopped: true, ..Choices::default() }).await;
     let endpoints = [world.another_shard("several").await, world.another_shard("several").await];
     let addresses = endpoints.each_ref().map(|endpoint| endpoint.address);
-    world.environment.names = Names::known_to(move |_, _| async move { Ok(addresses.into()) }.boxed());
+    world.environment.names = NameResolver::from_fn(move |_, _| async move { Ok(addresses.into()) }.boxed());
     world.register("several", "https://localhost:6443");
     let id = "several000000001";
     for endpoint in &endpoints {

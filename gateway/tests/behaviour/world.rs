@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{GatewayConfig, ListenerConfig, SocketConfig};
 use fairlead_gateway::{Environment, Gateway};
 use fairlead_process::{Metrics, Reloads, Shutdown, Tasks};
@@ -367,7 +367,7 @@ pub fn environment() -> Environment {
         tasks: Tasks::new(shutdown.clone()),
         metrics,
         shutdown,
-        names: Names::of_the_system(),
+        names: NameResolver::system(),
         inherited: std::sync::Arc::default(),
     }
 }

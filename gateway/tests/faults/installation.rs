@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::{GatewayConfig, InputFile, SecretFile, Timespan};
 use futures_util::FutureExt as _;
 use http::Method;
@@ -112,7 +112,8 @@ impl Installation {
         config.paths.mapping_file = Some(InputFile::from(file("mapping.yaml")));
         config.listeners[0].authentication.oidc = Some(serde_json::from_value(issuer).unwrap());
         config.index.shard_peer_kubeconfigs = vec![SecretFile::from(peer)];
-        world.environment.names = Names::known_to(move |_, _| async move { Ok(addresses.into()) }.boxed());
+        world.environment.names =
+            NameResolver::from_fn(move |_, _| async move { Ok(addresses.into()) }.boxed());
         world.start().await;
         let address = world.address;
         Self::begin(world, beta, gamma, relays, Running::Within, address).await

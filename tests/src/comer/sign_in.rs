@@ -70,11 +70,11 @@ async fn visit(address: &str, trust: &Credentials, user: &str) -> Result<(), Com
     let (origin, path) = split_address(address).ok_or_else(|| failed(format!("{address} is no address")))?;
     let endpoint = Endpoint::parse(&origin).map_err(|error| failed(error.to_string()))?;
     let browser = Client::new(endpoint, trust.clone(), ClientOptions::default());
-    let page = browser.answer(Request::new(Method::GET, path)).await?;
+    let page = browser.request_any_status(Request::new(Method::GET, path)).await?;
     let mut form = Form::on(&origin, &page).ok_or_else(|| failed("the page has no form".to_owned()))?;
     form.fields.push(("user".to_owned(), user.to_owned()));
     let sent = form.request().map_err(|error| failed(error.to_string()))?;
-    let answer = browser.answer(sent).await?;
+    let answer = browser.request_any_status(sent).await?;
     if answer.status == StatusCode::OK {
         Ok(())
     } else {

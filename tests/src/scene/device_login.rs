@@ -18,7 +18,7 @@ pub(crate) async fn token(site: &Site) -> Result<String, SceneError> {
             fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let request =
             Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", encoded(&fields));
-        let sent = issuer.answer(request);
+        let sent = issuer.request_any_status(request);
         async { serde_json::from_slice::<Value>(&sent.await?.body).map_err(|error| missing("JSON", error)) }
     };
     let text = |value: &Value, name: &str| {
@@ -28,11 +28,11 @@ pub(crate) async fn token(site: &Site) -> Result<String, SceneError> {
         post("/device_authorization", &[("client_id", "fairlead"), ("scope", "openid")]).await?;
     let address = text(&authorization, "verification_uri_complete")?;
     let (origin, path) = split_address(&address).ok_or_else(|| missing("the address", &address))?;
-    let page = issuer.answer(Request::new(Method::GET, path)).await?;
+    let page = issuer.request_any_status(Request::new(Method::GET, path)).await?;
     let mut form = Form::on(&origin, &page).ok_or_else(|| missing("a form", &address))?;
     form.fields.push(("user".to_owned(), "developer".to_owned()));
     let sent = form.request().map_err(|error| missing("a form", error))?;
-    issuer.answer(sent).await?;
+    issuer.request_any_status(sent).await?;
     let code = text(&authorization, "device_code")?;
     let fields = [("client_id", "fairlead"), ("grant_type", GRANT), ("device_code", &code)];
     text(&post("/token", &fields).await?, "id_token")

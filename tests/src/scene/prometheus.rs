@@ -153,7 +153,7 @@ impl Prometheus {
             false => Request::new(Method::POST, path).with_body("application/x-www-form-urlencoded", body),
         };
         // The label values API supports GET only.
-        let answer = self.client.answer(request).await?;
+        let answer = self.client.request_any_status(request).await?;
         let mut reply: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         match reply["status"] == "success" {
             true => Ok(reply["data"].take()),

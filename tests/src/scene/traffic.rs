@@ -89,7 +89,7 @@ async fn repeat<F: Future<Output = ()>>(pause: Duration, mut action: impl FnMut(
 
 /// Sends a GET and ignores the response: only its metrics count.
 async fn get(client: Client, path: &str) {
-    let _ = client.answer(Request::new(Method::GET, path)).await;
+    let _ = client.request_any_status(Request::new(Method::GET, path)).await;
 }
 
 async fn write(client: Client) {
@@ -102,7 +102,7 @@ async fn write(client: Client) {
         let (client, options) = (&client, &options);
         async move {
             let _ = client.create::<Value>(CONFIG_MAPS, &object, options).await;
-            let _ = client.answer(Request::new(Method::DELETE, format!("{CONFIG_MAPS}/{name}"))).await;
+            let _ = client.request_any_status(Request::new(Method::DELETE, format!("{CONFIG_MAPS}/{name}"))).await;
         }
     })
     .await;
@@ -123,7 +123,7 @@ async fn watch(client: Client) {
 async fn send_identity_headers(client: Client) {
     let header = (HeaderName::from_static("x-remote-user"), HeaderValue::from_static("somebody-else"));
     let request = Request::new(Method::GET, CONFIG_MAPS).with_header(header.0, header.1);
-    let _ = client.answer(request).await;
+    let _ = client.request_any_status(request).await;
 }
 
 /// Connects without TLS, or from an address that is not allowed.

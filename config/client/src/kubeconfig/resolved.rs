@@ -1,4 +1,4 @@
-//! From a context to credentials.
+//! Credentials of a resolved context.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::{Material, ResolvedContext, User};
 use crate::credentials::{Credentials, CredentialsError, Token, TrustRoots, UnverifiedTls};
 
 impl ResolvedContext {
-    /// Reads the files that the context names, now; call it again to pick up rotated ones.
+    /// Reads the files that the context names. Call it again after a rotation.
     pub fn credentials(&self, unverified: UnverifiedTls) -> Result<Credentials, CredentialsError> {
         if let Some(what) = self.user.unsupported {
             return Err(CredentialsError::Unsupported(what));
@@ -43,7 +43,7 @@ impl ResolvedContext {
         Ok(credentials)
     }
 
-    /// The files that [`ResolvedContext::credentials`] reads, for whoever watches them.
+    /// The files that [`ResolvedContext::credentials`] reads, so that they can be watched.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let User { client_certificate, client_key, token, .. } = &self.user;
         [&self.cluster.certificate_authority, client_certificate, client_key, token].into_iter().filter_map(

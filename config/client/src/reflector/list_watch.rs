@@ -1,4 +1,4 @@
-//! Which collection, and which of its objects.
+//! The collection of a reflector and its selectors.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct ListWatch {
     form: Form,
 }
 
-/// How the server renders the objects.
+/// Representation of the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
@@ -42,7 +42,7 @@ impl ListWatch {
         self
     }
 
-    /// As `PartialObjectMetadata`: only metadata travels.
+    /// As `PartialObjectMetadata`: only metadata is transferred.
     pub fn metadata_only(mut self) -> Self {
         self.form = Form::MetadataOnly;
         self
@@ -53,7 +53,7 @@ impl ListWatch {
         &self.path
     }
 
-    /// One page; without a page size everything at once. Without a resourceVersion the server answers with the most
+    /// One page; without a page size everything at once. Without a resourceVersion the server returns the most
     /// recent state.
     pub(super) fn list_request(&self, page_size: Option<u32>, continue_token: &str) -> Request {
         let mut query = self.selected();
@@ -66,7 +66,7 @@ impl ListWatch {
         self.request(query, "PartialObjectMetadataList")
     }
 
-    /// What happens after a revision.
+    /// A watch from a revision on.
     pub(super) fn watch_request(&self, resource_version: &str, timeout: Duration) -> Request {
         let query = self
             .selected()

@@ -1,4 +1,4 @@
-//! What a reflector tells about itself.
+//! Status of a reflector.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 /// The state of a [`crate::Reflector`].
 #[derive(Debug, Clone, Default)]
 pub struct ReflectorStatus {
-    /// What it is doing.
+    /// Current activity.
     pub phase: Phase,
-    /// Whether its user has a complete state, if perhaps an old one: the first list was delivered, or the watch from
+    /// Whether its user has a complete, possibly old state: the first list was delivered, or the watch from
     /// the persisted revision was accepted.
     pub synced: bool,
-    /// When an object last changed.
+    /// Time of the last change of an object.
     pub last_event: Option<Instant>,
-    /// When the server was last heard: a page, an accepted watch, an event, a bookmark.
+    /// Time of the last sign of the server: a page, an accepted watch, an event, a bookmark.
     pub last_contact: Option<Instant>,
-    /// Up to where everything was delivered.
+    /// Revision up to which everything was delivered.
     pub resource_version: Option<Arc<str>>,
     /// Completed lists, the first one included.
     pub relists: u64,
@@ -25,11 +25,11 @@ pub struct ReflectorStatus {
     pub restarts: u64,
     /// Objects that did not decode.
     pub skipped: u64,
-    /// Why the last try failed; cleared by the next open watch.
+    /// Error of the last attempt; cleared by the next open watch.
     pub last_error: Option<Arc<str>>,
 }
 
-/// What a reflector is doing.
+/// Activity of a reflector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Reading the whole collection, or waiting to.
@@ -42,8 +42,8 @@ pub enum Phase {
 }
 
 impl ReflectorStatus {
-    /// How old the mirror may be: zero while a watch is open (a dead connection is noticed by pings), else the time
-    /// since the server was last heard; `None` if it never was.
+    /// Maximum age of the state: zero while a watch is open (a dead connection is noticed by pings), else the time
+    /// since the last sign of the server; `None` if there was none.
     pub fn staleness(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Watching => Some(Duration::ZERO),

@@ -1,4 +1,4 @@
-//! What a reflector does next: a state machine without I/O, clock or objects.
+//! The state machine of a reflector, without I/O, clock or objects.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use crate::backoff::{Backoff, random_fraction};
 use crate::error::ClientError;
 use crate::reflector::ReflectorOptions;
 
-/// The state of following one collection.
+/// The state of a reflector.
 pub(super) struct Machine {
     state: State,
     page_size: u32,
-    /// Delays while the server cannot be reached or refuses; starts over when it delivers.
+    /// Delays while the server cannot be reached or rejects requests; reset when it delivers.
     unavailable: Backoff,
-    /// Delays between lists that lead to nothing: a history that is always too short.
+    /// Delays between lists that do not help, because the history is always too short.
     relisting: Option<Backoff>,
     initial_delay: Duration,
     longest_delay: Duration,
@@ -30,20 +30,20 @@ enum Paging {
     Whole,
 }
 
-/// How far the history was followed. Several objects may change in one revision, and a cut may come between them, so
-/// a revision is complete only when something newer was seen.
+/// Position in the history. Several objects may change in one revision, and a watch may be interrupted between them, so a
+/// revision is complete only when a newer one was received.
 struct Position {
     complete: String,
     newest: String,
-    /// Something was delivered since the watch was opened.
-    fruitful: bool,
+    /// Whether something was delivered since the watch was opened.
+    has_delivered: bool,
 }
 
-/// What happened.
+/// An event of the collection.
 pub(super) enum Input {
     /// A page of the list; the last one if the token is empty.
     Page { resource_version: String, continue_token: String },
-    /// A page could not be had.
+    /// A page could not be read.
     ListFailed(Failure),
     /// The watch was accepted.
     WatchOpened,
@@ -51,24 +51,24 @@ pub(super) enum Input {
     Change { resource_version: String },
     /// Everything up to here was sent.
     Bookmark { resource_version: String },
-    /// The watch was refused, broke, or reported an error.
+    /// The watch was rejected, broke, or reported an error.
     WatchFailed(Failure),
     /// The server ended the watch.
     WatchEnded,
 }
 
-/// Why something failed, as far as it matters for the next step.
+/// Class of a failure, as far as it matters for the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The history or the token is too old.
     Gone,
-    /// Waiting does not help, a fresh list may: an unknown resource, a revision from the future.
+    /// Waiting does not help, a new list may: an unknown resource, a revision from the future.
     Refused,
     /// Waiting may help; at least this long.
     Unavailable(Duration),
 }
 
-/// What to do: deliver, then wait, then run the command.
+/// The next step: deliver, then wait, then run the command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) delivery: Delivery,
@@ -122,12 +122,12 @@ impl Machine {
         }
     }
 
-    /// What to begin with.
+    /// The first command.
     pub(super) fn first(&self) -> Command {
         self.request()
     }
 
-    /// From where a watch would resume; `None` before the first list is complete.
+    /// Revision from which a watch would resume; `None` before the first list is complete.
     pub(super) fn resume_at(&self) -> Option<&str> {
         match &self.state {
             State::Watching(position) => Some(&position.complete),
@@ -135,10 +135,10 @@ impl Machine {
         }
     }
 
-    /// The watch that is about to end was open long enough to call the server healthy.
-    pub(super) fn was_healthy(&mut self) {
+    /// Records that the ending watch was open long enough for the server to count as healthy.
+    pub(super) fn record_healthy(&mut self) {
         if let State::Watching(position) = &mut self.state {
-            position.fruitful = true;
+            position.has_delivered = true;
         }
     }
 
@@ -161,7 +161,7 @@ impl Machine {
 
     fn on_page(&mut self, resource_version: String, next_token: String) -> Step {
         let State::Listing { continue_token, .. } = &mut self.state else {
-            // A page nobody asked for changes nothing.
+            // A page that was not requested is ignored.
             return Step::keep_reading(Delivery::Nothing);
         };
         self.unavailable.reset();
@@ -193,7 +193,7 @@ impl Machine {
                 self.state = State::new_list();
                 self.unavailable.next_delay()
             }
-            // The same page again: what was read so far is still good.
+            // The same page again: the pages read so far are still valid.
             Failure::Unavailable(at_least) => self.unavailable.next_delay().max(at_least),
         };
         self.again(delay)
@@ -209,7 +209,7 @@ impl Machine {
         if resource_version != position.newest {
             position.complete = std::mem::replace(&mut position.newest, resource_version);
         }
-        position.fruitful = true;
+        position.has_delivered = true;
         Step::keep_reading(Delivery::Item)
     }
 
@@ -222,7 +222,7 @@ impl Machine {
         }
         position.complete.clone_from(&resource_version);
         position.newest.clone_from(&resource_version);
-        position.fruitful = true;
+        position.has_delivered = true;
         Step::keep_reading(Delivery::Progress(resource_version))
     }
 
@@ -247,9 +247,9 @@ impl Machine {
         self.again(delay)
     }
 
-    /// Short, but not the same for all, after a watch that was good for something; growing otherwise.
+    /// Delay after an interruption: short and jittered after a watch that delivered something, growing otherwise.
     fn delay_after_cut(&mut self, at_least: Duration) -> Duration {
-        let delay = if self.take_fruitful() {
+        let delay = if self.take_has_delivered() {
             self.unavailable.reset();
             self.relisting = None;
             (self.initial_delay / 8).mul_f64(random_fraction())
@@ -259,9 +259,9 @@ impl Machine {
         delay.max(at_least)
     }
 
-    /// None the first time: the history was too old, which a list cures. Growing while lists do not help.
+    /// Delay before a new list: none the first time, because a list cures a lost history; growing while lists do not help.
     fn delay_before_relist(&mut self) -> Duration {
-        if self.take_fruitful() {
+        if self.take_has_delivered() {
             self.relisting = None;
         }
         match &mut self.relisting {
@@ -273,9 +273,9 @@ impl Machine {
         }
     }
 
-    fn take_fruitful(&mut self) -> bool {
+    fn take_has_delivered(&mut self) -> bool {
         match &mut self.state {
-            State::Watching(position) => std::mem::take(&mut position.fruitful),
+            State::Watching(position) => std::mem::take(&mut position.has_delivered),
             State::Listing { .. } => false,
         }
     }
@@ -313,7 +313,7 @@ impl State {
 
 impl Position {
     fn at(resource_version: String) -> Self {
-        Self { complete: resource_version.clone(), newest: resource_version, fruitful: false }
+        Self { complete: resource_version.clone(), newest: resource_version, has_delivered: false }
     }
 
     /// Versions of one server compare as numbers (KEP-5504); others are not compared.
@@ -336,7 +336,7 @@ impl Failure {
         if status.is_resource_version_too_large() || matches!(status.code, 400 | 404 | 405 | 422) {
             return Self::Refused;
         }
-        // A server does not get to silence us for long.
+        // Longest Retry-After that is obeyed.
         const LONGEST: Duration = Duration::from_secs(60);
         Self::Unavailable(status.retry_after.unwrap_or_default().min(LONGEST))
     }
@@ -395,12 +395,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_fails_is_asked_for_again() {
+    fn a_failed_page_is_requested_again() {
         let mut machine = Machine::listing(&options());
         machine.step(page("7", "next"));
         let step = machine.step(Input::ListFailed(Failure::Unavailable(Duration::from_secs(40))));
         assert_eq!(step.command, list("next", Some(500)));
-        assert!(step.delay >= Duration::from_secs(40), "the server's wish is respected");
+        assert!(step.delay >= Duration::from_secs(40), "Retry-After is obeyed");
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
     fn a_cut_resumes_after_the_last_complete_revision() {
         for (inputs, resumes_at) in [
             (vec![], "7"),
-            // 8 may have had more events than the one that was seen.
+            // Revision 8 may have more events than the received one.
             (vec![change("8")], "7"),
             (vec![change("8"), change("8")], "7"),
             (vec![change("8"), change("9")], "8"),
@@ -487,12 +487,12 @@ mod tests {
     fn a_quiet_watch_that_lasted_is_healthy() {
         let mut machine = Machine::watching(&options(), "7".into());
         after(&mut machine, [CUT, CUT, CUT, CUT]);
-        machine.was_healthy();
+        machine.record_healthy();
         assert!(machine.step(Input::WatchEnded).delay <= options().initial_backoff / 8);
     }
 
     #[test]
-    fn answers_are_sorted_by_what_helps() {
+    fn failures_are_classified() {
         let status = |code, message: &str| {
             let message = message.to_owned();
             ClientError::Status(Box::new(KubeStatus { code, message, ..KubeStatus::default() }))

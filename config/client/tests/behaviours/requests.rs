@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use fairlead_client::{
-    Blame, Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, Names, PatchType,
+    Blame, Client, ClientError, ClientOptions, Credentials, DeleteOptions, Endpoint, NameResolver, PatchType,
     Request, TrustRoots, WatchEventKind, WriteOptions,
 };
 use futures_util::FutureExt as _;
@@ -39,7 +39,10 @@ async fn an_error_of_a_server_that_is_no_kubernetes_is_an_answer_to_who_asks_for
     let pki = Pki::new();
     let mut server = Server::start(&pki).await;
     let client = client(&pki, server.port, ClientOptions::default());
-    let asking = tokio::spawn(async move { client.answer(Request::new(http::Method::GET, "/token")).await });
+    let asking =
+        tokio::spawn(
+            async move { client.request_any_status(Request::new(http::Method::GET, "/token")).await },
+        );
     server.expect("GET", "/token").await.reply(400, "{\"error\":\"slow_down\"}");
     let answer = asking.await.unwrap().unwrap();
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (400, &b"{\"error\":\"slow_down\"}"[..]));
@@ -154,9 +157,10 @@ async fn an_address_that_accepts_and_never_answers_is_left_for_the_next_one() {
     let mut server = Server::start(&pki).await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addresses = [silent.local_addr().unwrap(), ([127, 0, 0, 1], server.port).into()];
-    let names = Names::known_to(move |_, _| async move { Ok(addresses.into()) }.boxed());
+    let names = NameResolver::from_fn(move |_, _| async move { Ok(addresses.into()) }.boxed());
     let connect_timeout = Duration::from_secs(2);
-    let client = client(&pki, server.port, ClientOptions { names, connect_timeout, ..Default::default() });
+    let client =
+        client(&pki, server.port, ClientOptions { resolver: names, connect_timeout, ..Default::default() });
     let error = client.get("/").await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }) && error.is_retryable(), "{error}");
     let again = tokio::spawn(async move { client.get("/").await });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, Names, Request, TrustRoots};
+use fairlead_client::{Client, ClientOptions, Credentials, Endpoint, NameResolver, Request, TrustRoots};
 use fairlead_config::AcmeConfig;
 use http_body_util::{BodyExt, Full};
 use instant_acme::{
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) async fn account(
     config: &AcmeConfig,
     folder: &Folder,
-    names: &Names,
+    names: &NameResolver,
 ) -> Result<Account, AcmeError> {
     let directory = config.directory_url.as_ref().map(ToString::to_string).unwrap_or_default();
     let file = folder.account(&directory);
@@ -81,12 +81,12 @@ fn read(file: &Path) -> Result<Vec<u8>, AcmeError> {
 #[derive(Clone)]
 struct Directory {
     credentials: Credentials,
-    names: Names,
+    names: NameResolver,
     servers: Arc<Mutex<FxHashMap<String, Client>>>,
 }
 
 impl Directory {
-    fn new(credentials: Credentials, names: &Names) -> Self {
+    fn new(credentials: Credentials, names: &NameResolver) -> Self {
         Self { credentials, names: names.clone(), servers: Arc::default() }
     }
 
@@ -101,7 +101,7 @@ impl Directory {
         }
         let options = ClientOptions {
             request_timeout: PATIENCE,
-            names: self.names.clone(),
+            resolver: self.names.clone(),
             ..ClientOptions::default()
         };
         let client = Client::new(endpoint, self.credentials.clone(), options);
@@ -120,7 +120,8 @@ impl Directory {
             Err(never) => match never {},
         };
         let request = Request { headers: head.headers, body, ..Request::new(head.method, path) };
-        let answer = server.answer(request).await.map_err(|error| Error::Other(Box::new(error)))?;
+        let answer =
+            server.request_any_status(request).await.map_err(|error| Error::Other(Box::new(error)))?;
         let mut response = http::Response::new(Full::new(answer.body));
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers;

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlead_client::{CredentialsError, EndpointError, Names};
+use fairlead_client::{CredentialsError, EndpointError, NameResolver};
 use fairlead_config::{AcmeChallenge, AcmeConfig, GatewayConfig, ListenerConfig};
 use fairlead_process::{
     ChallengeFolder, Metrics, MetricsError, ProvisionalCertificate, ReloadTrigger, Reloads, Shutdown,
@@ -37,7 +37,7 @@ pub(crate) struct Acme {
     config: AcmeConfig,
     folder: Folder,
     answers: ChallengeResponses,
-    names: Names,
+    names: NameResolver,
     /// Has a listener look at its file.
     trigger: ReloadTrigger,
     metrics: AcmeMetrics,
@@ -108,7 +108,7 @@ impl Acme {
         config: &GatewayConfig,
         reloads: &Reloads,
         metrics: &Metrics,
-        names: &Names,
+        names: &NameResolver,
     ) -> Result<Self, MetricsError> {
         let folder = Folder::at(config.acme.folder.to_path_buf());
         Ok(Self {

@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::DrainConfig;
 use fairlead_process::{Reloads, Shutdown, Tasks};
 use rcgen::BasicConstraints;
@@ -78,7 +78,7 @@ fn everything(listeners: &[&str], servers: usize, reloaded: usize) -> String {
     let series: Vec<_> =
         listeners.iter().map(|listener| metrics.listener_series(listener).unwrap()).collect();
     AccessLog::new(&registry).unwrap();
-    let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), Names::of_the_system());
+    let (shutdown, names) = (Shutdown::new(&DrainConfig::default()), NameResolver::system());
     Tracing::new(&registry, &Tasks::new(shutdown.clone()), &shutdown, &names).unwrap();
     PickMetrics::new(&registry).unwrap().everything((0..servers).map(shard));
     let moment = Duration::from_micros(1);

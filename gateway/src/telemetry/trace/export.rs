@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlead_client::{
     Backoff, Client, ClientError, ClientOptions, Credentials, CredentialsError, Endpoint, EndpointError,
-    Names, Request, TrustRoots,
+    NameResolver, Request, TrustRoots,
 };
 use fairlead_config::{CollectorUrl, TracingConfig};
 use fairlead_process::{Metrics, MetricsError, Shutdown};
@@ -149,7 +149,7 @@ impl Collector {
     pub(super) fn new(
         url: &CollectorUrl,
         config: &TracingConfig,
-        names: &Names,
+        names: &NameResolver,
         results: Results,
     ) -> Result<Self, CollectorError> {
         let endpoint = Endpoint::parse(url.server())?;
@@ -163,7 +163,7 @@ impl Collector {
             None => TrustRoots::Nothing,
         };
         let options =
-            ClientOptions { request_timeout: PATIENCE, names: names.clone(), ..ClientOptions::default() };
+            ClientOptions { request_timeout: PATIENCE, resolver: names.clone(), ..ClientOptions::default() };
         Ok(Self {
             client: Client::new(endpoint, Credentials::new(roots)?, options),
             path: url.path().to_owned(),

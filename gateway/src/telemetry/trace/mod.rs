@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
-use fairlead_client::Names;
+use fairlead_client::NameResolver;
 use fairlead_config::TracingConfig;
 use fairlead_process::{Metrics, MetricsError, Shutdown, Tasks};
 use http::header::HeaderMap;
@@ -32,7 +32,7 @@ pub(crate) struct Tracing {
     configured: Mutex<TracingConfig>,
     tasks: Tasks,
     shutdown: Shutdown,
-    names: Names,
+    names: NameResolver,
 }
 
 /// Settings that can be put in force.
@@ -71,7 +71,7 @@ impl Tracing {
         metrics: &Metrics,
         tasks: &Tasks,
         shutdown: &Shutdown,
-        names: &Names,
+        names: &NameResolver,
     ) -> Result<Self, MetricsError> {
         Ok(Self {
             active: ArcSwapOption::empty(),

@@ -23,7 +23,7 @@ async fn requests_of_unknown_clients_are_rejected() {
     let issuer = installation.server("issuer").url;
     let user = User::new(&installation, "a");
     let client = user.at(&issuer);
-    let ask = async |request: Request| within("an answer", client.answer(request)).await.unwrap();
+    let ask = async |request: Request| within("an answer", client.request_any_status(request)).await.unwrap();
     let get = |path: &str| Request::new(Method::GET, path);
     let post = |path: &str, body: String| Request::new(Method::POST, path).with_body(FORM, body);
     let is = |answer: &Response, code: u16, part: &str| {
@@ -93,7 +93,7 @@ async fn only_forms_of_the_issuers_own_pages_are_accepted() {
     let body = encoded(&foreign.fields);
     let send = |request: Request| async {
         let request = request.with_header(CONTENT_TYPE, HeaderValue::from_static(FORM));
-        within("an answer", user.at(&issuer).answer(request)).await.unwrap()
+        within("an answer", user.at(&issuer).request_any_status(request)).await.unwrap()
     };
     let cookie = HeaderValue::from_str(&foreign.cookie).unwrap();
     let origin = HeaderValue::from_str(&issuer).unwrap();
@@ -159,7 +159,7 @@ async fn the_issuer_listens_on_this_machine_only() {
 
 async fn post_form(user: &User<'_>, issuer: &str, path: &str, body: &str) -> Value {
     let request = Request::new(Method::POST, path).with_body(FORM, body.to_owned());
-    let answer = within("an answer", user.at(issuer).answer(request)).await.unwrap();
+    let answer = within("an answer", user.at(issuer).request_any_status(request)).await.unwrap();
     serde_json::from_slice(&answer.body).unwrap()
 }
 

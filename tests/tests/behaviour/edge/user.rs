@@ -116,14 +116,15 @@ impl<'a> User<'a> {
         let (origin, path) = split_address(next.to_str().unwrap()).unwrap();
         let credentials = Credentials::new(TrustRoots::Nothing).unwrap();
         let callback = client(&origin, credentials);
-        let answer = within("the callback", callback.answer(Request::new(Method::GET, path))).await;
+        let answer =
+            within("the callback", callback.request_any_status(Request::new(Method::GET, path))).await;
         Some(answer.unwrap())
     }
 
     /// Opens a page of the issuer with a form.
     pub async fn open(&self, address: &str) -> Form {
         let (origin, path) = split_address(address).unwrap();
-        let answer = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
+        let answer = self.at(&origin).request_any_status(Request::new(Method::GET, path)).await.unwrap();
         let page = String::from_utf8_lossy(&answer.body);
         assert_eq!(answer.status, StatusCode::OK, "{page}");
         for (header, part) in [
@@ -149,17 +150,17 @@ impl<'a> User<'a> {
     pub async fn device_page(&self, issuer: &str) -> String {
         let begin = Request::new(Method::POST, "/device_authorization")
             .with_body("application/x-www-form-urlencoded", "client_id=fairlead&scope=openid");
-        let authorization = self.at(issuer).answer(begin).await.unwrap();
+        let authorization = self.at(issuer).request_any_status(begin).await.unwrap();
         let authorization: serde_json::Value = serde_json::from_slice(&authorization.body).unwrap();
         let (origin, path) =
             split_address(authorization["verification_uri_complete"].as_str().unwrap()).unwrap();
-        let page = self.at(&origin).answer(Request::new(Method::GET, path)).await.unwrap();
+        let page = self.at(&origin).request_any_status(Request::new(Method::GET, path)).await.unwrap();
         String::from_utf8(page.body.to_vec()).unwrap()
     }
 
     /// Sends a form as a browser would.
     pub async fn send(&self, form: &Form) -> Response {
-        self.at(&form.origin).answer(form.request().unwrap()).await.unwrap()
+        self.at(&form.origin).request_any_status(form.request().unwrap()).await.unwrap()
     }
 
     /// A client of the issuer.

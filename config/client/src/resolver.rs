@@ -1,4 +1,4 @@
-//! Where the addresses of a name come from.
+//! Resolution of host names.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-/// Tells the addresses of a host. One per process; a test brings its own, for a name with several endpoints.
+/// Resolver of host names. A process has one; tests use their own, for a name with several addresses.
 #[derive(Clone)]
-pub struct Names(Arc<LookUp>);
+pub struct NameResolver(Arc<LookUpFn>);
 
-type LookUp = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
+type LookUpFn = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
 
-impl Names {
-    /// As the system is set up: `/etc/hosts`, DNS, or whatever else.
-    pub fn of_the_system() -> Self {
-        Self::known_to(|host, port| {
+impl NameResolver {
+    /// The resolver of the operating system: `/etc/hosts`, DNS, or other sources.
+    pub fn system() -> Self {
+        Self::from_fn(|host, port| {
             async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) }.boxed()
         })
     }
 
-    /// By asking `look_up` for each host, with the port that the addresses are to have.
-    pub fn known_to(
+    /// A resolver that calls `look_up` with each host and the port for the addresses.
+    pub fn from_fn(
         look_up: impl Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(look_up))
     }
 
-    /// All addresses of a host; one in numbers is its own address.
+    /// All addresses of a host. An IP address resolves to itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the resolver.
     pub async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match host.parse() {
             Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
@@ -40,14 +40,14 @@ impl Names {
     }
 }
 
-impl Default for Names {
+impl Default for NameResolver {
     fn default() -> Self {
-        Self::of_the_system()
+        Self::system()
     }
 }
 
-impl std::fmt::Debug for Names {
+impl std::fmt::Debug for NameResolver {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Names").finish_non_exhaustive()
+        formatter.debug_struct("NameResolver").finish_non_exhaustive()
     }
 }

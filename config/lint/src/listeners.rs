@@ -1,4 +1,4 @@
-//! Rules about the gateway's doors: who gets in by what, and whether shards can tell.
+//! Rules about the gateway's listeners: authentication, certificates, and the identities that shards see.
 
 use std::path::Path;
 
@@ -12,25 +12,25 @@ use crate::survey::{Meaning, Survey};
 
 pub(crate) fn inspect(config: &GatewayConfig, survey: &mut Survey<'_>) {
     let usual = upstream(config, survey);
-    let mut senders = Vec::new();
-    for (index, door) in config.listeners.iter().enumerate() {
+    let mut identities = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
         let key = format!("listeners[{index}]");
-        shown(door, &key, survey);
-        believed(door, &key, survey);
-        refused(door, &key, survey);
-        edge(door, &key, survey);
-        let own = door.upstream_identity.as_ref().map(|own| {
+        check_serving(listener, &key, survey);
+        check_authentication(listener, &key, survey);
+        check_deny(listener, &key, survey);
+        check_edge(listener, &key, survey);
+        let own = listener.upstream_identity.as_ref().map(|own| {
             survey.pair(&below(&key, "upstreamIdentity"), &own.certificate, &own.private_key, Usage::Client)
         });
-        senders.push(Sender { door, certificate: own.unwrap_or_else(|| usual.clone()) });
+        identities.push(UpstreamIdentity { listener, certificate: own.unwrap_or_else(|| usual.clone()) });
     }
-    told_apart(&senders, survey);
+    check_upstream_identities(&identities, survey);
 }
 
-/// Who the gateway is for shards, as far as doors do not say otherwise.
+/// The client certificate towards shards of listeners without one of their own.
 fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certificate> {
     let upstream = &config.upstream;
-    // With a mapping file, that one says it.
+    // A mapping file has its own.
     let usual = config.paths.mapping_file.is_none().then(|| {
         survey.bundle("upstream.serverCA", &upstream.server_ca, Meaning::Server);
         survey.pair("upstream", &upstream.certificate, &upstream.private_key, Usage::Client)
@@ -56,15 +56,15 @@ fn upstream(config: &GatewayConfig, survey: &mut Survey<'_>) -> Option<Certifica
     usual.flatten()
 }
 
-/// What a door shows its clients, and whether it fits the names that they ask for.
-fn shown(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
-    // What comes from an authority is for the names that were asked for.
-    let default = match &door.tls.acme {
-        None => survey.serving(&below(key, "serving"), &door.serving),
+/// Checks the serving certificates of a listener against its host names.
+fn check_serving(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+    // A certificate from ACME is always for the requested names.
+    let default = match &listener.tls.acme {
+        None => survey.serving(&below(key, "serving"), &listener.serving),
         Some(_) => None,
     };
     let mut named = Vec::new();
-    for (index, entry) in door.tls.server_names.iter().enumerate() {
+    for (index, entry) in listener.tls.server_names.iter().enumerate() {
         let at = format!("{key}.tls.serverNames[{index}]");
         let Some(leaf) = survey.pair(&at, &entry.certificate, &entry.private_key, Usage::Server) else {
             continue;
@@ -83,7 +83,7 @@ fn shown(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
         let names = if entry.names.is_empty() { leaf.names() } else { entry.names.clone() };
         named.push((names, leaf));
     }
-    for (index, host) in door.hosts.iter().enumerate() {
+    for (index, host) in listener.hosts.iter().enumerate() {
         let Some(leaf) = picked(host, &named).or(default.as_ref()) else { continue };
         if !leaf.is_named(host) {
             let message =
@@ -94,7 +94,7 @@ fn shown(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
     }
 }
 
-/// As a door picks: an exact name before a wildcard.
+/// The certificate that a listener selects: an exact name before a wildcard.
 fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n Certificate> {
     let with = |wanted: &str| {
         let found =
@@ -104,22 +104,21 @@ fn picked<'n>(host: &str, named: &'n [(Vec<String>, Certificate)]) -> Option<&'n
     with(host).or_else(|| with(&format!("*.{}", host.split_once('.')?.1)))
 }
 
-/// Whom a door believes.
-fn believed(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
-    let authentication = &door.authentication;
+/// Checks the authentication of a listener.
+fn check_authentication(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+    let authentication = &listener.authentication;
     let headers = &authentication.request_header;
     for (at, file, meaning) in [
-        ("clientCA", &door.client_ca, Meaning::Identity),
+        ("clientCA", &listener.client_ca, Meaning::Identity),
         ("authentication.requestHeader.clientCA", &headers.client_ca, Meaning::Proxy),
-        ("tls.transportClientCA", &door.tls.transport_client_ca, Meaning::Transport),
+        ("tls.transportClientCA", &listener.tls.transport_client_ca, Meaning::Transport),
     ] {
         if let Some(file) = file {
             survey.bundle(&below(key, at), file, meaning);
         }
     }
     if headers.client_ca.is_some() && headers.allowed_names.is_empty() {
-        let message =
-            "whoever has a certificate of requestHeader.clientCA can say to be anybody, whatever its name";
+        let message = "any certificate of requestHeader.clientCA can assert any identity";
         let at = below(key, "authentication.requestHeader.allowedNames");
         survey.checker.fault(&at, message, "name the proxies' common names, such as kcp-mounts-proxy");
     }
@@ -131,76 +130,75 @@ fn believed(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
         );
     }
     issuers::inspect(authentication, &below(key, "authentication"), survey);
-    survey.networks(&below(key, "peers.allow"), door.peers.allow.as_deref());
+    survey.networks(&below(key, "peers.allow"), listener.peers.allow.as_deref());
 }
 
-/// Names and groups are refused only of those whom the door itself knows: what is passed on has neither.
-fn refused(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
-    let refused = &door.deny;
-    if (refused.users.is_empty() && refused.groups.is_empty()) || door.tokens == TokenPolicy::Refuse {
+/// `deny` only applies to identities that the listener itself authenticates, not to tokens that are passed to shards.
+fn check_deny(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+    let deny = &listener.deny;
+    if (deny.users.is_empty() && deny.groups.is_empty()) || listener.tokens == TokenPolicy::Refuse {
         return;
     }
-    let authentication = &door.authentication;
-    // Where somebody here judges tokens, whom nobody knows is turned away.
-    let judges_tokens = authentication.token_file.is_some()
+    let authentication = &listener.authentication;
+    // With a token method, unknown tokens are rejected.
+    let verifies_tokens = authentication.token_file.is_some()
         || !authentication.service_accounts.key_files.is_empty()
         || authentication.oidc.is_some()
         || authentication.configuration.is_some()
         || authentication.webhook.is_some();
-    if !judges_tokens {
-        let message = "tokens pass through to shards here, and whose they are is not known before: nobody is refused who has one";
-        let hint = "tokens: refuse, or let the door judge tokens itself (authentication)";
+    if !verifies_tokens {
+        let message =
+            "tokens pass through to shards without authentication here, so that deny does not apply to them";
+        let hint = "set tokens: refuse, or a token method in authentication";
         survey.checker.fault(&below(key, "deny"), message, hint);
     }
 }
 
-/// A door whose peers carry other people's requests: they end the clients' TLS.
-fn edge(door: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
-    let is_carried = door.tls.transport_client_ca.is_some() || door.peers.client_address_header.is_some();
-    if !is_carried {
+/// Checks a listener behind proxies that terminate the TLS of clients.
+fn check_edge(listener: &ListenerConfig, key: &str, survey: &mut Survey<'_>) {
+    let is_behind_proxy =
+        listener.tls.transport_client_ca.is_some() || listener.peers.client_address_header.is_some();
+    if !is_behind_proxy {
         return;
     }
-    let has_list = door.peers.allow.as_deref().is_some_and(|file: &Path| !file.as_os_str().is_empty());
+    let has_list = listener.peers.allow.as_deref().is_some_and(|file: &Path| !file.as_os_str().is_empty());
     if !has_list {
-        let message = "whoever finds this door's address can go round the provider";
+        let message = "clients that know the address of this listener can bypass the provider";
         let hint = "name the provider's list of networks, which it publishes";
         survey.checker.fault(&below(key, "peers.allow"), message, hint);
     }
-    if door.client_ca.is_some() && door.tls.transport_client_ca.is_none() {
-        let message = "peers that say whose request it is end their clients' TLS: the only certificate that comes here is \
-                       their own, and would be everybody's identity";
-        let hint = "give client certificates a door of their own";
+    if listener.client_ca.is_some() && listener.tls.transport_client_ca.is_none() {
+        let message = "peers that pass client addresses terminate the TLS of clients: the only certificate that arrives is their \
+                       own, and would authenticate every client";
+        let hint = "use another listener for client certificates";
         survey.checker.fault(&below(key, "clientCA"), message, hint);
     }
-    if door.hosts.is_empty() {
-        let message = "the provider's other customers can have their own names lead here";
-        survey.checker.fault(
-            &below(key, "hosts"),
-            message,
-            "name the hosts by which clients ask for this door",
-        );
+    if listener.hosts.is_empty() {
+        let message = "other customers of the provider can point their own names here";
+        survey.checker.fault(&below(key, "hosts"), message, "set the host names of this listener");
     }
 }
 
-struct Sender<'c> {
-    door: &'c ListenerConfig,
+struct UpstreamIdentity<'c> {
+    listener: &'c ListenerConfig,
     certificate: Option<Certificate>,
 }
 
-/// Shards go by the common name: doors that prove identities differently must not share one.
-fn told_apart(senders: &[Sender<'_>], survey: &mut Survey<'_>) {
-    for (index, sender) in senders.iter().enumerate() {
-        let Some(own) = &sender.certificate else { continue };
-        let twin = senders[..index].iter().find(|earlier| {
+/// Shards distinguish listeners by common name, so listeners with different authentication must not share one.
+fn check_upstream_identities(identities: &[UpstreamIdentity<'_>], survey: &mut Survey<'_>) {
+    for (index, identity) in identities.iter().enumerate() {
+        let Some(own) = &identity.certificate else { continue };
+        let twin = identities[..index].iter().find(|earlier| {
             let is_same = |other: &Certificate| {
                 other.key == own.key || (own.common_name.is_some() && other.common_name == own.common_name)
             };
-            earlier.certificate.as_ref().is_some_and(is_same) && !same_policy(earlier.door, sender.door)
+            earlier.certificate.as_ref().is_some_and(is_same)
+                && !same_policy(earlier.listener, identity.listener)
         });
         if let Some(twin) = twin {
             let message = format!(
-                "shards see {:?} behind the requests of door {:?} and of door {:?}, though these prove identities differently",
-                own.name, sender.door.name, twin.door.name
+                "shards see {:?} for the requests of listener {:?} and of listener {:?}, whose authentication differs",
+                own.name, identity.listener.name, twin.listener.name
             );
             let hint = "give one of them an upstreamIdentity with a common name of its own, and let shards allow that name";
             survey.checker.fault(&format!("listeners[{index}].upstreamIdentity"), &message, hint);
@@ -208,7 +206,7 @@ fn told_apart(senders: &[Sender<'_>], survey: &mut Survey<'_>) {
     }
 }
 
-/// Whether the same credential is the same identity at both.
+/// Whether a credential gives the same identity at both.
 fn same_policy(one: &ListenerConfig, other: &ListenerConfig) -> bool {
     one.client_ca == other.client_ca
         && one.tokens == other.tokens
