@@ -1,10 +1,13 @@
 //! The client's side of an exchange, whichever protocol the client speaks.
 
+use std::time::Duration;
+
 use std::future::pending;
 
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
+use tokio::time::timeout;
 
 /// `Cache-Control` of responses that must not be stored.
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -78,4 +81,27 @@ pub(crate) trait DownstreamExchange: Send {
 
     /// Aborts the response such that the client sees that it is incomplete.
     fn abort(&mut self);
+}
+
+/// Bytes of a request body that are read and dropped after the response was sent, and the time for it.
+const MAX_DRAINED_BYTES: usize = 4 << 20;
+const MAX_DRAIN: Duration = Duration::from_secs(2);
+
+/// Reads and drops the body of a request that already has its response. A stream that ends with an unread body is reset, and some
+/// clients then drop the response (curl: error 92); over HTTP/1.1 the connection could not be kept.
+pub(crate) async fn drain<C: DownstreamExchange>(client: &mut C) {
+    if client.is_done() {
+        return;
+    }
+    let reading = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = client.read().await {
+            read += chunk.len();
+            if read > MAX_DRAINED_BYTES {
+                break;
+            }
+        }
+    };
+    // A client that sends more, or slowly, has its response; the end of the stream tells it to stop.
+    let _ = Box::pin(timeout(MAX_DRAIN, reading)).await;
 }

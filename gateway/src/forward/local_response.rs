@@ -7,8 +7,7 @@ use tokio::time::timeout;
 
 use crate::forward::Forwarder;
 use crate::forward::date;
-use crate::forward::downstream::{ClientDisconnected, DownstreamExchange};
-use crate::forward::exchange::drain;
+use crate::forward::downstream::{ClientDisconnected, DownstreamExchange, drain};
 use crate::forward::request_context::RequestContext;
 use crate::forward::telemetry;
 use crate::request::response::{AUDIT_ID, LocalResponse};

@@ -9,8 +9,8 @@ use http::{HeaderMap, Request};
 use tokio::time::timeout;
 
 use crate::admin::{AdminCall, AdminReply};
-use crate::forward::downstream::{BodyError, DownstreamExchange};
-use crate::forward::exchange::{Exchange, drain};
+use crate::forward::downstream::{BodyError, DownstreamExchange, drain};
+use crate::forward::exchange::Exchange;
 use crate::forward::local_response::answer_itself;
 use crate::forward::request_context::RequestContext;
 use crate::forward::target::Forward;

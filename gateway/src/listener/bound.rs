@@ -60,6 +60,15 @@ impl ListenAddress {
     }
 }
 
+/// Whether listeners that are prepared have their sockets already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    /// They do.
+    Bound,
+    /// They will not be opened.
+    Unbound,
+}
+
 /// A socket that listens, not yet served.
 #[derive(Debug)]
 pub(crate) struct BoundListener {

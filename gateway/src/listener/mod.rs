@@ -5,7 +5,7 @@
 
 mod accept;
 pub(crate) mod acme;
-mod bound;
+pub(crate) mod bound;
 mod connection_limit;
 pub(crate) mod listener_manager;
 mod pingora_app;

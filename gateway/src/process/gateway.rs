@@ -22,9 +22,8 @@ use crate::auth::workspaces::WorkspaceAuthenticators;
 use crate::forward::Forwarder;
 use crate::http::HttpServer;
 use crate::listener::acme::{Acme, BindPatience};
-use crate::listener::listener_manager::{
-    ListenerError, ListenerManager, ListenerParts, PreparedListeners, Sockets,
-};
+use crate::listener::bound::Sockets;
+use crate::listener::listener_manager::{ListenerError, ListenerManager, ListenerParts, PreparedListeners};
 use crate::listener::workers::Workers;
 use crate::pipeline::RequestPipeline;
 use crate::policy::connection_backlog::BacklogBudget;

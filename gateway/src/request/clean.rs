@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
-use crate::request::path::PathError;
+use crate::request::path_error::PathError;
 
 /// What a canonical path writes as `%XX`: everything that RFC 3986 does not allow in a path, and `%` itself.
 const ENCODED: &AsciiSet = &CONTROLS

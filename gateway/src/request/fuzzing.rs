@@ -2,7 +2,8 @@
 
 use http::uri::PathAndQuery;
 
-use crate::request::path::{ClusterPaths, PathError, RequestPath, cluster_path, cluster_within};
+use crate::request::path::{ClusterPaths, RequestPath, cluster_path, cluster_within};
+use crate::request::path_error::PathError;
 
 /// Reads a path; whatever goes on is canonical, and a redirect leads to what is not redirected again.
 ///

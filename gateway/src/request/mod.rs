@@ -11,6 +11,7 @@ mod headers;
 pub(crate) mod host;
 pub(crate) mod identity_headers;
 mod path;
+mod path_error;
 mod priority;
 mod resource;
 pub(crate) mod response;
@@ -21,8 +22,9 @@ pub(crate) use headers::{
     HeaderLimits, MOUNT_HOPS, begins_alike, connection_nominations, is_alike, is_hop_by_hop, target_size,
 };
 pub(crate) use path::{
-    AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, PathError, Reference, RequestPath,
-    cluster_path, cluster_within,
+    AdminFile, ClusterPaths, ClusterTarget, LocalEndpoint, OtherPath, Reference, RequestPath, cluster_path,
+    cluster_within,
 };
+pub(crate) use path_error::PathError;
 pub(crate) use priority::Priority;
 pub(crate) use resource::within_cluster;

@@ -12,6 +12,7 @@ use percent_encoding::{percent_decode_str, percent_encode};
 use crate::request::clean::{
     ENCODED_AGAIN, check_bytes, clean, decode, encode, is_clean, is_clean_bytes, is_plain,
 };
+use crate::request::path_error::PathError;
 
 /// Where a request path leads, before any look-up.
 #[derive(Debug, Eq, PartialEq)]
@@ -88,21 +89,6 @@ pub(crate) enum AdminFile {
 /// of a logical cluster. `user:<name>` has already become the home cluster's id.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reference<'a>(Cow<'a, str>);
-
-/// Why a path goes no further.
-#[derive(Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum PathError {
-    /// Not a path at all; the client is to blame, a retry does not help. Answered with 400.
-    #[error("malformed request path: {0}")]
-    Malformed(&'static str),
-    /// The same resource has a clean path; answered with 307. Percent-encoded, without the query.
-    #[error("the path is not clean")]
-    Unclean(String),
-    /// What follows `/clusters/` cannot name a logical cluster (or is `*`, which only shards serve).
-    /// Answered like an unknown workspace.
-    #[error("not a logical cluster: {0:?}")]
-    InvalidCluster(String),
-}
 
 impl<'a> RequestPath<'a> {
     /// Reads the path part of a request target. A path that is already plain and clean (all that kubectl and

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::upstream::server::FORGOTTEN_AFTER;
 use crate::upstream::streams::Established;
-use crate::upstream::{Upstream, UpstreamError, UpstreamOptions, random_share};
+use crate::upstream::{Fault, Upstream, UpstreamError, UpstreamOptions, random_share};
 
 /// Probes come up to this part later, so that gateways do not all ask at once.
 const LATER: f64 = 0.2;
@@ -62,6 +62,20 @@ fn pause_after(failed: u32, probe: Duration, longest: Duration) -> Duration {
 }
 
 impl Upstream {
+    /// Counts a failure of an address. One that is ejected is probed until it is back.
+    pub(super) fn fails(&self, address: SocketAddr, fault: Fault) {
+        let options = self.options.load().health;
+        let Some(until) = self.addresses.failed(address, fault, &options) else { return };
+        let leaves_out = self.addresses.leaves_out();
+        tracing::warn!(server = %self.name, %address, ?fault, leaves_out, "an address is ejected");
+        self.metrics.ejected();
+        if leaves_out && let Some(server) = self.this.upgrade() {
+            let on_behalf = server.on_behalf.load();
+            std::iter::once(&server).chain(on_behalf.iter()).for_each(|one| one.connections.leave(address));
+        }
+        tokio::spawn(bring_back(Weak::clone(&self.this), address, until));
+    }
+
     /// Whether nothing but a probe would find out that an address is back. Where none is left out, a request does; but a shard
     /// that fails gets no new workspaces, so there may be none.
     fn depends_on_probes(&self) -> bool {

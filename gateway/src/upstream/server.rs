@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_client::Endpoint;
+use fairlead_client::{Endpoint, Names};
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::telemetry::metrics::{ShardMetrics, UpstreamKind};
+use crate::telemetry::metrics::{MakeMetrics, ShardMetrics, UpstreamKind};
 use crate::upstream::addresses::Addresses;
 use crate::upstream::admission::Admission;
 use crate::upstream::circuit_breaker::Breaker;
@@ -19,9 +19,7 @@ use crate::upstream::dial_guard::DialGuard;
 use crate::upstream::health::AddressHealth;
 use crate::upstream::http1::Idle;
 use crate::upstream::streams::Connections;
-use crate::upstream::{
-    Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions, Upstreams, probe,
-};
+use crate::upstream::{Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions};
 
 /// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
 const FAILING_FOR: Duration = Duration::from_secs(10);
@@ -72,19 +70,20 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// Nothing is open yet.
     pub(super) fn new(
-        all: &Upstreams,
+        (make_metrics, names): (&MakeMetrics, &Names),
+        options: &Arc<ArcSwap<UpstreamOptions>>,
         (server, name): (UpstreamKind, &Arc<str>),
         (url, endpoint): (&Arc<str>, Endpoint),
         credential: &Arc<Reloadable<UpstreamCredential>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             name: Arc::clone(name),
-            metrics: Arc::new((all.metrics)(name, server)),
+            metrics: Arc::new(make_metrics(name, server)),
             retries: Arc::default(),
             url: Arc::clone(url),
             credential: Arc::clone(credential),
             endpoint,
-            addresses: Arc::new(Addresses::new(all.names.clone())),
+            addresses: Arc::new(Addresses::new(names.clone())),
             is_shard: server == UpstreamKind::Shard,
             admission: Arc::default(),
             breaker: Breaker::default(),
@@ -95,7 +94,7 @@ impl Upstream {
             growing: AtomicBool::new(false),
             failed: Mutex::default(),
             on_behalf: ArcSwap::default(),
-            options: Arc::clone(&all.options),
+            options: Arc::clone(options),
             this: Weak::clone(this),
         })
     }
@@ -198,19 +197,6 @@ impl Upstream {
         if health.succeeded() {
             self.addresses.succeeded(health, &self.options.load().health);
         }
-    }
-
-    pub(super) fn fails(&self, address: SocketAddr, fault: Fault) {
-        let options = self.options.load().health;
-        let Some(until) = self.addresses.failed(address, fault, &options) else { return };
-        let leaves_out = self.addresses.leaves_out();
-        tracing::warn!(server = %self.name, %address, ?fault, leaves_out, "an address is ejected");
-        self.metrics.ejected();
-        if leaves_out && let Some(server) = self.this.upgrade() {
-            let on_behalf = server.on_behalf.load();
-            std::iter::once(&server).chain(on_behalf.iter()).for_each(|one| one.connections.leave(address));
-        }
-        tokio::spawn(probe::bring_back(Weak::clone(&self.this), address, until));
     }
 
     /// What an HTTP/1.0 client that names no host is taken to mean.

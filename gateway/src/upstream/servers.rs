@@ -134,7 +134,13 @@ impl Upstreams {
         let is_kept = |known: &Arc<Upstream>| !known.is_forgotten() || (known.is_shard && known.is_failing());
         let kept = all.iter().filter(|(_, known)| is_kept(known));
         let mut by_name: ByName = kept.map(|(name, known)| (Arc::clone(name), Arc::clone(known))).collect();
-        let added = Upstream::new(self, (server, name), (url, endpoint), credential);
+        let added = Upstream::new(
+            (&self.metrics, &self.names),
+            &self.options,
+            (server, name),
+            (url, endpoint),
+            credential,
+        );
         by_name.insert(Arc::clone(name), Arc::clone(&added));
         servers.store(Arc::new(by_name));
         Ok(added)

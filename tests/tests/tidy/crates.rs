@@ -37,9 +37,6 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
 const FORBIDDEN_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("fairlead-gateway", &["fairlead-store", "fairlead-schema", "fairlead-apiserver", "k8s-openapi", "redb"]),
     ("fairlead-process", &["k8s-openapi", "redb"]),
-    // They compress with zlib-rs. flate2's backend follows the features that other crates ask for, C among them.
-    ("fairlead-shard", &["flate2", "libz-ng-sys", "libz-sys"]),
-    ("fairlead-cache", &["flate2", "libz-ng-sys", "libz-sys"]),
     ("fairlead-client", &["k8s-openapi", "fairlead-process"]),
     // The issuer is independent of the system that it issues tokens for.
     ("fairlead-issuer", &["fairlead-client", "fairlead-certs", "fairlead-authn", "k8s-openapi", "oauth2"]),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Response, StatusCode, Version};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
@@ -33,29 +33,6 @@ use crate::forward::{CLIENT_LEFT, Forwarder, upstream_request};
 use crate::request::RequestClass;
 use crate::telemetry::metrics::RequestStage;
 use crate::upstream::ConcurrencyPermit;
-
-/// Bytes of a request body that are read and dropped after the response was sent, and the time for it.
-const MAX_DRAINED_BYTES: usize = 4 << 20;
-const MAX_DRAIN: Duration = Duration::from_secs(2);
-
-/// Reads and drops the body of a request that already has its response. A stream that ends with an unread body is reset, and some
-/// clients then drop the response (curl: error 92); over HTTP/1.1 the connection could not be kept.
-pub(crate) async fn drain<C: DownstreamExchange>(client: &mut C) {
-    if client.is_done() {
-        return;
-    }
-    let reading = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = client.read().await {
-            read += chunk.len();
-            if read > MAX_DRAINED_BYTES {
-                break;
-            }
-        }
-    };
-    // A client that sends more, or slowly, has its response; the end of the stream tells it to stop.
-    let _ = Box::pin(timeout(MAX_DRAIN, reading)).await;
-}
 
 /// A request on its way upstream and the response on its way back.
 pub(crate) struct Exchange<'e, C> {

@@ -7,8 +7,8 @@ use futures_util::FutureExt as _;
 use http::header::{self, HeaderMap};
 use http::{Response, Uri};
 
-use crate::forward::downstream::DownstreamExchange;
-use crate::forward::exchange::{Exchange, StartedResponse, drain, over, silence};
+use crate::forward::downstream::{DownstreamExchange, drain};
+use crate::forward::exchange::{Exchange, StartedResponse, over, silence};
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive;
 use crate::forward::keep_alive::KeepAlive;

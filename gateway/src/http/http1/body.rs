@@ -5,7 +5,7 @@ use http::Version;
 use http::header::{self, HeaderMap};
 use memchr::memchr;
 
-use crate::http::http1::request_head::{HeadError, headers};
+use crate::http::http1::fields::{self, HeadError, headers};
 
 /// Longest chunk-size line, with extensions, in bytes.
 const MAX_SIZE_LINE: usize = 256;
@@ -194,7 +194,7 @@ fn trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Broken> {
         input.advance(2);
         return Ok(Some(HeaderMap::new()));
     }
-    let end = super::request_head::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
+    let end = fields::end(input, 0).map_err(|_| "a trailer does not end with CR LF")?;
     // Checked also when the end is known: one read may bring more than the limit together with the end.
     if end.unwrap_or(input.len()) > MAX_TRAILER_BYTES {
         return Err("the trailers are too long");

@@ -7,6 +7,7 @@
 
 mod body;
 mod connection;
+mod fields;
 mod request_head;
 mod response;
 
@@ -34,7 +35,8 @@ use crate::request::host;
 use crate::request::response::LocalResponse;
 use body::{Body, Progress};
 use connection::Http1Connection;
-use request_head::{Head, HeadError};
+use fields::HeadError;
+use request_head::Head;
 use response::{ResponseContext, ResponseFraming};
 
 /// Time for which a connection is kept open for a client that has its response and still sends, so that it can read the response
@@ -116,7 +118,7 @@ async fn next_head(
         if seen == 0 {
             let _ = wire.input.split_to(request_head::blank_lines(&wire.input));
         }
-        if let Some(end) = request_head::end(&wire.input, seen)? {
+        if let Some(end) = fields::end(&wire.input, seen)? {
             let head = request_head::parse(&wire.input[..end])?;
             bytes::Buf::advance(&mut wire.input, end);
             return Ok(Some(head));

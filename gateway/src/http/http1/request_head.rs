@@ -4,30 +4,18 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
-use memchr::memchr_iter;
 use percent_encoding::{AsciiSet, percent_encode};
 
 use crate::http::http1::body::BodyFraming;
+use crate::http::http1::fields::HeadError::{self, Malformed};
+use crate::http::http1::fields::headers;
 
 /// Header fields that are parsed; more are refused, whatever the configured limit.
 const MAX_FIELDS: usize = 512;
-
-/// A request that cannot be served. The connection cannot be used any more.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum HeadError {
-    /// 400.
-    #[error("{0}")]
-    Malformed(&'static str),
-    /// 431.
-    #[error("the request has too much header")]
-    TooLarge,
-}
-
-use HeadError::Malformed;
 
 /// The head of a request.
 #[derive(Debug)]
@@ -38,23 +26,6 @@ pub(super) struct Head {
     pub(super) keep_alive: bool,
     /// The client waits for 100 before it sends the body.
     pub(super) expects_continue: bool,
-}
-
-/// Offset of the first byte after the head at the beginning of `input`; `None` if it is incomplete. `seen` bytes were searched
-/// before.
-///
-/// # Errors
-/// A line ends without CR LF.
-pub(super) fn end(input: &[u8], seen: usize) -> Result<Option<usize>, HeadError> {
-    for at in memchr_iter(b'\n', &input[seen..]).map(|at| seen + at) {
-        if at == 0 || input[at - 1] != b'\r' {
-            return Err(Malformed("a line does not end with CR LF"));
-        }
-        if at >= 3 && input[at - 2] == b'\n' {
-            return Ok(Some(at + 1));
-        }
-    }
-    Ok(None)
 }
 
 /// Length of the empty lines before a request, which some clients send after a body (RFC 9112, 2.2).
@@ -107,19 +78,6 @@ fn because(error: httparse::Error) -> HeadError {
         httparse::Error::NewLine => Malformed("a line does not end with CR LF"),
         _ => Malformed("the request line is malformed"),
     }
-}
-
-/// The fields as a map; `text` holds their bytes.
-pub(super) fn headers(text: &Bytes, fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
-    let mut headers = HeaderMap::with_capacity(fields.len());
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes())
-            .map_err(|_| Malformed("a header name is not a token"))?;
-        let value = HeaderValue::from_maybe_shared(text.slice_ref(field.value))
-            .map_err(|_| Malformed("a header value has control characters"))?;
-        headers.append(name, value);
-    }
-    Ok(headers)
 }
 
 /// Characters that the `http` crate refuses in a target and other servers accept: they are percent-encoded.
@@ -179,6 +137,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+    use crate::http::http1::fields::end;
 
     fn outcome(text: &str) -> String {
         match end(text.as_bytes(), 0) {

@@ -26,7 +26,7 @@ use fairlead_process::{
 use prometheus::{GaugeVec, IntCounterVec};
 use tokio::task::AbortHandle;
 
-use crate::listener::listener_manager::Sockets;
+use crate::listener::bound::Sockets;
 use challenge_responses::ChallengeResponses;
 pub(crate) use responder::{BindPatience, Responder};
 use state::Folder;
@@ -159,7 +159,7 @@ impl Acme {
     /// Keeps a listener's certificate fresh as long as what is returned is there, and until the process drains.
     pub(crate) fn keep(&self, listener: &ListenerConfig, shutdown: &Shutdown) -> Option<RenewalState> {
         let acme = listener.tls.acme.as_ref()?;
-        let wanted = renewal::OrderRequest {
+        let wanted = order::OrderRequest {
             listener: listener.name.clone(),
             names: listener.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             challenge: acme.challenge,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::collections::BTreeSet;
+
 use fairlead_certs::CertificateRequest;
 use fairlead_config::AcmeChallenge;
 use instant_acme::{
@@ -15,8 +17,15 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::listener::acme::AcmeError;
 use crate::listener::acme::challenge_responses::{ChallengeResponse, ChallengeResponses};
-use crate::listener::acme::renewal::OrderRequest;
 use crate::listener::acme::state::AuthorityLock;
+
+/// The certificate that a listener is to have.
+#[derive(Clone, Debug)]
+pub(super) struct OrderRequest {
+    pub(super) listener: String,
+    pub(super) names: BTreeSet<String>,
+    pub(super) challenge: AcmeChallenge,
+}
 
 /// How often the authority is asked whether it has come to an end.
 const ASKING: RetryPolicy = RetryPolicy::new()

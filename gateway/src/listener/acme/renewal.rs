@@ -1,15 +1,15 @@
 //! When a listener's certificate is asked for: at once where there is none, a third of its life before its end, when the
 //! authority says so (RFC 9773), and again after a failure, later each time.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairlead_client::Backoff;
-use fairlead_config::AcmeChallenge;
+
 use fairlead_process::Shutdown;
 use instant_acme::{Account, CertificateIdentifier};
 
+use crate::listener::acme::order::OrderRequest;
 use crate::listener::acme::state::AuthorityLock;
 use crate::listener::acme::{Acme, AcmeError, directory, order};
 
@@ -21,14 +21,6 @@ const MAX_ORDER: Duration = Duration::from_secs(300);
 const MOST: u32 = 100;
 /// The latest that an authority can have a certificate replaced, as part of its life.
 const LATEST: f64 = 0.9;
-
-/// What a listener is to have.
-#[derive(Clone, Debug)]
-pub(super) struct OrderRequest {
-    pub(super) listener: String,
-    pub(super) names: BTreeSet<String>,
-    pub(super) challenge: AcmeChallenge,
-}
 
 /// What an authority has said about a certificate's replacement.
 struct Advice {

@@ -69,15 +69,6 @@ pub(crate) struct ListenerManager {
     serving: Arc<AtomicUsize>,
 }
 
-/// Whether listeners that are prepared have their sockets already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sockets {
-    /// They do.
-    Bound,
-    /// They will not be opened.
-    Unbound,
-}
-
 /// All listeners as settings want them, which cannot fail any more.
 pub(crate) struct PreparedListeners(Vec<PreparedListener>);
 

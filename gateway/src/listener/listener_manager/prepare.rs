@@ -9,9 +9,9 @@ use fairlead_process::{ClientCertificates, LoadError, TlsSource, chain};
 
 use crate::auth::listener_authentication::ListenerAuthentication;
 use crate::listener::acme::AcmeError;
-use crate::listener::bound::{BoundListener, ListenAddress};
+use crate::listener::bound::{BoundListener, ListenAddress, Sockets};
 use crate::listener::listener_manager::{
-    Change, ListenerManager, ListenerParts, OpenListener, PreparedListener, PreparedListeners, Sockets,
+    Change, ListenerManager, ListenerParts, OpenListener, PreparedListener, PreparedListeners,
 };
 use crate::policy::client_address::{PeerPolicy, PeersError};
 use crate::policy::listener::{ClientCertificateUse, ConnectionPolicy, Listener};
