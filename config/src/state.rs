@@ -1,39 +1,39 @@
-//! What a process tells of itself in a file, for commands and scripts beside it.
+//! The state file of a process, for commands and scripts.
 
 use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// How a process is. Versions differ: what is not known is ignored, and what is not there has its default.
+/// The state of a process. Versions may differ: unknown fields are ignored, and missing ones have their default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProcessState {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// What it does.
+    /// Current phase.
     pub phase: ProcessPhase,
-    /// Reloads that were asked for and have begun, since the process began.
+    /// Requested reloads that have begun, since the start of the process.
     pub reloads_begun: u64,
-    /// Those that are over.
+    /// Requested reloads that have ended.
     pub reloads_done: u64,
-    /// Of what the last good one is in effect, and why.
+    /// Objects whose last good value is in effect, with the reason.
     pub not_reloaded: Vec<String>,
-    /// Upgrades that have come to nothing, since the process began.
+    /// Failed upgrades since the start of the process.
     pub upgrades_failed: u64,
-    /// Why the last one has.
+    /// Reason of the last failed upgrade.
     pub upgrade_failure: Option<String>,
     /// The process from which this one took over.
     pub predecessor: Option<u32>,
 }
 
-/// What a process does.
+/// Phase of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessPhase {
-    /// It gets ready.
+    /// It starts.
     #[default]
     Starting,
     /// It serves.
@@ -42,27 +42,27 @@ pub enum ProcessPhase {
     Reloading,
     /// It starts its successor.
     Upgrading,
-    /// It lets what is open come to its end.
+    /// It waits for open requests to end.
     Draining,
-    /// A later version does something else.
+    /// A phase of a later version.
     #[serde(other)]
     Other,
 }
 
 impl ProcessState {
-    /// Reads it.
+    /// Reads a state file.
     ///
     /// # Errors
-    /// The file is not there, or is none.
+    /// The file is missing or invalid.
     pub fn read(file: &Path) -> io::Result<Self> {
         let text = std::fs::read(file)?;
         serde_json::from_slice(&text).map_err(io::Error::other)
     }
 
-    /// Writes it, at once and whole.
+    /// Writes the state file atomically.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         let mut new = file.as_os_str().to_owned();
         new.push(format!(".{}", self.pid));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_understand_one_another() {
+    fn state_files_of_other_versions_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("state");
         let state = ProcessState { pid: 7, phase: ProcessPhase::Upgrading, ..ProcessState::default() };

@@ -1,4 +1,4 @@
-//! Where a server is: scheme, host, port and path prefix.
+//! Base URL of a server: scheme, host, port and path prefix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub struct Endpoint {
     prefix: Arc<str>,
 }
 
-/// A URL that cannot be a server's.
+/// A text that is not a server URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} is not a server URL: {reason}")]
 pub struct EndpointError {
-    /// The text that was given.
+    /// The given text.
     pub url: String,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
@@ -71,7 +71,7 @@ impl Endpoint {
         self.port
     }
 
-    /// What comes before every path; empty, or `/…` without a slash at the end.
+    /// Prefix of every path; empty, or `/…` without a slash at the end.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

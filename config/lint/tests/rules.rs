@@ -176,7 +176,7 @@ impl Site {
     }
 }
 
-/// What is wrong, how it comes to be, and the beginnings of what is found.
+/// Name of a mistake, the change that causes it, and the beginnings of the expected findings.
 type Case = (&'static str, fn(&Site, &str) -> String, &'static [&'static str]);
 
 /// The text with something else in a place.

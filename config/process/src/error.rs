@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// An error that ends the process, with advice if there is some.
 pub trait FatalError: Error {
-    /// What the operator can do about it, one sentence.
+    /// Advice for the operator, one sentence.
     fn hint(&self) -> Option<String> {
         None
     }

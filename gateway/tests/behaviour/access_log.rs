@@ -257,7 +257,7 @@ async fn the_program_opens_its_log_anew_and_follows_its_settings() {
     config.access_log = settings(&world, json!({"file": nowhere}));
     write(&config);
     gateway.signal(Signal::HUP);
-    gateway.says("the last good one stays in effect").await;
+    gateway.says("the last good value stays in effect").await;
     get("third").await;
     lines(&file(&world), 2).await;
     let other = world.directory.path().join("other.log");

@@ -432,7 +432,7 @@ async fn a_file_that_cannot_be_put_in_force_is_told_with_its_line() {
     };
     write(&world.config, &second(taken.local_addr().unwrap()));
     gateway.signal(Signal::HUP);
-    let line = gateway.says("the last good one stays in effect").await;
+    let line = gateway.says("the last good value stays in effect").await;
     assert!(line.contains("gateway.yaml:5:") && line.contains("listeners[1].serving.address"), "{line}");
     assert!(line.contains("cannot listen on 127.0.0.1"), "{line}");
     let client = client(&world, address).await;

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::support::{Pki, Server, Wire, client, impatient};
 
-/// What these tests need of an object.
+/// The fields of an object that these tests need.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Thing {
     metadata: Name,

@@ -36,7 +36,7 @@ async fn a_listener_that_is_asked_for_during_an_upgrade_opens_after_it() {
         let mut config = with(&line.config, "more", more);
         line.write(&config);
         line.state.signal(Signal::HUP);
-        line.gateway.says("is not looked at yet").await;
+        line.gateway.says("not reloaded while it is held").await;
         if stays {
             line.go();
             line.state.until(|state| state.upgrades_failed == 1 && state.reloads_done > 1).await;

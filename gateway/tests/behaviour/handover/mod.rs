@@ -250,7 +250,7 @@ async fn a_successor_that_does_not_get_ready_changes_nothing() {
         (
             "one that does not speak",
             script(&directory, "mute", "exec 4>&-; exec sleep 100"),
-            "does not speak to its predecessor",
+            "closed the connection to its predecessor",
         ),
         (
             "one with settings that are none",

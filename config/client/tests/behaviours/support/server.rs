@@ -26,7 +26,7 @@ pub struct Server {
     connections: Arc<AtomicUsize>,
 }
 
-/// What the server offers by ALPN.
+/// ALPN protocols of the server.
 #[derive(Clone, Copy)]
 pub enum Protocols {
     Both,

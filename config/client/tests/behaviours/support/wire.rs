@@ -12,7 +12,7 @@ pub struct Wire {
 struct State {
     /// Connections of an older generation are closed.
     generation: u64,
-    /// Nothing passes, and nobody is told: a half-open connection.
+    /// No bytes pass, and no side is notified: a half-open connection.
     frozen_generation: Option<u64>,
 }
 
