@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairlead_client::{Endpoint, Names};
+use fairlead_client::{Endpoint, NameResolver};
 use fairlead_process::Reloadable;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Upstream {
 impl Upstream {
     /// Nothing is open yet.
     pub(super) fn new(
-        (make_metrics, names): (&MakeMetrics, &Names),
+        (make_metrics, names): (&MakeMetrics, &NameResolver),
         options: &Arc<ArcSwap<UpstreamOptions>>,
         (server, name): (UpstreamKind, &Arc<str>),
         (url, endpoint): (&Arc<str>, Endpoint),

@@ -11,6 +11,8 @@ pub enum Rule {
     Modules,
     /// Paths out of the repository ([`crate::outside_paths`]).
     OutsidePaths,
+    /// C libraries for compression ([`crate::compression`]).
+    Compression,
     /// Length and links of documents ([`crate::documents`]).
     Documents,
 }
