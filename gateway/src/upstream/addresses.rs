@@ -1,4 +1,4 @@
-//! Where a server's endpoints are, and which of them are worth trying.
+//! The resolved endpoints of a server, and the order in which they are tried.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::upstream::health::{AddressHealth, Ejected, Fault, HealthOptions};
 
-/// How long a name's addresses are believed.
+/// Time for which the addresses of a name are cached.
 const TTL: Duration = Duration::from_secs(30);
-/// How long a look-up of a name may take.
+/// Time limit of one look-up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The addresses of one server.
@@ -24,26 +24,26 @@ pub(super) struct Addresses {
     known: ArcSwap<KnownAddress>,
     looking_up: tokio::sync::Mutex<()>,
     health: Mutex<FxHashMap<SocketAddr, Arc<AddressHealth>>>,
-    /// Whether those that are ejected are left out. Not if they are too many.
+    /// True while ejected addresses are skipped; false if too many are ejected.
     leaves_out: AtomicBool,
     turn: AtomicUsize,
-    /// When somebody last wanted to connect to one of them.
+    /// Time of the last attempt to connect to one of them.
     asked: Mutex<Instant>,
 }
 
-/// How the addresses of a server are doing.
+/// The health of a server's addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointStatus {
-    /// How many there are, as far as anybody has asked.
+    /// Number of addresses, as of the last look-up.
     pub(crate) known: usize,
-    /// Those that are ejected.
+    /// The ejected addresses.
     pub(crate) ejected: Vec<(SocketAddr, Ejected)>,
-    /// Whether those are left out.
+    /// True while the ejected addresses are skipped.
     pub(crate) leaves_out: bool,
 }
 
 impl EndpointStatus {
-    /// Whether any address is as it should be.
+    /// True if at least one address is healthy.
     pub(crate) fn is_healthy(&self) -> bool {
         self.known == 0 || self.ejected.len() < self.known
     }
@@ -52,12 +52,12 @@ impl EndpointStatus {
 #[derive(Debug, Default)]
 struct KnownAddress {
     addresses: Vec<SocketAddr>,
-    /// `None`: an address in numbers, which stays.
+    /// `None` for an IP address, which does not expire.
     expires: Option<Instant>,
 }
 
 impl Addresses {
-    /// Nothing is looked up before it is asked for.
+    /// A set without addresses. The name is looked up at the first use.
     pub(super) fn new(names: NameResolver) -> Self {
         Self {
             names,
@@ -70,10 +70,10 @@ impl Addresses {
         }
     }
 
-    /// The addresses in the order in which they should be tried: those that are ejected last, those with the
-    /// least load first, equal ones in turn. Empty if the name cannot be looked up.
+    /// The addresses in the order in which they should be tried: ejected ones last, those with the least load first, equal ones in
+    /// rotation. Empty if the name cannot be looked up.
     ///
-    /// A name is looked up again by one request when its addresses are old, while the others go on with the old ones.
+    /// One request looks up a name again when its addresses have expired; the others continue with the old addresses.
     pub(super) async fn in_order(
         &self,
         host: &str,
@@ -104,7 +104,7 @@ impl Addresses {
         ordered
     }
 
-    /// How many endpoints there are that are not left out; at least one.
+    /// Number of endpoints that are not skipped; at least one.
     pub(super) fn usable(&self) -> usize {
         let known = self.known.load();
         if known.addresses.len() <= 1 {
@@ -118,12 +118,12 @@ impl Addresses {
         self.leaves_out.load(Ordering::Relaxed) && health.get(&address).is_some_and(|health| health.is_out())
     }
 
-    /// How an endpoint is doing, to be told of more.
+    /// The health record of an endpoint, which its connections report to.
     pub(super) fn health_of(&self, address: SocketAddr) -> Arc<AddressHealth> {
         Arc::clone(self.health.lock().entry(address).or_default())
     }
 
-    /// Something failed at an endpoint. Returns until when it is ejected, if it is from now on.
+    /// Records a failure at an endpoint. Returns the end of the ejection if this failure ejects it.
     pub(super) fn failed(
         &self,
         address: SocketAddr,
@@ -135,7 +135,7 @@ impl Addresses {
         Some(until)
     }
 
-    /// Something was answered at an endpoint. Where nobody is left out, that is the end of an ejection.
+    /// Records a response from an endpoint. While ejected endpoints are not skipped, it ends the ejection.
     pub(super) fn succeeded(&self, health: &AddressHealth, options: &HealthOptions) {
         if health.succeeded() && !self.leaves_out() {
             health.put_back();
@@ -143,33 +143,33 @@ impl Addresses {
         }
     }
 
-    /// An ejected endpoint is used again.
+    /// Ends the ejection of an endpoint.
     pub(super) fn put_back(&self, address: SocketAddr, options: &HealthOptions) {
         self.health_of(address).put_back();
         self.judge(options);
     }
 
-    /// Until when an endpoint is ejected, if it is.
+    /// The end of an endpoint's ejection, if it is ejected.
     pub(super) fn ejected_until(&self, address: SocketAddr) -> Option<Instant> {
         self.health.lock().get(&address)?.out().map(|out| out.until)
     }
 
-    /// Whether endpoints that are ejected are left out.
+    /// True while ejected endpoints are skipped.
     pub(super) fn leaves_out(&self) -> bool {
         self.leaves_out.load(Ordering::Relaxed)
     }
 
-    /// Whether a look-up still finds an endpoint.
+    /// True if the last look-up contained the endpoint.
     pub(super) fn knows(&self, address: SocketAddr) -> bool {
         self.known.load().addresses.contains(&address)
     }
 
-    /// For how long nobody has wanted to connect to any.
+    /// Time since the last attempt to connect to any endpoint.
     pub(super) fn not_asked_for(&self) -> Duration {
         self.asked.lock().elapsed()
     }
 
-    /// How they are doing.
+    /// The present health of the addresses.
     pub(super) fn standing(&self) -> EndpointStatus {
         let known = self.known.load();
         let health = self.health.lock();
@@ -182,7 +182,7 @@ impl Addresses {
         }
     }
 
-    /// Decides whether those that are ejected are left out.
+    /// Decides whether the ejected addresses are skipped.
     fn judge(&self, options: &HealthOptions) {
         let EndpointStatus { known, ejected, .. } = self.standing();
         let leaves_out = known > 1 && !ejected.is_empty() && !options.panics(ejected.len(), known);
@@ -201,12 +201,12 @@ impl Addresses {
         let found = looked_up.ok().and_then(Result::ok).unwrap_or_default();
         let addresses = if found.is_empty() {
             tracing::warn!(host, "the address cannot be looked up");
-            // What is known stays in use; it is not looked up again with every request.
+            // The known addresses stay in use, with a new expiry, so that not every request looks the name up again.
             self.known.load().addresses.clone()
         } else {
             found
         };
-        // An answer may name some of them only: whoever is out stays out, and what connections hold is what is told of more.
+        // A DNS response may contain a subset of the addresses: ejected ones are kept, and so are records that connections hold.
         self.health.lock().retain(|address, health| {
             addresses.contains(address) || health.is_out() || Arc::strong_count(health) > 1
         });

@@ -1,8 +1,8 @@
-//! A server that cannot be connected to is left alone for a while, so that requests for it fail at once and cost nothing.
+//! A circuit breaker: requests for a server that cannot be connected to fail at once for a while, at no cost.
 //!
-//! One attempt at a time finds out whether it is back; everybody else hears at once that it is not. An open connection is
-//! used whatever happens to new ones. Pauses do not grow: an attempt twice a second costs nothing, and a server that is
-//! back should be found at once.
+//! One attempt at a time finds out whether the server is back; other requests fail at once. Open connections are used
+//! regardless of the circuit. Pauses do not grow: an attempt twice a second costs nothing, and a server that is back
+//! should be found at once.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use fairlead_config::CircuitBreakerConfig;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// When a server is left alone, and for how long.
+/// When the circuit opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BreakerOptions {
-    /// Failures in a row; 0 for never.
+    /// Consecutive failures that open the circuit; 0 for never.
     failures: u32,
     pause: Duration,
 }
 
 impl BreakerOptions {
-    /// As settings have it.
+    /// The options of a configuration.
     pub(crate) fn new(config: &CircuitBreakerConfig) -> Self {
         Self { failures: config.failures, pause: config.open_duration.get() }
     }
 }
 
-/// Whether one server is left alone.
+/// The circuit of one server.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     state: Mutex<State>,
@@ -33,19 +33,19 @@ pub(super) struct Breaker {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Attempts in a row that failed.
+    /// Consecutive failed attempts.
     failures: u32,
-    /// Until when nobody tries.
+    /// No attempt is made before this time.
     until: Option<Instant>,
-    /// Somebody tries after a pause.
+    /// An attempt after a pause is in progress.
     trying: bool,
 }
 
-/// Nobody tries now. A retry helps after a moment.
+/// The circuit is open. A retry helps after a moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct CircuitOpen;
 
-/// The right to try once. Dropped without a word, it says nothing about the server.
+/// The right to one attempt. Dropping it without a result says nothing about the server.
 #[derive(Debug)]
 pub(super) struct Attempt<'b> {
     breaker: &'b Breaker,
@@ -54,10 +54,10 @@ pub(super) struct Attempt<'b> {
 }
 
 impl Breaker {
-    /// Asks whether to try.
+    /// Starts an attempt.
     ///
     /// # Errors
-    /// [`CircuitOpen`], at once.
+    /// [`CircuitOpen`], immediately.
     pub(super) fn attempt(&self, options: BreakerOptions) -> Result<Attempt<'_>, CircuitOpen> {
         if self.rests(options) {
             return Err(CircuitOpen);
@@ -70,7 +70,7 @@ impl Breaker {
         Ok(Attempt { breaker: self, options, after_pause })
     }
 
-    /// Whether an attempt would be refused now.
+    /// True if an attempt would be refused now.
     pub(super) fn rests(&self, options: BreakerOptions) -> bool {
         let state = *self.state.lock();
         options.failures > 0
@@ -78,20 +78,20 @@ impl Breaker {
             && (state.trying || state.until.is_some_and(|until| Instant::now() < until))
     }
 
-    /// Whether the server is left alone, or was and nobody knows yet that it is back.
+    /// True from the opening of the circuit until an attempt succeeds.
     pub(super) fn is_open(&self, options: BreakerOptions) -> bool {
         options.failures > 0 && self.state.lock().failures >= options.failures
     }
 }
 
 impl Attempt<'_> {
-    /// The server is there.
+    /// Reports that the server could be connected to.
     pub(super) fn succeeded(self) {
         let mut state = self.breaker.state.lock();
         (state.failures, state.until) = (0, None);
     }
 
-    /// It is not.
+    /// Reports that the server could not be connected to.
     pub(super) fn failed(self) {
         let BreakerOptions { failures, pause } = self.options;
         let mut state = self.breaker.state.lock();

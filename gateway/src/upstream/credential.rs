@@ -1,4 +1,4 @@
-//! Who the gateway is towards shards, and which shards it believes.
+//! The gateway's client certificate for shards, and the authorities that their serving certificates are checked against.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -12,30 +12,30 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Where the material lies.
+/// Paths of the credential's files.
 #[derive(Clone, Debug)]
 pub(crate) struct CredentialFiles {
-    /// PEM: the certificate that shards accept identity headers from, and its intermediates.
+    /// PEM: the certificate with which shards accept identity headers, and its intermediates.
     pub(crate) certificate: PathBuf,
     /// PEM: its private key.
     pub(crate) private_key: PathBuf,
-    /// PEM: the authorities of shards' serving certificates.
+    /// PEM: the certificate authorities of the shards' serving certificates.
     pub(crate) authorities: PathBuf,
-    /// The name that serving certificates have to have, in place of the host of a URL.
+    /// Name that serving certificates must contain, in place of the host of a URL.
     pub(crate) server_name: Option<String>,
 }
 
-/// A client certificate and the authorities for the servers, ready for use. Immutable: a reload makes a
-/// new one, and with it new connections.
+/// A client certificate and the certificate authorities of the servers, parsed. Immutable: a reload makes a new one, and
+/// new connections use it.
 #[derive(Clone)]
 pub(crate) struct UpstreamCredential {
-    /// Over all of the material, so that a connection of one credential is never handed to another.
+    /// Hash of all of the material, so that a connection of one credential is never used for another.
     pub(super) group_key: u64,
-    /// For streams: HTTP/2 where the server speaks it.
+    /// For streams: HTTP/2 if the server supports it.
     pub(super) stream_tls: Arc<rustls::ClientConfig>,
     /// For tunnels: HTTP/1.1 only.
     pub(super) tunnel_tls: Arc<rustls::ClientConfig>,
-    /// Whom the server has to be, in place of the host of its URL.
+    /// Name that the server's certificate must contain, in place of the host of its URL.
     pub(super) server_name: Option<ServerName<'static>>,
 }
 
@@ -45,58 +45,58 @@ impl fmt::Debug for UpstreamCredential {
     }
 }
 
-/// The files do not make a credential; the operator has to mend them.
+/// The files are not a valid credential; the operator must fix them.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
-    /// A file cannot be read, or not as PEM.
+    /// A file cannot be read or is not PEM.
     #[error("{what} {path} cannot be read: {reason}")]
     Read {
-        /// What it should hold.
+        /// Content that the file should have.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
     /// A file is damaged.
     #[error("{what}: {fault}")]
     Damaged {
-        /// What it should hold.
+        /// Content that the file should have.
         what: &'static str,
-        /// Where, and what is wrong there.
+        /// The position and the kind of the error.
         fault: PemFault,
     },
-    /// A file has nothing in it that is wanted, or something that is no certificate.
+    /// A file contains no certificate, or an invalid one.
     #[error("{0} holds no usable certificate")]
     NoCertificate(PathBuf),
-    /// A server cannot be called so.
+    /// The server name is invalid.
     #[error("{0:?} is no name of a server")]
     ServerName(String),
-    /// Certificate and key do not fit.
+    /// Certificate and key do not match.
     #[error("the certificate {certificate} cannot be used with its key")]
     Pair {
         /// The certificate file.
         certificate: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls::Error,
     },
 }
 
 impl UpstreamCredential {
-    /// Whether the other one was made of the same material.
+    /// True if both were made of the same material.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.group_key == other.group_key
     }
 }
 
 impl CredentialFiles {
-    /// The files, for whoever watches them.
+    /// The files, for a file watcher.
     pub(crate) fn files(&self) -> [PathBuf; 3] {
         [self.certificate.clone(), self.private_key.clone(), self.authorities.clone()]
     }
 
-    /// Reads and checks everything.
+    /// Reads and checks all files.
     ///
     /// # Errors
     /// [`CredentialError`] names the file.
@@ -132,7 +132,7 @@ impl CredentialFiles {
         })
     }
 
-    /// What would fail at every handshake fails here.
+    /// Checks at load time everything that would otherwise fail at every handshake.
     fn check(
         &self,
         chain: &[Vec<u8>],
@@ -153,10 +153,10 @@ impl CredentialFiles {
     }
 }
 
-/// One seed for the life of the process, so that equal material has equal keys.
+/// One seed for the lifetime of the process, so that equal material has equal keys.
 static GROUP_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The certificates of a PEM file, each known to parse.
+/// The certificates of a PEM file; each has been parsed successfully.
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, CredentialError> {
     let unreadable = |error: rustls_pki_types::pem::Error| CredentialError::Read {
         what,
@@ -174,7 +174,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<Vec<u8>>, Credent
     Ok(parsed.into_iter().map(|der| der.to_vec()).collect())
 }
 
-/// With its line, where it has one.
+/// The error's text, with the line number if there is one.
 fn reason(path: &Path, error: &rustls_pki_types::pem::Error) -> String {
     PemFault::first_in(path).map_or_else(|| error.to_string(), |fault| fault.to_string())
 }

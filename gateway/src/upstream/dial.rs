@@ -1,5 +1,5 @@
-//! How a connection is opened: the endpoints of a server are raced, the next one starting when the one before is slow
-//! or has failed. An endpoint that accepts and then says nothing costs a moment, not a time limit.
+//! Opening connections: the endpoints of a server are raced; the next one starts when the previous one is slow or has failed.
+//! An endpoint that accepts connections and does not respond costs a moment, not a whole time limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,18 +23,18 @@ use crate::upstream::{
     ONLY_HTTP1_FOR, Upstream, UpstreamCredential, UpstreamError, UpstreamOptions, random_share,
 };
 
-/// How long an endpoint may be alone in trying.
+/// Time after which the next endpoint is tried as well.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// How long after a failure the next connection beside the open ones is tried.
+/// Pause after a failure to open a further connection beside the open ones.
 const GROW_AGAIN: Duration = Duration::from_secs(10);
-/// Connections do not all get old at the same time: up to this part of their age they are younger.
+/// Connections do not all expire at the same time: the maximum age is shortened at random by up to this fraction.
 const AGE_JITTER: f64 = 0.2;
 
-/// Somebody trying to connect to an endpoint.
+/// An attempt to connect to an endpoint.
 type Attempt<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
 
 impl Upstream {
-    /// A stream on a connection that is opened for it, unless somebody else has just opened one.
+    /// A stream on a connection that is opened for it, unless another request has just opened one.
     pub(super) async fn stream_on_new_connection(
         self: &Arc<Self>,
         options: UpstreamOptions,
@@ -76,7 +76,7 @@ impl Upstream {
                 if !wire.speaks_http2() {
                     return Ok(None);
                 }
-                // Not before the server has said something: it may accept, shake hands, and hang.
+                // Waits for the server's first frame: it may accept, complete the handshake, and hang.
                 Ok(Some(Established::over(wire, options.stream_window).await?))
             };
             connecting.boxed()
@@ -95,14 +95,14 @@ impl Upstream {
     }
 
     /// Opens a connection for HTTP/1.1; returns the key of the credential as well that it was opened with.
-    pub(super) async fn dial(&self, limit: Duration) -> Result<(UpstreamTransport, u64), UpstreamError> {
+    /// Opens a connection for HTTP/1.1; also returns the key of the credential that it was opened with.
         let credential = &self.credential.load();
         let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
         let (_, wire) = self.race(limit, attempt).await?;
         Ok((wire, credential.group_key))
     }
 
-    /// The first endpoint that answers.
+    /// Connects to the first endpoint that responds.
     async fn race<'a, T>(
         &self,
         limit: Duration,
@@ -142,8 +142,8 @@ impl Upstream {
     }
 }
 
-/// The first of the endpoints that can be connected to. Those that fail are reported, and those that are slower than one
-/// that began later by a head start: less may be chance.
+/// The first of the endpoints that can be connected to. Reports those that fail, and those that are slower by more than a head
+/// start than one that began later: a smaller difference may be chance.
 async fn race<'a, T>(
     endpoints: &[SocketAddr],
     limit: Duration,
@@ -186,7 +186,7 @@ async fn race<'a, T>(
     }
 }
 
-/// Opens a connection beside those that there are.
+/// Opens a further connection beside the open ones.
 pub(super) async fn grow(upstream: Arc<Upstream>, options: UpstreamOptions) {
     if let Err(error) = upstream.connect(options).await {
         tracing::debug!(shard = %upstream.name, %error, "no further connection could be opened");
@@ -217,7 +217,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, last], 6443))
     }
 
-    /// Endpoint 1 accepts and says nothing, 2 refuses, 4 does so after more than a head start, all others answer.
+    /// Endpoint 1 accepts and does not respond, 2 refuses, 4 does so after more than a head start, all others respond.
     fn attempt(endpoint: SocketAddr) -> Attempt<'static, ()> {
         let connecting = async move {
             match endpoint {

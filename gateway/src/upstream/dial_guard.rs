@@ -1,35 +1,34 @@
 //! One request at a time opens a connection, so that a cold start dials once.
 //!
-//! Without it three hundred cold requests would open three hundred connections. Who waited
-//! while a dial failed shares its failure instead of dialling again, so that a dead shard costs one
-//! timeout, not one after the other.
+//! Without it three hundred cold requests would open three hundred connections. Requests that waited while a dial failed
+//! share its failure instead of dialling again, so that a dead shard costs one timeout, not one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// The way to the connections of one shard.
+/// Admits one dial at a time to one shard.
 #[derive(Debug, Default)]
 pub(crate) struct DialGuard {
     turn: Arc<Mutex<()>>,
     /// Counts failed dials.
-    failures: Arc<AtomicU64>,
+    /// Number of failed dials.
 }
 
-/// The right to dial; given back when dropped.
+/// The right to dial; released when dropped.
 #[derive(Debug)]
 pub(crate) struct DialPermit {
     _turn: OwnedMutexGuard<()>,
     failures: Arc<AtomicU64>,
 }
 
-/// Somebody else tried while this request waited, and failed.
+/// Another request's dial failed while this request waited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RecentlyFailed;
 
 impl DialGuard {
-    /// Waits for the turn.
+    /// Waits until no other request dials.
     ///
     /// # Errors
     /// [`RecentlyFailed`] if a dial failed meanwhile.
@@ -44,7 +43,7 @@ impl DialGuard {
 }
 
 impl DialPermit {
-    /// The dial failed: whoever waits now fails with it.
+    /// Reports that the dial failed: the requests that wait now fail with it.
     pub(crate) fn failed(self) {
         self.failures.fetch_add(1, Ordering::Release);
     }

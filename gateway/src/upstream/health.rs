@@ -1,10 +1,10 @@
-//! How an address of a server is doing, by what becomes of connections and requests there.
+//! Outlier detection: the health of a server's addresses, from the results of connections and requests.
 //!
-//! One that cannot be connected to, or where requests fail several times in a row, gets no requests for a while; each time it
-//! happens again for twice as long. An answer is never a failure, whatever its code: a shard says 503 for one resource of one
-//! workspace, and what a tenant can bring about must not cost the others an address.
+//! An address that cannot be connected to, or at which several requests in a row fail, gets no requests for a while; each
+//! further ejection lasts twice as long. A response is never a failure, whatever its code: a shard returns 503 for one
+//! resource of one workspace, and an error that a tenant can cause must not cost the others an address.
 //!
-//! An answer that is no failure costs two atomic loads.
+//! A successful response costs two atomic loads.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use tokio::time::Instant;
 /// When an address is ejected, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct HealthOptions {
-    /// Requests in a row; 0 for never.
+    /// Consecutive failed requests that eject an address; 0 for never.
     failures: u32,
     ejection: Duration,
     pub(super) longest: Duration,
-    /// How often one is asked whether it is back.
+    /// Interval of the probes of an ejected address.
     pub(super) probe: Option<Duration>,
     panic_percent: usize,
 }
 
 impl HealthOptions {
-    /// As settings have it.
+    /// The options of a configuration.
     pub(crate) fn new(config: &HealthConfig) -> Self {
         let probe = config.probe_interval.get();
         Self {
@@ -39,12 +39,12 @@ impl HealthOptions {
         }
     }
 
-    /// Whether so many of all are too many for the fault to be theirs.
+    /// True if so many of all fail that the cause is probably elsewhere.
     pub(super) fn panics(&self, failing: usize, all: usize) -> bool {
         failing * 100 > self.panic_percent * all
     }
 
-    /// For how long, the `times`th time. `less` is a part of it that is left out, so that not all come back together.
+    /// Length of the `times`th ejection. `less` is the fraction that is subtracted, so that not all addresses return together.
     fn ejected_for(&self, times: u32, less: f64) -> Duration {
         let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(30));
         let whole = self.ejection.saturating_mul(factor).min(self.longest);
@@ -52,38 +52,38 @@ impl HealthOptions {
     }
 }
 
-/// What fails at an address.
+/// Kind of a failure at an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Fault {
-    /// It cannot be connected to: refused, no TLS, not in time.
+    /// A connection cannot be opened: refused, no TLS, or a timeout.
     Connect,
-    /// Another one, asked later, was there earlier.
+    /// Another address that was tried later connected earlier.
     Slow,
-    /// Requests break off before their answer.
+    /// Requests break off before their response.
     BrokeOff,
-    /// Requests are not answered in time.
+    /// Requests get no response in time.
     Silent,
-    /// It does not answer pings.
+    /// Pings get no response.
     Hung,
 }
 
 impl Fault {
-    /// Nothing can be sent there, so once is enough.
+    /// True if nothing can be sent there, so that one failure is enough.
     fn is_certain(self) -> bool {
         matches!(self, Self::Connect)
     }
 
-    /// Whether it is disproved by a connection.
+    /// True if a successful connection disproves it.
     pub(super) fn is_about_connecting(self) -> bool {
         matches!(self, Self::Connect | Self::Slow)
     }
 }
 
-/// One address.
+/// The health of one address.
 #[derive(Debug, Default)]
 pub(super) struct AddressHealth {
-    /// Requests in a row that failed.
+    /// Consecutive failed requests.
     failures: AtomicU32,
     is_out: AtomicBool,
     history: Mutex<History>,
@@ -92,7 +92,7 @@ pub(super) struct AddressHealth {
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
     out: Option<Ejected>,
-    /// How often it was ejected, unless it has been in use for long since.
+    /// Number of consecutive ejections; starts again after the address has been in use for a long time.
     times: u32,
     back: Option<Instant>,
 }
@@ -101,15 +101,15 @@ struct History {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ejected {
     pub(crate) since: Instant,
-    /// Not asked for anything before.
+    /// No requests are sent before this time.
     pub(super) until: Instant,
     pub(crate) fault: Fault,
-    /// Which one it is, in a row.
+    /// Its number in the series of consecutive ejections.
     pub(crate) times: u32,
 }
 
 impl AddressHealth {
-    /// A connection or a request failed. Returns until when it is ejected, if it is from now on.
+    /// Records a failed connection or request. Returns the end of the ejection if this failure ejects the address.
     pub(super) fn failed(&self, fault: Fault, options: &HealthOptions) -> Option<Instant> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_enough = options.failures > 0 && failures >= options.failures;
@@ -131,7 +131,7 @@ impl AddressHealth {
         Some(until)
     }
 
-    /// A request was answered. Returns whether that says something new.
+    /// Records a response. Returns true if it changes the state.
     pub(super) fn succeeded(&self) -> bool {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl AddressHealth {
         self.is_out()
     }
 
-    /// It is used again.
+    /// Ends the ejection.
     pub(super) fn put_back(&self) {
         let mut history = self.history.lock();
         history.out = None;
@@ -157,7 +157,7 @@ impl AddressHealth {
     }
 }
 
-/// By up to this part of it an ejection is shorter.
+/// An ejection is shortened at random by up to this fraction.
 const EARLIER: f64 = 0.2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections to one server, for servers that speak nothing else.
+//! HTTP/1.1 connections to one server, for servers without HTTP/2.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 
-/// Connections kept for later.
+/// Maximum number of idle connections.
 const MAX_KEPT: usize = 32;
 
-/// Connections that wait for a request.
+/// Idle connections.
 #[derive(Default)]
 pub(super) struct Idle(Mutex<Vec<IdleConnection>>);
 
@@ -33,15 +33,15 @@ struct IdleConnection {
 /// A connection for one request at a time.
 pub(crate) struct Lease {
     pub(crate) sender: SendRequest<RequestBody>,
-    /// It has served before, and the server may have closed it meanwhile.
+    /// It has served a request before, so the server may have closed it meanwhile.
     pub(crate) reused: bool,
     group_key: u64,
-    /// Where its bytes are read and written.
+    /// The worker that reads and writes it.
     worker: Option<WorkerId>,
     idle: Arc<Idle>,
 }
 
-/// The body of a request: what is sent into the channel, and an error if it closes before its end was sent.
+/// The body of a request: its frames come from a channel, and it fails if the channel closes before the end was sent.
 #[derive(Debug)]
 pub(crate) enum RequestBody {
     Empty,
@@ -60,7 +60,7 @@ pub(crate) enum BodyPart {
 pub(crate) struct BrokenOff;
 
 impl Idle {
-    /// The connection that was used last, if it is still good; of this worker, if there is one.
+    /// The most recently used connection that is still open; of this worker, if there is one.
     pub(super) fn take(self: &Arc<Self>, group_key: u64, idle_timeout: Duration) -> Option<Lease> {
         let mut kept = self.0.lock();
         kept.retain(|kept| {
@@ -73,12 +73,12 @@ impl Idle {
         Some(Lease { sender, reused: true, group_key, worker, idle: Arc::clone(self) })
     }
 
-    /// Whether none is kept that the server has not closed.
+    /// True if there is no idle connection that the server has not closed.
     pub(super) fn is_empty(&self) -> bool {
         !self.0.lock().iter().any(|kept| kept.sender.is_ready())
     }
 
-    /// A new connection.
+    /// Starts HTTP/1.1 on a new connection.
     pub(super) async fn begin(
         self: &Arc<Self>,
         wire: UpstreamTransport,
@@ -91,7 +91,7 @@ impl Idle {
 }
 
 impl Lease {
-    /// The answer has come to its end: the connection may serve again, once it is ready.
+    /// Returns the connection after a complete response; it is used again once it is ready.
     pub(crate) fn give_back(self) {
         let Self { mut sender, group_key, worker, idle, .. } = self;
         tokio::spawn(async move {

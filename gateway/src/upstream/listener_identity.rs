@@ -1,10 +1,9 @@
-//! Who the gateway is towards servers for the requests of one listener, where that is not who it usually is.
+//! The client certificate that the gateway uses for the requests of one listener, if the listener has its own.
 //!
-//! Such requests have connections of their own: a server knows by the certificate which listener a request came in by, so
-//! one listener's request must never travel on another's connection. Everything that is about the server itself (how many
-//! requests it works on, its addresses and metrics) is shared; whether it is left alone is not, for it may turn away one
-//! listener's certificate only. A listener without an identity of its own costs nothing; one with it, a load and a comparison per
-//! request.
+//! Such requests use separate connections: the certificate tells a server which listener a request came in by, so one
+//! listener's request must never use another's connection. All state of the server itself (concurrency limit, addresses,
+//! metrics) is shared. The circuit breaker is not, because a server may reject one listener's certificate only. A listener
+//! without its own identity costs nothing; one with it costs a load and a comparison per request.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -20,15 +19,15 @@ use crate::upstream::{CredentialError, CredentialFiles, Upstream, UpstreamCreden
 pub(crate) struct ListenerUpstreamIdentity {
     /// For shards, and for the hosts of mounts.
     usual: Arc<Reloadable<UpstreamCredential>>,
-    /// For shards that are to be recognised in a way of their own, by name.
+    /// For shards with their own credentials, by shard name.
     own: FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>,
 }
 
 impl ListenerUpstreamIdentity {
-    /// That of a listener, if it has one of its own; replaced when a file of it changes.
+    /// The credential of a listener, if it has its own; replaced when one of its files changes.
     ///
     /// # Errors
-    /// [`LoadError`] if it cannot be loaded now; later the last good one stays.
+    /// [`LoadError`] if it cannot be loaded now; later the last valid one stays.
     pub(crate) fn of(
         listener: &ListenerConfig,
         config: &GatewayConfig,
@@ -42,7 +41,7 @@ impl ListenerUpstreamIdentity {
             authorities: upstream.server_ca.to_path_buf(),
             server_name: None,
         };
-        // Which listener it was is what the shard is to know, so a certificate that is for one shard only does not count here.
+        // The shard must be able to identify the listener, so a client certificate configured for one shard does not apply here.
         let own =
             upstream.shards.iter().filter(|shard| shard.server_ca.is_some() || shard.server_name.is_some());
         let own: Vec<(Arc<str>, CredentialFiles)> = own
@@ -61,7 +60,7 @@ impl ListenerUpstreamIdentity {
             watched.clear();
         }
         let what = format!("credential of listener {} for shards", listener.name);
-        // One thing to load, so that a listener is one person everywhere; several that are in use.
+        // One reload unit, so that all variants of a listener's credential change together.
         let fed: Arc<OnceLock<Arc<Self>>> = Arc::default();
         let feed = Arc::clone(&fed);
         reloads.register(&what, watched, move || {
@@ -96,7 +95,7 @@ impl ListenerUpstreamIdentity {
 }
 
 impl Upstreams {
-    /// Whether a shard is left alone by who the gateway is towards it for a listener's requests.
+    /// True if a shard's circuit is open for the identity of a listener.
     pub(crate) fn leaves_alone(&self, shard: &str, sender: &ListenerUpstreamIdentity) -> bool {
         let Some(server) = self.shards.load().get(shard).map(Arc::clone) else { return false };
         let (credential, breaker) = (sender.towards(&server), self.options().breaker);
@@ -106,7 +105,7 @@ impl Upstreams {
 }
 
 impl Upstream {
-    /// The same server as it is spoken to on behalf of a listener.
+    /// The same server with the identity of a listener.
     pub(crate) fn on_behalf_of(self: &Arc<Self>, sender: &ListenerUpstreamIdentity) -> Arc<Self> {
         let credential = sender.towards(self);
         let known = |all: &[Arc<Self>]| {
@@ -120,7 +119,7 @@ impl Upstream {
             if known(all).is_some() {
                 return Vec::clone(all);
             }
-            // Those of listeners that there are no more hold the last reference to theirs.
+            // Entries of removed listeners hold the last reference to their credential.
             let alive = all.iter().filter(|one| Arc::strong_count(&one.credential) > 1);
             alive.chain([&added]).cloned().collect()
         });

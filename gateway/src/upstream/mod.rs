@@ -1,8 +1,8 @@
-//! Shards and mapped backends as servers: where they are, and how they are talked to.
+//! Upstream servers (shards and mapped backends): their addresses, connections, limits and health.
 //!
 //! HTTP/2 on few multiplexed connections where possible; HTTP/1.1 only for tunnels and for servers without HTTP/2. A
-//! request takes the least busy connection; connections are spread over a server's endpoints, and while one is being
-//! opened nobody else opens one.
+//! request takes the least busy connection; connections are spread over a server's endpoints, and only one request at a
+//! time opens one.
 
 mod addresses;
 mod admission;
@@ -40,105 +40,106 @@ pub(crate) use servers::{BackendSpec, OwnCredentials, Upstreams};
 pub(crate) use streams::StreamPermit;
 pub(crate) use transport::UpstreamTransport;
 
-/// How servers are talked to.
+/// Options of the communication with servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamOptions {
-    /// For one endpoint, TLS and the first sign of life included.
+    /// Time limit for connecting to one endpoint, including TLS and the server's first bytes.
     pub(crate) connect_timeout: Duration,
-    /// Without any byte of an ordinary answer for this long, the request fails. Watches and upgrades have no
-    /// limit; a dead connection is noticed by pings.
+    /// Time without a byte of an ordinary response after which the request fails. Watches and upgrades have no limit;
+    /// pings detect dead connections.
     pub(crate) read_timeout: Duration,
-    /// Without a request for this long, a connection is closed.
+    /// Time without a request after which a connection is closed.
     pub(crate) idle_timeout: Duration,
-    /// How often a connection is looked after: whether it is idle or old, and whether the shard is there.
+    /// Interval at which a connection is checked: whether it is idle or old, and whether the shard responds.
     pub(crate) ping_interval: Duration,
-    /// Whether the shard is asked for that.
+    /// True if these checks ping the shard.
     pub(crate) pings: bool,
-    /// After this long a connection is replaced; what is open on it goes on.
+    /// Age at which a connection is replaced; its open streams continue.
     pub(crate) max_age: Duration,
-    /// Bytes that it may send ahead of one answer.
+    /// Bytes that the server may send ahead on one stream.
     pub(crate) stream_window: u32,
-    /// What a client hears of a server that cannot be reached.
+    /// The response if a server cannot be reached.
     pub(crate) unreachable: Unreachable,
-    /// Whether requests may be sent once more.
+    /// True if requests may be retried.
     pub(crate) repeat: bool,
-    /// How many of them it gets at a time.
+    /// The limits of concurrent requests.
     pub(crate) admission: AdmissionOptions,
-    /// When it is left alone.
+    /// The circuit breaker.
     pub(crate) breaker: BreakerOptions,
-    /// When its addresses are.
+    /// The outlier detection of addresses.
     pub(crate) health: HealthOptions,
 }
 
-/// What a client hears of a server that cannot be reached.
+/// The response if a server cannot be reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unreachable {
-    /// 503 with a `Status` and `Retry-After`, which clients follow.
+    /// 503 with a `Status` and `Retry-After`, which clients honour.
     ServiceUnavailable,
-    /// 502 with nothing, as kcp.
+    /// 502 without a body, as kcp.
     BadGateway,
 }
 
-/// For how long a server without HTTP/2 is not asked again whether it has learned it.
+/// Time after which a server without HTTP/2 is checked for HTTP/2 again.
 const ONLY_HTTP1_FOR: Duration = Duration::from_secs(30);
 
-/// How a shard is doing as a server.
+/// The state of a shard as a server.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardReport {
     /// Its name.
     pub(crate) name: Arc<str>,
-    /// Its requests.
+    /// Its concurrent requests.
     pub(crate) occupancy: Occupancy,
-    /// It cannot be connected to, and is left alone.
+    /// Its circuit is open: it cannot be connected to.
     pub(crate) left_alone: bool,
-    /// New workspaces may go there.
+    /// True if new workspaces may be placed there.
     pub(crate) is_healthy: bool,
     /// Its addresses.
     pub(crate) addresses: EndpointStatus,
 }
 
-/// How one server is doing.
+/// The state of one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpstreamStatus {
-    /// Why a new connection is not to be expected.
+    /// The reason why a new connection would probably fail.
     pub(crate) trouble: Option<&'static str>,
-    /// Its requests, where they are limited.
+    /// Its concurrent requests, if they are limited.
     pub(crate) occupancy: Option<Occupancy>,
 }
 
-/// The server cannot be found. A retry may help.
+/// The server cannot be reached. A retry may help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// The URL is not one.
+    /// The URL is invalid.
     #[error(transparent)]
     Url(#[from] fairlead_client::EndpointError),
     /// Its name has no address.
     #[error("{0} has no address")]
     NoAddress(String),
-    /// It cannot be connected to.
+    /// The connection cannot be opened.
     #[error("it cannot be connected to: {0}")]
     Dial(#[from] io::Error),
-    /// It can, but it and the gateway do not agree on TLS.
+    /// The connection was opened, but the TLS handshake failed.
     #[error("it cannot be connected to: {0}")]
     Tls(#[source] io::Error),
-    /// HTTP/2 could not be begun.
+    /// HTTP/2 could not be started.
     #[error("it does not speak HTTP/2 as it should: {0}")]
     Http2(#[from] h2::Error),
-    /// HTTP/1.1 could not be begun.
+    /// HTTP/1.1 could not be started.
     #[error("it does not speak HTTP/1.1 as it should: {0}")]
     Http1(#[from] hyper::Error),
-    /// It speaks HTTP/1.1 only; it has to be reached another way.
+    /// The server supports HTTP/1.1 only and must be reached by HTTP/1.1.
     #[error("it does not speak HTTP/2")]
     OnlyHttp1,
-    /// It could not be for a while, and is left alone.
+    /// The server's circuit is open after several failures.
     #[error("it could not be connected to several times, and is left alone for a while")]
     LeftAlone,
-    /// Somebody else has just tried.
+    /// Another request has just failed to connect.
     #[error("it could not be connected to a moment ago")]
     JustFailed,
 }
 
-/// Between 0 and 1. Without a random number everything is as old as everything else, which is no harm.
+/// A random number between 0 and 1. Without a random source it is constant; all connections then have the same age, which does
+/// no harm.
 fn random_share() -> f64 {
     f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX)
 }

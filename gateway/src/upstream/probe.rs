@@ -1,8 +1,8 @@
-//! How an ejected address comes back: it is asked, and it answers.
+//! Probes of ejected addresses, which end an ejection when they succeed.
 //!
-//! Only those are asked that get nothing else: whoever is in use shows by every request how he is doing, and whether a server
-//! is there is asked by pings on every connection. Tenants bring backends about, so what is done for one that is gone
-//! becomes less and less, and ends when nobody asks for it any more.
+//! Only addresses without other requests are probed: requests show the state of an address in use, and pings that of a
+//! connection. Tenants add backends, so the cost of a backend that is gone must shrink: the pauses grow, and probing ends
+//! when no requests for it come any more.
 
 use std::net::SocketAddr;
 use std::sync::Weak;
@@ -15,31 +15,31 @@ use crate::upstream::server::FORGOTTEN_AFTER;
 use crate::upstream::streams::Established;
 use crate::upstream::{Fault, Upstream, UpstreamError, UpstreamOptions, random_share};
 
-/// Probes come up to this part later, so that gateways do not all ask at once.
+/// Probes are delayed at random by up to this fraction, so that several gateways do not probe at the same time.
 const LATER: f64 = 0.2;
-/// Bytes that it may say in answer to one.
+/// Size of the flow-control window for the response of a probe.
 const WINDOW: u32 = 64 << 10;
 
-/// Ends when the address is in use again, or nobody cares for it any more.
+/// Probes until the address is in use again or no requests for the server come any more.
 pub(super) async fn bring_back(upstream: Weak<Upstream>, address: SocketAddr, until: Instant) {
     sleep_until(until).await;
     let (mut failed, mut known_at) = (0, Instant::now());
     loop {
         let pause = {
             let Some(upstream) = upstream.upgrade() else { return };
-            // It has shown itself to be back, and may have been ejected anew: then somebody else waits for it.
+            // The ejection has ended. If the address has been ejected again since, another task probes it.
             if upstream.addresses.ejected_until(address) != Some(until) {
                 return;
             }
             let options = **upstream.options.load();
-            // One look-up may leave it out, and the next may not.
+            // One look-up may omit the address, and the next may contain it.
             let is_known = upstream.addresses.knows(address);
             if is_known {
                 known_at = Instant::now();
             }
             let is_over = known_at.elapsed() >= FORGOTTEN_AFTER || upstream.is_quiet();
             let Some(probe) = options.health.probe.filter(|_| !is_over) else {
-                // The next request finds out; if it fails there, it is ejected for longer.
+                // The next request tests the address; if it fails there, the address is ejected for longer.
                 return upstream.addresses.put_back(address, &options.health);
             };
             if is_known && upstream.depends_on_probes() {
@@ -55,14 +55,14 @@ pub(super) async fn bring_back(upstream: Weak<Upstream>, address: SocketAddr, un
     }
 }
 
-/// How long nobody is asked after so many probes that failed.
+/// Pause after so many failed probes.
 fn pause_after(failed: u32, probe: Duration, longest: Duration) -> Duration {
     let factor = 2_u32.saturating_pow(failed.saturating_sub(1).min(30));
     probe.saturating_mul(factor).min(longest.max(probe))
 }
 
 impl Upstream {
-    /// Counts a failure of an address. One that is ejected is probed until it is back.
+    /// Counts a failure of an address. An ejected address is probed until it is back.
     pub(super) fn fails(&self, address: SocketAddr, fault: Fault) {
         let options = self.options.load().health;
         let Some(until) = self.addresses.failed(address, fault, &options) else { return };
@@ -76,13 +76,13 @@ impl Upstream {
         tokio::spawn(bring_back(Weak::clone(&self.this), address, until));
     }
 
-    /// Whether nothing but a probe would find out that an address is back. Where none is left out, a request does; but a shard
-    /// that fails gets no new workspaces, so there may be none.
+    /// True if only a probe would find out that an address is back. While ejected addresses are not skipped, a request finds out;
+    /// but a failing shard gets no new workspaces, so it may get no requests.
     fn depends_on_probes(&self) -> bool {
         self.is_shard || self.addresses.leaves_out()
     }
 
-    /// Whether the address answers as somebody who is ready does.
+    /// True if the address responds like a ready server.
     async fn probe(&self, address: SocketAddr, options: UpstreamOptions) -> bool {
         let asked = timeout(options.connect_timeout, self.ask_whether_ready(address)).await;
         let why = match asked {
@@ -95,7 +95,7 @@ impl Upstream {
         false
     }
 
-    /// Where nothing but HTTP/1.1 is spoken, it is enough that a connection can be opened.
+    /// Requests the readiness. For a server without HTTP/2, an open connection is enough.
     async fn ask_whether_ready(&self, address: SocketAddr) -> Result<StatusCode, UpstreamError> {
         let credential = &self.credential.load();
         let wire = self.wire(address, credential, &credential.stream_tls).await?;

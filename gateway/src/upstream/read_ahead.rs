@@ -1,8 +1,8 @@
 //! Large reads for a reader of small ones.
 //!
-//! The TLS library asks the socket for 4 KiB at a time, which is one system call for three answers of a busy
-//! connection. Here the socket is asked for more, and what is left over is kept until it is asked for: for a moment, so
-//! that an idle connection keeps nothing.
+//! The TLS library reads 4 KiB from the socket at a time, which is one system call for three responses of a busy
+//! connection. This buffer reads more at once and keeps the rest only until it is read, so that an idle connection
+//! keeps no memory.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Read from the socket at once.
+/// Bytes read from the socket at once.
 const GULP: usize = 16 << 10;
 
 /// A socket that is read in large pieces.
@@ -27,7 +27,7 @@ impl<S> ReadAhead<S> {
         Self { socket, left: Bytes::new() }
     }
 
-    /// The socket itself. What was read from it already is not seen there.
+    /// The socket itself. Bytes that are already in the buffer cannot be read from it.
     pub(crate) fn socket(&self) -> &S {
         &self.socket
     }

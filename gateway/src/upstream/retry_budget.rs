@@ -1,4 +1,4 @@
-//! How often requests may be sent once more: rarely, so that a server in trouble is not buried under repetitions.
+//! The retry budget of a server: retries are rare, so that a server in trouble is not overloaded by them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// One repetition is earned by this many requests: 20 %.
+/// So many requests earn one retry: 20 %.
 const REQUESTS_PER_RETRY: i64 = 5;
-/// What can be saved up, in requests.
+/// Maximum budget, in requests.
 const MOST: i64 = 100 * REQUESTS_PER_RETRY;
-/// Repetitions that are allowed however few requests there are, per [`FLOOR_PERIOD`].
+/// Retries that are allowed regardless of the number of requests, per [`FLOOR_PERIOD`].
 const FLOOR: u32 = 10;
 const FLOOR_PERIOD: Duration = Duration::from_secs(10);
 
 /// The budget of one server. Counting a request costs one atomic addition.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
-    /// In requests.
+    /// Unused budget, in requests.
     saved: AtomicI64,
     floor: Mutex<(Instant, u32)>,
 }
@@ -29,14 +29,14 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// A request was sent for the first time.
+    /// Counts a request that was sent for the first time.
     pub(crate) fn earn(&self) {
         if self.saved.load(Ordering::Relaxed) < MOST {
             self.saved.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether one may be sent again; counts it if so.
+    /// True if a request may be retried; counts the retry if so.
     pub(crate) fn spend(&self) -> bool {
         let less = |saved: i64| (saved >= REQUESTS_PER_RETRY).then_some(saved - REQUESTS_PER_RETRY);
         if self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {

@@ -1,4 +1,4 @@
-//! One server, and how it is doing.
+//! One upstream server and its state.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -21,43 +21,43 @@ use crate::upstream::http1::Idle;
 use crate::upstream::streams::Connections;
 use crate::upstream::{Fault, RetryBudget, StreamPermit, UpstreamCredential, UpstreamError, UpstreamOptions};
 
-/// For how long a shard that could not be connected to is taken not to be there, unless somebody has connected since.
+/// Time for which a shard counts as failing after a failed connection attempt, unless a later attempt has succeeded.
 const FAILING_FOR: Duration = Duration::from_secs(10);
-/// A server that has not been asked for anything for so long, with nothing open, is forgotten.
+/// Time without requests after which a server without open connections is removed.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// One server.
+/// One upstream server.
 pub(crate) struct Upstream {
     /// The name of the shard or of the backend, for metrics.
     pub(crate) name: Arc<str>,
     /// Its metrics.
     pub(crate) metrics: Arc<ShardMetrics>,
-    /// How often requests to it may be repeated.
+    /// The budget of retries.
     pub(crate) retries: Arc<RetryBudget>,
     pub(super) url: Arc<str>,
     pub(super) credential: Arc<Reloadable<UpstreamCredential>>,
     pub(super) endpoint: Endpoint,
     pub(super) addresses: Arc<Addresses>,
-    /// Whether it is a shard: others may take as long as they like.
+    /// True for a shard. Other servers have no response timeout.
     pub(super) is_shard: bool,
-    /// How many requests it works on.
+    /// The limit of concurrent requests.
     pub(super) admission: Arc<Admission>,
-    /// Whether it is left alone by whom the gateway is here: another one may be welcome.
+    /// The circuit breaker, one per gateway identity: the server may accept another client certificate.
     pub(super) breaker: Breaker,
-    /// One dial at a time that somebody waits for.
+    /// Admits one dial at a time for waiting requests.
     pub(super) gate: DialGuard,
     pub(super) connections: Arc<Connections>,
     pub(super) idle: Arc<Idle>,
-    /// Set while the server is known not to speak HTTP/2: until when that is believed.
+    /// Set while the server is known not to support HTTP/2: the time at which this is checked again.
     pub(super) only_http1: Arc<Mutex<Option<Instant>>>,
-    /// A connection beside the open ones is being opened, or that has just failed.
+    /// True while a connection beside the open ones is being opened, or the attempt has just failed.
     pub(super) growing: AtomicBool,
-    /// When a connection that somebody waited for could not be opened, and none could since.
+    /// Time of the last failed connection for a waiting request; cleared by a success.
     pub(super) failed: Mutex<Option<Instant>>,
-    /// The same server on behalf of listeners with identities of their own.
+    /// The same server for listeners with their own identities.
     pub(super) on_behalf: ArcSwap<Vec<Arc<Upstream>>>,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
-    /// The server itself, for tasks that outlive a request, and must not outlive the server.
+    /// The server itself, for tasks that outlive a request and must not outlive the server.
     pub(super) this: Weak<Self>,
 }
 
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Upstream {
 }
 
 impl Upstream {
-    /// Nothing is open yet.
+    /// A server without open connections.
     pub(super) fn new(
         (make_metrics, names): (&MakeMetrics, &NameResolver),
         options: &Arc<ArcSwap<UpstreamOptions>>,
@@ -109,7 +109,7 @@ impl Upstream {
         format!("{scheme}://{}", self.authority())
     }
 
-    /// The same server, as somebody else and on connections of their own.
+    /// The same server with another credential and with separate connections.
     pub(super) fn beside(&self, credential: Arc<Reloadable<UpstreamCredential>>) -> Self {
         Self {
             name: Arc::clone(&self.name),
@@ -130,25 +130,25 @@ impl Upstream {
             failed: Mutex::default(),
             on_behalf: ArcSwap::default(),
             options: Arc::clone(&self.options),
-            // The server itself outlives those on whose behalf it is asked.
+            // Tasks hold the server itself, which outlives its variants for listeners.
             this: Weak::clone(&self.this),
         }
     }
 
-    /// Whether nothing says that it can be used: it could not be connected to a moment ago, or all its addresses are ejected.
+    /// True if the server is probably unusable: connecting has just failed, or all its addresses are ejected.
     pub(super) fn is_failing(&self) -> bool {
         let failed = *self.failed.lock();
         failed.is_some_and(|at| at.elapsed() < FAILING_FOR) || !self.addresses.standing().is_healthy()
     }
 
-    /// Whether nobody uses it and nobody will miss what is known of it.
+    /// True if the server is unused and its state can be dropped.
     pub(super) fn is_forgotten(self: &Arc<Self>) -> bool {
         let on_behalf = self.on_behalf.load();
         let is_held = |one: &Arc<Self>| Arc::strong_count(one) > 1;
         !is_held(self) && !on_behalf.iter().any(is_held) && self.is_quiet()
     }
 
-    /// Whether nothing is open there and for long nobody has tried to open anything.
+    /// True if nothing is open and there was no connection attempt for a long time.
     pub(super) fn is_quiet(&self) -> bool {
         let on_behalf = self.on_behalf.load();
         let is_open = |one: &Self| !one.connections.is_empty() || !one.idle.is_empty();
@@ -157,25 +157,25 @@ impl Upstream {
             && !on_behalf.iter().any(|one| is_open(one))
     }
 
-    /// A request was answered over this stream.
+    /// Records a response on this stream.
     pub(crate) fn answered_over(&self, permit: &StreamPermit) {
         self.answers(permit.health().1);
     }
 
-    /// A request failed over this stream, through no fault of its client. `whole`: its connection is broken.
+    /// Records a failure on this stream that the client did not cause. `whole`: its connection is broken.
     pub(crate) fn failed_over(&self, permit: &StreamPermit, fault: Fault, whole: bool) {
         if !whole || permit.blame_connection() {
             self.fails(permit.health().0, fault);
         }
     }
 
-    /// Whether it is the server on behalf of a listener.
+    /// True if this is the variant of the server for a listener.
     pub(super) fn is_on_behalf(&self) -> bool {
         !std::ptr::eq(self.this.as_ptr(), self)
     }
 
-    /// An address could not be connected to, or (without an error) was slower than one that was asked later. What a server
-    /// makes of one listener's certificate is that listener's affair, and must not cost the others an address.
+    /// Records that an address could not be connected to, or (without an error) was slower than one that was tried later. A
+    /// rejection of one listener's certificate affects that listener only and must not cost the others an address.
     pub(super) fn could_not_connect(&self, address: SocketAddr, error: Option<&UpstreamError>) {
         match error {
             Some(UpstreamError::Dial(_)) => self.fails(address, Fault::Connect),
@@ -185,7 +185,7 @@ impl Upstream {
         }
     }
 
-    /// That says nothing about requests.
+    /// Records a successful connection. It says nothing about requests.
     pub(super) fn connects(&self, address: SocketAddr) {
         let health = self.addresses.health_of(address);
         if health.out().is_some_and(|out| out.fault.is_about_connecting()) {
@@ -199,7 +199,7 @@ impl Upstream {
         }
     }
 
-    /// What an HTTP/1.0 client that names no host is taken to mean.
+    /// The host that an HTTP/1.0 request without a `Host` header gets.
     pub(crate) fn authority(&self) -> String {
         let (host, port) = (self.endpoint.host(), self.endpoint.port());
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

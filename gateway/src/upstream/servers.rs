@@ -1,4 +1,4 @@
-//! All servers by name: found, added when they are first asked for, and forgotten.
+//! All servers by name. A server is added by its first request and removed when it is no longer used.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use crate::upstream::{
 
 /// All servers that requests are forwarded to: the shards, and the backends of mapped paths.
 pub(crate) struct Upstreams {
-    /// For shards, and for backends without one of their own.
+    /// For shards, and for backends without their own credential.
     credential: ArcSwap<Reloadable<UpstreamCredential>>,
-    /// For shards that have one of their own, by name.
+    /// For shards with their own credentials, by name.
     own: OwnCredentials,
     pub(super) options: Arc<ArcSwap<UpstreamOptions>>,
     pub(super) metrics: MakeMetrics,
@@ -33,22 +33,22 @@ pub(crate) struct Upstreams {
 
 type ByName = FxHashMap<Arc<str>, Arc<Upstream>>;
 
-/// Who the gateway is towards single shards, and whom it takes them for.
+/// The client certificates and certificate authorities for single shards.
 pub(crate) type OwnCredentials = FxHashMap<Arc<str>, Arc<Reloadable<UpstreamCredential>>>;
 
-/// A server that is no shard, as a mapping describes it.
+/// A server that is not a shard, as a mapping describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct BackendSpec {
     /// For metrics and logs. Another URL or credential under the same name replaces what there was.
     pub(crate) name: Arc<str>,
-    /// `https://…`, or `http://…`, to which no credential is shown. Its path is not looked at.
+    /// `https://…`, or `http://…`, which gets no client certificate. Its path is ignored.
     pub(crate) url: Arc<str>,
-    /// Who the gateway is towards it and which authorities it is believed by; `None`: as towards shards.
+    /// The client certificate and the certificate authorities for it; `None`: those for shards.
     pub(crate) credential: Option<Arc<Reloadable<UpstreamCredential>>>,
 }
 
 impl Upstreams {
-    /// No connections yet. `metrics` makes the metrics of a server by its name.
+    /// A set without connections. `metrics` makes the metrics of a server by its name.
     pub(crate) fn new(
         credential: Arc<Reloadable<UpstreamCredential>>,
         own: OwnCredentials,
@@ -68,7 +68,7 @@ impl Upstreams {
         }
     }
 
-    /// Changes the time limits of requests from now on.
+    /// Replaces the options for later requests.
     pub(crate) fn set_options(&self, options: UpstreamOptions) {
         self.options.store(Arc::new(options));
         for shard in self.shards.load().values() {
@@ -91,7 +91,7 @@ impl Upstreams {
         self.add(UpstreamKind::Shard, name, url, credential)
     }
 
-    /// The server of a mapped path, as cheap as [`Self::get`].
+    /// The server of a mapped path; as cheap as [`Self::get`].
     ///
     /// # Errors
     /// [`UpstreamError::Url`] if its URL is not one.
@@ -106,7 +106,7 @@ impl Upstreams {
         self.add(UpstreamKind::Backend, &spec.name, &spec.url, credential)
     }
 
-    /// What a shard was called by before is of no use any more: a name has one server.
+    /// Adds a server. It replaces an earlier one with the same name.
     fn add(
         &self,
         server: UpstreamKind,
@@ -129,7 +129,7 @@ impl Upstreams {
         {
             return Ok(Arc::clone(known));
         }
-        // Shards go, and tenants bring backends about by mounts, of which some lead nowhere. That a shard fails has to be known
+        // Shards are removed, and tenants add backends by mounts, some of which lead nowhere. The failure of a shard must be known
         // for as long as workspaces may be placed there.
         let is_kept = |known: &Arc<Upstream>| !known.is_forgotten() || (known.is_shard && known.is_failing());
         let kept = all.iter().filter(|(_, known)| is_kept(known));
@@ -146,9 +146,8 @@ impl Upstreams {
         Ok(added)
     }
 
-    /// There is no such shard any more. What is open there goes on and holds what it needs; the rest goes now, with it whoever
-    /// asks whether an address is back. A request that was routed before may bring the shard about once more; then it is
-    /// forgotten as others are that nobody asks for.
+    /// Removes a shard. Open streams continue and keep what they need; the rest is dropped, including the probes of its
+    /// addresses. A request that was routed before may add the shard once more; it is then removed like other unused servers.
     pub(crate) fn forget(&self, shard: &str) {
         let _adding = self.adding.lock();
         let mut by_name = ByName::clone(&self.shards.load());
@@ -157,20 +156,20 @@ impl Upstreams {
         }
     }
 
-    /// Whether only so many requests at a time go to it.
+    /// True if the number of concurrent requests to it is limited.
     pub(crate) fn limits(&self, upstream: &Upstream) -> bool {
         upstream.is_shard && self.options.load().admission.is_limited()
     }
 
-    /// Lets a request in if there is room for it now.
+    /// Admits a request if there is capacity now.
     pub(crate) fn enter_at_once(&self, upstream: &Upstream, share: FlowKey) -> Option<ConcurrencyPermit> {
         upstream.admission.enter_at_once(share, self.options.load().admission)
     }
 
-    /// Waits until the server may have one more request.
+    /// Waits until the server may get one more request.
     ///
     /// # Errors
-    /// [`Overloaded`]; the server has seen nothing then.
+    /// [`Overloaded`]; the server has received nothing then.
     pub(crate) async fn enter(
         &self,
         upstream: &Upstream,
@@ -180,7 +179,7 @@ impl Upstreams {
         upstream.admission.enter(share, options).await
     }
 
-    /// How a server is doing, as far as a request for it would notice.
+    /// The state of a server from the point of view of a new request.
     pub(crate) fn outlook(&self, upstream: &Upstream) -> UpstreamStatus {
         let options = self.options();
         let trouble = match (upstream.breaker.rests(options.breaker), upstream.is_failing()) {
@@ -192,7 +191,7 @@ impl Upstreams {
         UpstreamStatus { trouble, occupancy }
     }
 
-    /// How every shard is doing, by name.
+    /// The state of every shard, by name.
     pub(crate) fn shards(&self) -> Vec<ShardReport> {
         let options = self.options();
         let report = |(name, shard): (&Arc<str>, &Arc<Upstream>)| ShardReport {
@@ -208,7 +207,7 @@ impl Upstreams {
     /// A stream to the server over HTTP/2, on an open connection or on a new one.
     ///
     /// # Errors
-    /// [`UpstreamError`]; the shard has seen nothing then.
+    /// [`UpstreamError`]; the shard has received nothing then.
     pub(crate) async fn stream(&self, upstream: &Arc<Upstream>) -> Result<StreamPermit, UpstreamError> {
         let group_key = upstream.credential.load().group_key;
         let (permit, more) = upstream.connections.permit(group_key, || upstream.addresses.usable());
@@ -217,15 +216,15 @@ impl Upstreams {
         }
         match permit {
             Some(permit) => Ok(permit),
-            // Boxed, because it is rare, and as large as a handshake.
+            // Boxed, because it is rare and its future is as large as a handshake.
             None => Box::pin(upstream.stream_on_new_connection(self.options())).await,
         }
     }
 
-    /// A connection over HTTP/1.1, for a server that speaks nothing else.
+    /// A connection over HTTP/1.1, for a server without HTTP/2.
     ///
     /// # Errors
-    /// [`UpstreamError`]; the server has seen nothing then.
+    /// [`UpstreamError`]; the server has received nothing then.
     pub(crate) async fn lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
         let options = self.options();
         let group_key = upstream.credential.load().group_key;
@@ -235,19 +234,19 @@ impl Upstreams {
         }
     }
 
-    /// The same on a connection that has not served before.
+    /// A connection over HTTP/1.1 that has not served a request before.
     ///
     /// # Errors
-    /// [`UpstreamError`]; the server has seen nothing then.
+    /// [`UpstreamError`]; the server has received nothing then.
     pub(crate) async fn fresh_lease(&self, upstream: &Upstream) -> Result<Lease, UpstreamError> {
         let (wire, group_key) = Box::pin(self.dialled(upstream)).await?;
         Ok(upstream.idle.begin(wire, group_key).await?)
     }
 
-    /// A connection of its own in HTTP/1.1, for a tunnel.
+    /// A separate HTTP/1.1 connection, for a tunnel.
     ///
     /// # Errors
-    /// [`UpstreamError`]; the shard has seen nothing then.
+    /// [`UpstreamError`]; the shard has received nothing then.
     pub(crate) async fn dial_http1(&self, upstream: &Upstream) -> Result<UpstreamTransport, UpstreamError> {
         let (wire, _) = self.dialled(upstream).await?;
         Ok(wire)
@@ -264,17 +263,17 @@ impl Upstreams {
         dialled
     }
 
-    /// How long a shard may take to begin its answer.
+    /// Time limit for the start of a shard's response.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.options.load().read_timeout
     }
 
-    /// What a client hears of a server that cannot be reached.
+    /// The response if a server cannot be reached.
     pub(crate) fn unreachable(&self) -> Unreachable {
         self.options.load().unreachable
     }
 
-    /// Whether a request to `upstream` may be sent once more; counts it if so.
+    /// True if a request to `upstream` may be retried; counts the retry if so.
     pub(crate) fn may_repeat(&self, upstream: &Upstream) -> bool {
         self.options.load().repeat && upstream.retries.spend()
     }
@@ -283,17 +282,17 @@ impl Upstreams {
         **self.options.load()
     }
 
-    /// Reads and writes that a shard has begun to answer since the process began, and the seconds that they waited for it.
+    /// Number of reads and writes that a shard has begun to answer since the process started, and their total waiting time in seconds.
     pub(crate) fn answered(&self, shard: &str) -> (u64, f64) {
         self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default()
     }
 
-    /// Whether the last attempt to connect to a shard has just failed; `None` for one that was never used.
+    /// True if the last attempt to connect to a shard has just failed; `None` for a shard that was never used.
     pub(crate) fn is_failing(&self, shard: &str) -> Option<bool> {
         self.shards.load().get(shard).map(|known| known.is_failing())
     }
 
-    /// Whether so many of these shards fail that the fault is rather on this side.
+    /// True if so many of these shards fail that the cause is probably on the gateway's side.
     pub(crate) fn exceeds_panic_threshold(&self, failing: usize, asked: usize) -> bool {
         self.options().health.panics(failing, asked)
     }

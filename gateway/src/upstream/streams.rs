@@ -1,8 +1,8 @@
 //! HTTP/2 connections to one server, and the streams on them.
 //!
-//! A stream on an open connection costs one atomic load of the list, a counter per connection, and a few turns of
-//! the library's own lock; nothing is allocated here. A stream goes to the connection with the fewest among those of its
-//! worker. What comes late for a stream that a client has left is expected, and counts as nobody's fault.
+//! A stream on an open connection costs one atomic load of the list, one counter per connection, and a few acquisitions of
+//! the library's lock; this code allocates nothing. A stream goes to the connection of its worker with the fewest streams.
+//! Late frames for a stream that a client has left are expected and do not count as an error.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,22 +22,22 @@ use crate::upstream::transport::UpstreamTransport;
 use crate::upstream::worker::WorkerId;
 use crate::upstream::write_coalescer::coalesce;
 
-/// Streams per connection to a shard. Below what any shard admits (Go servers and ours: 250): a stream beyond
-/// the peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
+/// Streams per connection to a shard. Below the limit of every shard (Go servers and Fairlead: 250): a stream beyond the
+/// peer's limit would wait for another to end, and watches do not end; so one more connection is opened.
 const MAX_STREAMS: usize = 200;
-/// From so many streams on the least busy connection on, another one is opened beside, up to [`MAX_BESIDE`] per worker.
+/// Number of streams on the least busy connection from which another one is opened, up to [`MAX_BESIDE`] per worker.
 const BUSY: usize = 150;
 const MAX_BESIDE: usize = 4;
-/// The connection as a whole is not limited: else one client that stops reading would stall all others that share
-/// the connection.
+/// The connection's window is the maximum: otherwise one client that stops reading would stall all others on the
+/// connection.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// Request bytes queued per stream before the client is asked to wait.
+/// Request bytes queued per stream before the client's upload is paused.
 const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of header in an answer; more is an error of the shard.
+/// Maximum size of a response's headers; more is an error of the shard.
 const MAX_HEADER_BYTES: u32 = 256 << 10;
-/// Streams remembered after they were reset, so that late frames for them are known as such.
+/// Number of reset streams that are kept, so that late frames for them are recognised.
 const MAX_RESET_STREAMS: usize = 2 * MAX_STREAMS;
-/// How long a shard may take to answer a ping.
+/// Time limit for a shard's response to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The open connections to one server.
@@ -46,56 +46,56 @@ pub(super) struct Connections {
     open: ArcSwap<Vec<Arc<Connection>>>,
 }
 
-/// How long connections live.
+/// Lifetimes and checks of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// How often the connection is looked after.
+    /// Interval of the checks of a connection.
     pub(super) ping_interval: Duration,
-    /// Whether the shard is asked each time whether it is there.
+    /// True if each check pings the shard.
     pub(super) pings: bool,
-    /// Without a stream for this long, a connection is closed.
+    /// Time without a stream after which a connection is closed.
     pub(super) idle_timeout: Duration,
-    /// So old, it takes no more streams once there is another.
+    /// Age from which it takes no more streams once there is another connection.
     pub(super) max_age: Duration,
 }
 
-/// What is new about a connection.
+/// Properties of a new connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) address: SocketAddr,
-    /// Of the credential that it was opened with.
+    /// Key of the credential that it was opened with.
     pub(super) group_key: u64,
-    /// Where its bytes are read and written.
+    /// The worker that reads and writes it.
     pub(super) worker: Option<WorkerId>,
 }
 
-/// One connection. It closes by itself when nobody holds it any more and its last stream has ended.
+/// One connection. It closes when its last handle is dropped and its last stream has ended.
 struct Connection {
     sender: SendRequest<Bytes>,
     origin: Origin,
     streams: AtomicUsize,
     opened: Instant,
-    /// When it last had no more streams, in milliseconds since `opened`.
+    /// Time at which its last stream ended, in milliseconds since `opened`.
     idle_since: AtomicU64,
-    /// It takes streams only as long as there is no younger one.
+    /// It takes streams only while there is no younger connection.
     old: AtomicBool,
-    /// It takes no new streams: it has ended, or the shard has said that it will.
+    /// It takes no new streams: it has ended, or the shard has sent GOAWAY.
     retired: AtomicBool,
     /// The shard has not answered a ping.
     silent: AtomicBool,
-    /// Of its address.
+    /// The health record of its address.
     health: Arc<AddressHealth>,
-    /// That it has broken is known there.
+    /// Its failure has been counted at the address.
     blamed: AtomicBool,
 }
 
-/// The right to one stream; given back when dropped.
+/// The right to one stream; released when dropped.
 pub(crate) struct StreamPermit {
     connection: Arc<Connection>,
     all: Weak<Connections>,
 }
 
-/// A connection that has proved to be one: the server has answered a ping.
+/// A connection that works: the server has answered a ping.
 pub(super) struct Established {
     sender: SendRequest<Bytes>,
     pings: PingPong,
@@ -103,8 +103,8 @@ pub(super) struct Established {
 }
 
 impl Connections {
-    /// A place on an open connection, if there is one, and whether another connection would be good to have. `endpoints`
-    /// says over how many the connections could be spread.
+    /// A permit on an open connection, if there is one, and whether another connection should be opened. `endpoints`
+    /// returns the number of endpoints over which the connections could be spread.
     pub(super) fn permit(
         self: &Arc<Self>,
         group_key: u64,
@@ -115,12 +115,12 @@ impl Connections {
             let usable = open.iter().filter(|connection| connection.origin.group_key == group_key);
             usable.filter(|connection| !connection.retired.load(Ordering::Relaxed))
         };
-        // One of another worker does until there is one here.
+        // A connection of another worker is used until this worker has one.
         let cost = |connection: &Arc<Connection>| {
             let is_old = connection.old.load(Ordering::Relaxed);
             (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
         };
-        // Equals have their turns: else all but the first would be idle, be closed, and be opened again.
+        // Equally loaded connections are used in rotation: otherwise all but the first would be idle, be closed, and be opened again.
         let (turn, count) = (next_turn(), open.len().max(1));
         let in_turn = |(place, _): &(usize, _)| place.wrapping_add(turn) % count;
         let best = usable().enumerate().min_by_key(|found| (cost(found.1), in_turn(found)));
@@ -129,7 +129,7 @@ impl Connections {
         let more = far || is_old || {
             let near = || usable().filter(|connection| !connection.is_far());
             let count = near().count();
-            // An endpoint may have several of them, and one that was away has none.
+            // An endpoint may have several connections, and one that was ejected has none.
             let is_first = |(place, one): &(usize, &Arc<Connection>)| {
                 !near().take(*place).any(|other| other.origin.address == one.origin.address)
             };
@@ -145,13 +145,13 @@ impl Connections {
         (permit, more)
     }
 
-    /// Whether none is open that takes streams.
+    /// True if no connection takes streams.
     pub(super) fn is_empty(&self) -> bool {
         self.open.load().is_empty()
     }
 
-    /// Streams of this worker to an endpoint and its connections, as one number to compare endpoints by: each worker spreads
-    /// its own.
+    /// Load of an endpoint: this worker's streams and connections to it, as one number to compare endpoints by. Each worker
+    /// balances its own connections.
     pub(super) fn load(&self, address: SocketAddr) -> usize {
         let open = self.open.load();
         let there =
@@ -159,7 +159,7 @@ impl Connections {
         there.map(|connection| 1 + connection.streams.load(Ordering::Relaxed)).sum()
     }
 
-    /// Connections to an address take no more streams; those that there are go on.
+    /// Stops new streams on connections to an address; open streams continue.
     pub(super) fn leave(self: &Arc<Self>, address: SocketAddr) {
         let all = Arc::downgrade(self);
         for connection in self.open.load().iter().filter(|connection| connection.origin.address == address) {
@@ -167,7 +167,7 @@ impl Connections {
         }
     }
 
-    /// Adds a connection to the others and takes the first stream on it. Connections of other credentials take no more
+    /// Adds a connection and takes the first stream on it. Connections of other credentials take no more
     /// streams from now on.
     pub(super) fn add(
         self: &Arc<Self>,
@@ -211,7 +211,7 @@ impl Connections {
     }
 }
 
-/// Another number for every request of this thread.
+/// A counter of this thread, for the rotation.
 fn next_turn() -> usize {
     thread_local! {
         static TURN: Cell<usize> = const { Cell::new(0) };
@@ -220,7 +220,7 @@ fn next_turn() -> usize {
 }
 
 impl Established {
-    /// Asks one question and ends the connection.
+    /// Sends one request and ends the connection.
     pub(super) async fn ask(mut self, question: http::Request<()>) -> Result<http::StatusCode, h2::Error> {
         let answer = async {
             let (answer, _) = self.sender.send_request(question, true)?;
@@ -231,7 +231,7 @@ impl Established {
         answer
     }
 
-    /// Begins to speak HTTP/2 and waits until the server has shown that it does, too. It may send `window` bytes ahead on each
+    /// Starts HTTP/2 and waits for the server's first frames. The server may send `window` bytes ahead on each
     /// stream.
     pub(super) async fn over(wire: UpstreamTransport, window: u32) -> Result<Self, h2::Error> {
         let (stream, mut writer) = coalesce(wire);
@@ -266,14 +266,14 @@ impl Established {
 }
 
 impl Connection {
-    /// Counts one more stream if there is room.
+    /// Counts one more stream if the limit allows it.
     fn take(&self) -> bool {
         let limit = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let more = |streams| (streams < limit).then_some(streams + 1);
         self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Whether another worker reads and writes it.
+    /// True if another worker reads and writes it.
     fn is_far(&self) -> bool {
         let worker = WorkerId::current();
         worker.is_some() && self.origin.worker != worker
@@ -284,7 +284,7 @@ impl Connection {
         self.streams.load(Ordering::Relaxed) == 0 && self.opened.elapsed().saturating_sub(since) >= limit
     }
 
-    /// No new streams from now on; those that there are go on.
+    /// Takes no new streams from now on; open streams continue.
     fn retire(self: &Arc<Self>, all: &Weak<Connections>) {
         self.retired.store(true, Ordering::Relaxed);
         if let Some(all) = all.upgrade() {
@@ -296,26 +296,26 @@ impl Connection {
 }
 
 impl StreamPermit {
-    /// Waits until the connection takes a request.
+    /// Waits until the connection accepts a request.
     ///
     /// # Errors
-    /// It takes no more: the shard has seen nothing, and another connection may do.
+    /// It accepts no more: the shard has received nothing, and another connection may work.
     pub(crate) async fn ready(&self) -> Result<SendRequest<Bytes>, h2::Error> {
         let ready = self.connection.sender.clone().ready().await;
         ready.inspect_err(|_| self.connection.retire(&self.all))
     }
 
-    /// How the address is doing that it leads to.
+    /// The address of the connection and its health record.
     pub(super) fn health(&self) -> (SocketAddr, &AddressHealth) {
         (self.connection.origin.address, &self.connection.health)
     }
 
-    /// Says that the connection has broken. True for the first one who says so: it is one fault, however many streams it had.
+    /// Reports that the connection has broken. True for the first report: it is one failure, however many streams it had.
     pub(super) fn blame_connection(&self) -> bool {
         !self.connection.blamed.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the connection was given up because the shard did not answer pings.
+    /// True if the connection was closed because the shard did not answer pings.
     pub(crate) fn is_silent(&self) -> bool {
         self.connection.silent.load(Ordering::Relaxed)
     }
@@ -330,8 +330,8 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Pings, and takes the connection out of use when it has been idle or in use for too long. Returns when a ping was not
-/// answered in time; that is noted before the streams hear of their end.
+/// Pings the server, and retires the connection when it has been idle or in use for too long. Returns when a ping was not
+/// answered in time; `silent` is set before the streams fail.
 async fn watch_over(
     mut pings: PingPong,
     lifetime: Lifetime,
@@ -342,7 +342,7 @@ async fn watch_over(
     loop {
         tokio::time::sleep(lifetime.ping_interval).await;
         age += lifetime.ping_interval;
-        // Nobody holds it any more: it ends by itself.
+        // The last handle is gone: the connection ends by itself.
         let Some(held) = connection.upgrade() else { return std::future::pending().await };
         if age >= lifetime.max_age {
             held.old.store(true, Ordering::Relaxed);
@@ -356,7 +356,7 @@ async fn watch_over(
         }
         match tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
             Ok(Ok(_)) => {}
-            // It ends by itself.
+            // The connection ends by itself.
             Ok(Err(_)) => return std::future::pending().await,
             Err(_) => {
                 tracing::warn!("a shard does not answer pings; its connection is given up");

@@ -20,7 +20,7 @@ use crate::upstream::server::FORGOTTEN_AFTER;
 
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Somebody who is nobody in particular.
+/// A credential without special properties.
 fn credential() -> Arc<Reloadable<UpstreamCredential>> {
     let tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
@@ -58,7 +58,7 @@ fn backend(upstreams: &Upstreams, url: &str) -> Arc<Upstream> {
     upstreams.backend(&BackendSpec { name: url.into(), url: url.into(), credential: None }).unwrap()
 }
 
-/// Its only address, after somebody has asked for it and it was ejected.
+/// The server's only address, after it was looked up and ejected.
 async fn eject(server: &Upstream) -> SocketAddr {
     let options = server.options.load().health;
     let (host, port) = (server.endpoint.host(), server.endpoint.port());
@@ -160,7 +160,7 @@ async fn shards_that_are_gone_are_not_counted() {
 async fn what_a_server_makes_of_one_listeners_certificate_is_that_listeners_affair() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // Whoever comes is sent away after the connection and before TLS.
+    // Closes every connection before TLS.
     let sends_away = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let upstreams = upstreams();
     let breaker = upstreams.options().breaker;

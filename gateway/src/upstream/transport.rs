@@ -1,4 +1,4 @@
-//! The bytes between the gateway and a server: in TLS, or plain where a mapping says so.
+//! The transport to a server: TLS, or plaintext if a mapping configures it.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(crate) enum UpstreamTransport {
 }
 
 impl UpstreamTransport {
-    /// Whether both sides have agreed on HTTP/2.
+    /// True if both sides have agreed on HTTP/2.
     pub(super) fn speaks_http2(&self) -> bool {
         match self {
             Self::Plain(_) => false,

@@ -6,7 +6,7 @@ thread_local! {
     static CURRENT: Cell<Option<WorkerId>> = const { Cell::new(None) };
 }
 
-/// One of the worker threads, by number.
+/// The number of a worker thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct WorkerId(usize);
 
@@ -21,7 +21,7 @@ impl WorkerId {
         CURRENT.get()
     }
 
-    /// Makes this thread that of the worker.
+    /// Marks this thread as the worker's.
     pub(crate) fn enter(self) {
         CURRENT.set(Some(self));
     }

@@ -1,9 +1,9 @@
-//! One write for many frames, and turns for those who read.
+//! Combines the writes of many frames, and limits consecutive reads.
 //!
-//! The HTTP/2 library flushes after every frame with a body worth mentioning, and its connection is woken for each
-//! stream that has something to send; under load that is one TLS record and one system call per answer. Here a
-//! connection collects what it wants to send, lets the other tasks that are ready run once, and then writes everything
-//! at once. On a quiet machine nobody else is ready, and nothing waits.
+//! The HTTP/2 library flushes after every frame with a larger body, and its connection task is woken for each stream that
+//! has something to send; under load that is one TLS record and one system call per response. This layer buffers the
+//! frames, yields once to the other ready tasks, and then writes everything at once. On a quiet machine no other task is
+//! ready, and nothing is delayed.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -14,44 +14,44 @@ use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// From here on it is written without waiting for more: about a TLS record.
+/// Buffered bytes from which they are written at once: about a TLS record.
 const ENOUGH: usize = 16 << 10;
-/// More is not taken in until some of it was written.
+/// Maximum number of buffered bytes; more is refused until some were written.
 const MOST: usize = 64 << 10;
-/// Reads in a row before the others have their turn. What has come and nobody has taken yet counts against the peer: the
-/// library gives a connection up over some thousand small frames.
+/// Consecutive reads before the task yields. Frames that were received and not yet processed count against the peer: the
+/// library closes a connection with some thousand small ones.
 const MOST_READS: u8 = 2;
-/// Room that the first of what is collected makes. None is kept: most connections are quiet.
+/// Initial capacity of the buffer. An empty buffer keeps no memory, because most connections are quiet.
 const ROOM: usize = 4 << 10;
 
 /// The stream as the HTTP/2 library sees it.
 #[derive(Debug)]
 pub(crate) struct WriteCoalescer<S>(Arc<Mutex<Shared<S>>>);
 
-/// Writes what was collected. Whoever drives the connection polls it whenever the connection itself is pending.
+/// Writes the buffered bytes. The connection's task polls it whenever the connection itself is pending.
 #[derive(Debug)]
 pub(crate) struct CoalescedWriter<S> {
     shared: Arc<Mutex<Shared<S>>>,
-    /// The others have had their turn.
+    /// The task has yielded to the other tasks.
     waited: bool,
 }
 
-/// Only the task that drives the connection takes the lock, so nobody ever waits for it.
+/// Only the connection's task takes the lock, so it is never contended.
 #[derive(Debug)]
 struct Shared<S> {
     stream: S,
     collected: BytesMut,
-    /// The stream has taken more than it has passed on: TLS has a buffer of its own, which nobody else empties.
+    /// The stream has accepted bytes that it has not flushed: TLS has its own buffer, which only a flush empties.
     unflushed: bool,
-    /// In a row.
+    /// Consecutive reads.
     reads: u8,
-    /// The library was told to wait for room.
+    /// A write was refused because the buffer was full.
     refused: bool,
-    /// Nothing can be written any more.
+    /// Writing has failed.
     broken: bool,
 }
 
-/// Two sides of one stream.
+/// Splits a stream into the part for the HTTP/2 library and the part that writes.
 pub(crate) fn coalesce<S>(stream: S) -> (WriteCoalescer<S>, CoalescedWriter<S>) {
     let shared = Arc::new(Mutex::new(Shared {
         stream,
@@ -82,8 +82,8 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
 }
 
 impl<S: AsyncWrite + Unpin> CoalescedWriter<S> {
-    /// Ready when the connection should be polled again at once: there is room for what it could not write, or nothing
-    /// can be written any more, which it then hears.
+    /// Ready when the connection should be polled again at once: the buffer has space for a refused write, or writing has failed,
+    /// which the connection then notices.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.shared.lock();
         if shared.collected.is_empty() && !shared.unflushed {
@@ -91,7 +91,7 @@ impl<S: AsyncWrite + Unpin> CoalescedWriter<S> {
         }
         if !self.waited && !shared.unflushed && shared.collected.len() < ENOUGH {
             self.waited = true;
-            // Polled once it has the runtime wake this task when nobody else here is ready, without rousing another
+            // Polling it makes the runtime wake this task when no other task of this worker is ready, without waking another
             // thread for it.
             let _ = pin!(tokio::task::yield_now()).poll(context);
             return Poll::Pending;
@@ -150,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteCoalescer<S> {
         Poll::Ready(Ok(buffer.len()))
     }
 
-    /// What was collected is as good as written: the [`CoalescedWriter`] sees to it.
+    /// Succeeds immediately: the [`CoalescedWriter`] writes the buffer.
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -238,9 +238,9 @@ mod tests {
         let mut read = vec![0; 1 << 10];
         let mut room = false;
         while left > 0 {
-            // The runtime limits how much one task does before others have their turn; this one begins anew each time.
+            // The runtime limits how long one task runs before others are scheduled; yielding resets this limit each time.
             tokio::task::yield_now().await;
-            // A first time for the others' turn.
+            // The first poll yields to the other tasks.
             room |= writer.poll(&mut context).is_ready() | writer.poll(&mut context).is_ready();
             left -= far.read(&mut read).await.unwrap();
         }
