@@ -94,8 +94,8 @@ impl Upstream {
         }
     }
 
-    /// Opens a connection for HTTP/1.1; returns the key of the credential as well that it was opened with.
     /// Opens a connection for HTTP/1.1; also returns the key of the credential that it was opened with.
+    pub(super) async fn dial(&self, limit: Duration) -> Result<(UpstreamTransport, u64), UpstreamError> {
         let credential = &self.credential.load();
         let attempt = |address| self.wire(address, credential, &credential.tunnel_tls).boxed();
         let (_, wire) = self.race(limit, attempt).await?;

@@ -12,8 +12,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Debug, Default)]
 pub(crate) struct DialGuard {
     turn: Arc<Mutex<()>>,
-    /// Counts failed dials.
     /// Number of failed dials.
+    failures: Arc<AtomicU64>,
 }
 
 /// The right to dial; released when dropped.

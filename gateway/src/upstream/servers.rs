@@ -282,7 +282,8 @@ impl Upstreams {
         **self.options.load()
     }
 
-    /// Number of reads and writes that a shard has begun to answer since the process started, and their total waiting time in seconds.
+    /// Number of reads and writes that a shard has begun to answer since the process started, and their total waiting time
+    /// in seconds.
     pub(crate) fn answered(&self, shard: &str) -> (u64, f64) {
         self.shards.load().get(shard).map(|known| known.metrics.answered()).unwrap_or_default()
     }

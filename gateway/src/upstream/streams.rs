@@ -120,7 +120,7 @@ impl Connections {
             let is_old = connection.old.load(Ordering::Relaxed);
             (connection.is_far(), is_old, connection.streams.load(Ordering::Relaxed))
         };
-        // Equally loaded connections are used in rotation: otherwise all but the first would be idle, be closed, and be opened again.
+        // Equally loaded connections are used in rotation: otherwise all but the first would be idle, close, and be reopened.
         let (turn, count) = (next_turn(), open.len().max(1));
         let in_turn = |(place, _): &(usize, _)| place.wrapping_add(turn) % count;
         let best = usable().enumerate().min_by_key(|found| (cost(found.1), in_turn(found)));
